@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from drumline.api.after import AfterSpec
+from drumline.api.after import AfterSpec, SweepSpec
 from drumline.api.assignment import Assignment
 from drumline.api.base import (
     TOKEN_SECRET_SUFFIX,
@@ -33,7 +33,6 @@ from drumline.api.parallelism import ParallelismSpec
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
 from drumline.api.role import MAX_ROLES, RoleSpec
 from drumline.api.spec_rules import JOB_NAME, RULES_OF_THE_SPEC
-from drumline.api.sweep import SweepSpec
 from drumline.api.topology import ComputeDomainSpec, SliceRequest, TopologyRequest
 from drumline_trainer.config import MODEL_PRESETS
 from drumline_trainer.contract import BUCKET_PATTERN, KEY_PATTERN

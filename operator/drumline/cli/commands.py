@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
 from drumline.cli.errors import BadInput
-from drumline.cli.output import Output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a command prints, and the exit code it ends with."""
+
+    text: str
+    exit_code: int = 0
+
 
 Run = Callable[[argparse.Namespace, Mapping[str, str]], Output]
 

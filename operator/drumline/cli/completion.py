@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from drumline.cli.arguments import parser
+from drumline.cli.commands import Output
 from drumline.cli.grammar import Command, arguments, commands
-from drumline.cli.output import Output
 
 _BASH: Final = """\
 # bash completion of drumline

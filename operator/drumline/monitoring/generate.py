@@ -16,9 +16,8 @@ from drumline.monitoring.boards.operator import OPERATOR as OPERATOR_BOARD
 from drumline.monitoring.boards.queues import QUEUES as QUEUE_BOARD
 from drumline.monitoring.job_alerts import JOBS, NODES, QUEUES
 from drumline.monitoring.model import Alert, AlertGroup
-from drumline.monitoring.operator_alerts import OPERATOR
+from drumline.monitoring.operator_alerts import OPERATOR, REPORTING
 from drumline.monitoring.panels import board_json
-from drumline.monitoring.reporting_alerts import REPORTING
 
 GROUPS: Final = (OPERATOR, QUEUES, NODES, JOBS, REPORTING)
 BOARDS: Final = (FLEET, QUEUE_BOARD, JOB, OPERATOR_BOARD, NODE_BOARD)

@@ -19,8 +19,7 @@ from drumline.cli.overview import tables
 from drumline.cli.report import html, text
 from drumline.cli.report.model import JobReport
 from drumline.notebook.cards import bar, bullets, card, facts, log, sentence, table, title
-from drumline.overview.row import OverviewRow
-from drumline.overview.rows import JobRow, QueueRow, WhyCard
+from drumline.overview.rows import JobRow, OverviewRow, QueueRow, WhyCard
 
 Json = dict[str, Any]
 R = TypeVar("R", bound=OverviewRow)

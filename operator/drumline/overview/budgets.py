@@ -21,13 +21,6 @@ from typing import Final
 import msgspec
 
 from drumline.cost.money import MILLIONTHS, amount
-from drumline.overview.budget_rows import (
-    BudgetDay,
-    BudgetRow,
-    MoneyDay,
-    MoneyOutlook,
-    UserBudgetRow,
-)
 from drumline.overview.objects import (
     BudgetOfQueue,
     DayOfBudget,
@@ -35,6 +28,13 @@ from drumline.overview.objects import (
     SpentOfBudget,
     UserOfBudget,
     seconds,
+)
+from drumline.overview.rows import (
+    BudgetDay,
+    BudgetRow,
+    MoneyDay,
+    MoneyOutlook,
+    UserBudgetRow,
 )
 from drumline_trainer.contract import plain
 

@@ -8,10 +8,9 @@ from itertools import pairwise
 
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import Lines, job_row, lines
-from drumline.overview.line_rows import LineRow
 from drumline.overview.objects import ClusterObjects, JobObject, QueueObject, seconds
 from drumline.overview.pool_units import PoolUnits
-from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow, WorkloadRow
+from drumline.overview.rows import JobRow, LineRow, QueueRow, QuotaRow, ShareRow, WorkloadRow
 from drumline_trainer.contract import plain
 
 

@@ -6,8 +6,110 @@ Times are seconds since the epoch, texts are fit for a terminal. A field without
 
 from __future__ import annotations
 
-from drumline.overview.budget_rows import BudgetRow
-from drumline.overview.row import OverviewRow
+import msgspec
+
+
+class OverviewRow(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
+    """Base of all rows."""
+
+
+class BudgetDay(OverviewRow, frozen=True, kw_only=True):
+    """What a queue with a budget has left at a moment.
+
+    Attributes:
+        at: the moment.
+        left_gpu_hours: of its budget; negative: more than that is spent.
+    """
+
+    at: float
+    left_gpu_hours: float
+
+
+class MoneyDay(OverviewRow, frozen=True, kw_only=True):
+    """What a queue with a budget in money has left at a moment.
+
+    Attributes:
+        at: the moment.
+        left: of its cost, to the nearest hundredth; negative: more than that is spent.
+    """
+
+    at: float
+    left: float
+
+
+class MoneyOutlook(OverviewRow, frozen=True, kw_only=True):
+    """What is left of a budget's cost, and how that goes on if what is held stays at its price.
+
+    Attributes:
+        left: at the end of each of its days, and now.
+        expected: at the end of the coming days.
+        spent_at: when it is spent; absent: not within its days, or it is spent.
+        back_at: it is spent: the midnight at which enough flows back; absent: it is not spent, or
+            not within its days.
+    """
+
+    left: tuple[MoneyDay, ...] = ()
+    expected: tuple[MoneyDay, ...] = ()
+    spent_at: float | None = None
+    back_at: float | None = None
+
+
+class UserBudgetRow(OverviewRow, frozen=True, kw_only=True):
+    """What one user's jobs had, where a budget limits each user's.
+
+    Attributes:
+        user: spec.user of the jobs; empty: of those without.
+        spent_gpu_hours: what counts, what they hold until now included.
+        spent_at: as of the outlook of money, if the user's jobs hold what they hold now.
+        back_at: the same.
+    """
+
+    user: str
+    spent_gpu_hours: float
+    spent_at: float | None = None
+    back_at: float | None = None
+
+
+class BudgetRow(OverviewRow, frozen=True, kw_only=True):
+    """What the jobs of a queue may have in a time, and what they had.
+
+    Attributes:
+        gpu_hours: GPU-hours that they may have; 0: any number, and nothing is said of days.
+        window_days: in so many days, today included; 0: it is refilled.
+        refill: Weekly or Monthly, by the calendar (UTC); empty: what was had flows back.
+        credit_gpu_hours: of the next refill, which they may have before it.
+        when_spent: Refuse, Warn or Expire.
+        cost: what they may cost, a decimal; empty: any amount.
+        spent_cost: what they cost, as the operator last wrote it.
+        spent_gpu_hours: whole GPU-hours that they had, as the operator last wrote it.
+        left: what was left at the end of each of these days, and now.
+        expected: what will be left at the end of the coming days, if the queue holds what it holds
+            now.
+        spent_at: when it is spent then; absent: not within its days, or it is spent.
+        back_at: it is spent: the midnight at which enough flows back then; absent: it is not
+            spent, or not within its days.
+        money: the same of its cost; absent: it has none, or nothing was counted yet.
+        user_gpu_hours: GPU-hours that each user's jobs may have; 0: any number.
+        users: of these users, those with most, by name.
+    """
+
+    gpu_hours: int
+    window_days: int
+    spent_gpu_hours: int
+    refill: str = ""
+    credit_gpu_hours: int = 0
+    when_spent: str = "Refuse"
+    cost: str = ""
+    spent_cost: str = ""
+    left: tuple[BudgetDay, ...] = ()
+    expected: tuple[BudgetDay, ...] = ()
+    spent_at: float | None = None
+    back_at: float | None = None
+    money: MoneyOutlook | None = None
+    user_gpu_hours: int = 0
+    users: tuple[UserBudgetRow, ...] = ()
 
 
 class StayRow(OverviewRow, frozen=True, kw_only=True):
@@ -344,3 +446,76 @@ class GanttRow(OverviewRow, frozen=True, kw_only=True):
     gpus: int
     bars: tuple[GanttBar, ...]
     position: int | None = None
+
+
+class LineRow(OverviewRow, frozen=True, kw_only=True):
+    """A place in the line of a queue, of a job or another workload.
+
+    Attributes:
+        name: `namespace/name` of a job, `namespace/pods/name` of a pod, and so on.
+        gpus: what it asks for.
+        position: its place, from 1; absent: it is in none yet.
+        queued_at: when it began to wait.
+        expected_start: half of the forecasts of its start are before this.
+        expected_start_by: nine in ten of them are before this.
+        reason: why it waits, from a closed list.
+        message: the reason with figures and names.
+        partition: of a job the resource that its GPUs are, where it is a part of a GPU.
+    """
+
+    name: str
+    gpus: int
+    position: int | None = None
+    queued_at: float | None = None
+    expected_start: float | None = None
+    expected_start_by: float | None = None
+    reason: str = ""
+    message: str = ""
+    partition: str = ""
+
+
+class WorkloadCard(OverviewRow, frozen=True, kw_only=True):
+    """Why a pod, Job or the like is where it is, and which queue pays for it.
+
+    Attributes:
+        workload: `namespace/pods/name`, or the plural of another kind.
+        queue: that pays, or will; empty: none does.
+        state: Waiting, Admitted (the operator has let it go, and all of it is charged), Charged
+            (its pods are, one by one), Held (its owner has suspended it), NotCharged or Ended.
+        message: what that means, or why it waits.
+        reason: why it waits, from a closed list.
+        gpus: that it waits for, or holds.
+        pods: that hold them.
+        position: its place in the line of the queue, jobs included; absent: in none.
+        waiting: how many wait there, itself included.
+        queued_at: when it began to wait.
+        expected_start: half of the forecasts of its start are before this.
+        expected_start_by: nine in ten of them are before this.
+        since: when the first of its pods began that hold GPUs.
+        ahead: what comes before it, the next first; at most ten.
+        gpus_ahead: what all before it ask for.
+        quotas: what the queue may hold and holds, by pool.
+        budget: what of the queue may be had in a time; absent: there is no limit.
+        holders: who holds GPUs of the pools of the queue; at most ten.
+        advice: what to do, in sentences; empty: nothing.
+    """
+
+    workload: str
+    queue: str
+    state: str
+    message: str = ""
+    reason: str = ""
+    gpus: float = 0
+    pods: int = 0
+    position: int | None = None
+    waiting: int = 0
+    queued_at: float | None = None
+    expected_start: float | None = None
+    expected_start_by: float | None = None
+    since: float | None = None
+    ahead: tuple[LineRow, ...] = ()
+    gpus_ahead: int = 0
+    quotas: tuple[QuotaRow, ...] = ()
+    budget: BudgetRow | None = None
+    holders: tuple[HolderRow, ...] = ()
+    advice: tuple[str, ...] = ()

@@ -8,13 +8,12 @@ from typing import Final
 import msgspec
 
 from drumline.overview.advice import advice_for
-from drumline.overview.budget_rows import BudgetRow
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import is_in_line, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import held_by_queue, quota_rows
-from drumline.overview.rows import HolderRow, WhyCard
+from drumline.overview.rows import BudgetRow, HolderRow, WhyCard
 from drumline.overview.workloads import workload_uses
 from drumline_trainer.contract import plain
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from drumline.overview.advice import advice_for
-from drumline.overview.line_rows import LineRow, WorkloadCard
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.queues import queue_rows, whole_line
-from drumline.overview.rows import QueueRow
+from drumline.overview.rows import LineRow, QueueRow, WorkloadCard
 from drumline.overview.why import SHOWN, holders_of
 from drumline.overview.workload_objects import ADMITTED, POD_GROUP, QUEUE, PodObject, WorkloadObject
 from drumline.overview.workloads import (

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from drumline.cli.overview import tables
 from drumline.cli.overview.tables import budget_text
 from drumline.cli.report.burn_down import burn_down
-from drumline.overview.budget_rows import BudgetDay, BudgetRow, MoneyDay
 from drumline.overview.queues import queue_rows
-from drumline.overview.rows import UsageRow
+from drumline.overview.rows import BudgetDay, BudgetRow, MoneyDay, UsageRow
 from drumline.overview.usage import with_budgets
 from drumline.overview.why import why_card
 from drumline.scheduling.model import Budget, Refill

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from drumline.overview.line_rows import WorkloadCard
 from drumline.overview.objects import decoded
+from drumline.overview.rows import WorkloadCard
 from drumline.overview.why_workload import workload_card
 from drumline.overview.workload_objects import WorkloadObject
 from tests.unit.overview.objects import (

@@ -12,12 +12,12 @@ from typing import Any, Final, cast
 from drumline.cli.check_nodes.job import check_job, nodes_to_check
 from drumline.cli.check_nodes.results import CheckResult, node_health, results_in, table
 from drumline.cli.cluster_access import cluster_client, find_credentials, refusal
+from drumline.cli.commands import Output
 from drumline.cli.errors import NotAnswered
 from drumline.cli.jobs.command import random_letters, say
 from drumline.cli.jobs.follow import Json, read_job, state_line
 from drumline.cli.jobs.log_selection import LogSelection
 from drumline.cli.jobs.written import written_lines
-from drumline.cli.output import Output
 from drumline.cli.overview.read import WantedKinds, from_cluster
 from drumline.cli.run.submission import create_job
 from drumline.kube import errors, reads, writes

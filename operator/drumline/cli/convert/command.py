@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 import yaml
 
-from drumline.cli.convert.documents import CONVERTERS, convert_document
-from drumline.cli.convert.model import Conversion, ConversionError, Fate, Wanted
+from drumline.cli.commands import Output
+from drumline.cli.convert.fields import Fields
+from drumline.cli.convert.jobset import convert_jobset
+from drumline.cli.convert.model import Conversion, ConversionError, Fate, Notes, Wanted
+from drumline.cli.convert.mpijob import convert_mpijob
+from drumline.cli.convert.pytorchjob import convert_pytorchjob
 from drumline.cli.convert.sbatch import convert_sbatch
+from drumline.cli.convert.trainjob import convert_trainjob
+from drumline.cli.convert.volcano import convert_volcano
 from drumline.cli.errors import BadInput
 from drumline.cli.job_yaml import job_yaml
 from drumline.cli.manifests import display_name, manifests_in, read_text
-from drumline.cli.output import Output
 from drumline_trainer.contract import plain
 
 MAX_CHARACTERS: Final = 1_000_000
@@ -24,6 +29,13 @@ MAX_EVENTS: Final = 100_000
 MAX_DEPTH: Final = 48
 MAX_VALUES: Final = 100_000
 """With every alias written out."""
+CONVERTERS: Final[Mapping[tuple[str, str], Callable[[Fields, Wanted], Conversion]]] = {
+    ("kubeflow.org", "PyTorchJob"): convert_pytorchjob,
+    ("kubeflow.org", "MPIJob"): convert_mpijob,
+    ("trainer.kubeflow.org", "TrainJob"): convert_trainjob,
+    ("jobset.x-k8s.io", "JobSet"): convert_jobset,
+    ("batch.volcano.sh", "Job"): convert_volcano,
+}
 
 
 def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
@@ -115,3 +127,15 @@ def _check_size(raw: object, *, file: str) -> None:
         elif isinstance(value, list):
             waiting.extend(cast("list[object]", value))
     raise BadInput(f"{file}: its aliases unfold to more than {MAX_VALUES} values")
+
+
+def convert_document(
+    raw: Mapping[str, Any], *, group: str, kind: str, wanted: Wanted
+) -> Conversion | None:
+    """The object as a TrainingJob; None for a kind that is none of ours to convert.
+
+    Raises:
+        ConversionError: no TrainingJob can be made of it.
+    """
+    convert = CONVERTERS.get((group, kind))
+    return None if convert is None else convert(Fields(raw, notes=Notes()), wanted)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from drumline.cli.cluster_access import find_credentials
+from drumline.cli.commands import Output
 from drumline.cli.decide import cluster, live_objects
 from drumline.cli.decide.alternatives_text import alternatives_text
 from drumline.cli.decide.cluster import ClusterInput
@@ -22,7 +23,6 @@ from drumline.cli.decide.live_objects import LiveObjects
 from drumline.cli.decide.table import table
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import ManifestDocument, read_manifests
-from drumline.cli.output import Output
 from drumline_trainer.contract import plain
 
 

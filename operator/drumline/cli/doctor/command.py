@@ -5,18 +5,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from drumline.cli.cluster_access import find_credentials
-from drumline.cli.doctor import probing, reading, registry, text
+from drumline.cli.commands import Output
+from drumline.cli.doctor import probing, reading, registry
 from drumline.cli.doctor.facts import ClusterFacts, OperatorFact
 from drumline.cli.doctor.json_output import as_json
-from drumline.cli.doctor.results import CheckFailed
+from drumline.cli.doctor.results import CheckFailed, Finding, Passed, Undecided, Warned
 from drumline.cli.errors import BadInput
-from drumline.cli.output import Output
 from drumline.kube.credentials import Credentials
 from drumline.settings import Settings
+from drumline_trainer.contract import plain
+
+_MARKS: Final = {Passed: "ok", Warned: "warn", CheckFailed: "FAIL", Undecided: "?"}
+_COLOURS: Final = {Passed: "32", Warned: "33", CheckFailed: "31", Undecided: "34"}
+_MARK_WIDTH: Final = 4
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -35,7 +42,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     if chosen.output == "json":
         return Output(text=as_json(findings), exit_code=int(failed))
     colours = sys.stdout.isatty() and "NO_COLOR" not in environment
-    return Output(text=text.render(findings, colours=colours), exit_code=int(failed))
+    return Output(text=render(findings, colours=colours), exit_code=int(failed))
 
 
 async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> ClusterFacts:
@@ -59,3 +66,32 @@ async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> Cluste
         pull_secrets=tuple(chosen.pull_secret),
     )
     return replace(facts, probes=probes)
+
+
+def render(findings: Sequence[Finding], *, colours: bool) -> str:
+    """All findings, ending with a line that counts them.
+
+    Args:
+        findings: What to render.
+        colours: Whether the reader's terminal understands them.
+    """
+    return "\n".join((*_lines(findings, colours=colours), "", _sum(findings))) + "\n"
+
+
+def _lines(findings: Iterable[Finding], *, colours: bool) -> Iterator[str]:
+    names = [finding.check for finding in findings]
+    width = max(map(len, names), default=0)
+    for finding in findings:
+        kind = type(finding.result)
+        mark = _MARKS[kind].ljust(_MARK_WIDTH)
+        if colours:
+            mark = f"\033[{_COLOURS[kind]}m{mark}\033[0m"
+        yield f"{mark}  {finding.check.ljust(width)}  {plain(finding.result.message)}"
+        if not isinstance(finding.result, Passed):
+            yield f"{' ' * (_MARK_WIDTH + width + 4)}do: {plain(finding.result.fix)}"
+
+
+def _sum(findings: Iterable[Finding]) -> str:
+    counts = Counter(type(finding.result) for finding in findings)
+    words = {Passed: "well", Warned: "to look at", CheckFailed: "failed", Undecided: "not known"}
+    return ", ".join(f"{counts[kind]} {word}" for kind, word in words.items())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.export_trace.trace_jobs import ExportedTrace, trace_of
 from drumline.cli.formatting import many
-from drumline.cli.output import Output
 from drumline.cli.overview.chosen_cluster import cluster_of
 from drumline.cli.overview.read import WantedKinds
 from drumline.simulator.input.trace import write

@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.gantt import text
 from drumline.cli.gantt.chart import page
-from drumline.cli.output import Output
 from drumline.cli.overview.command import output_of, wanted_jobs
 from drumline.cli.overview.period import Length, begin_of, period_of
 from drumline.overview.gantt import rows_of

@@ -5,20 +5,30 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from drumline.archive.reading import EndedJob
 from drumline.cli.archived_jobs import archived_jobs, archived_logs
+from drumline.cli.columns import columns
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.history.table import table
-from drumline.cli.output import Output
+from drumline.cli.formatting import clock, duration
 from drumline.cli.overview.json_output import as_json
 from drumline.cli.overview.period import begin_of
+from drumline.cli.overview.tables import step
 from drumline.cli.report import from_archive
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.rendering import render
 from drumline.overview.jobs import job_row
 from drumline.overview.objects import ClusterObjects
+from drumline.overview.rows import JobRow
 from drumline_trainer.contract import plain, plain_lines
+
+_HEADS: Final = (
+    *("ENDED", "JOB", "QUEUE", "USER", "PHASE", "RAN", "GPU-HOURS", "RESTARTS", "STEP", "LOSS"),
+    "DETAIL",
+)
+_NOTHING: Final = "-"
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -75,3 +85,34 @@ def _report(
     read = from_archive.read(last, earlier=earlier)
     output = "text" if chosen.output == "table" else chosen.output
     return Output(text=render(build_report(read), output=output, environment=environment))
+
+
+def table(rows: Sequence[JobRow]) -> str:
+    """A line a job."""
+    if not rows:
+        return "no jobs have ended in this period\n"
+    cells = [
+        (
+            _NOTHING if row.finished_at is None else clock(row.finished_at),
+            f"{row.namespace}/{row.name}",
+            row.queue,
+            row.user or _NOTHING,
+            row.phase,
+            _ran(row),
+            f"{(row.gpu_seconds or 0) / 3600:.1f}",
+            str(row.restarts or 0),
+            step(row),
+            row.loss or _NOTHING,
+            row.reason,
+        )
+        for row in rows
+    ]
+    return "".join(f"{line}\n" for line in columns([_HEADS, *cells], left=(0, 1, 2, 3, 4, 10)))
+
+
+def _ran(row: JobRow) -> str:
+    """From its first start to its end."""
+    if row.started_at is None or row.finished_at is None:
+        return _NOTHING
+    ran = row.finished_at - row.started_at
+    return duration(ran) if ran >= 1.0 else "< 1 s"  # statuses have whole seconds

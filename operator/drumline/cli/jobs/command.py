@@ -17,6 +17,7 @@ from drumline.cli.cluster_access import (
     missing_job,
     refusal,
 )
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.jobs.archived_lines import archived_lines
 from drumline.cli.jobs.clone import cloned
@@ -36,7 +37,6 @@ from drumline.cli.jobs.log_selection import LogSelection, selection_of
 from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.jobs.terminal_pod import has_terminal, resume_idle, wait_for_terminal
 from drumline.cli.jobs.written import written_lines
-from drumline.cli.output import Output
 from drumline.cli.suspension import write_suspend
 from drumline.kube import errors, writes
 from drumline.kube.client import KubeClient

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from drumline.cli import commands
 from drumline.cli.arguments import parser
+from drumline.cli.commands import Output
 from drumline.cli.mcp.server import answers
-from drumline.cli.output import Output
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
-from drumline.cli.output import Output
 from drumline.cli.overview import tables, why_workload
 from drumline.cli.overview.chosen_cluster import cluster_of
 from drumline.cli.overview.json_output import as_json

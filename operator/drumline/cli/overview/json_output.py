@@ -14,28 +14,27 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.overview.budget_rows import (
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.rows import (
     BudgetDay,
     BudgetRow,
-    MoneyDay,
-    MoneyOutlook,
-    UserBudgetRow,
-)
-from drumline.overview.line_rows import LineRow, WorkloadCard
-from drumline.overview.objects import ClusterObjects
-from drumline.overview.row import OverviewRow
-from drumline.overview.rows import (
     GanttBar,
     GanttRow,
     HolderRow,
     JobRow,
+    LineRow,
+    MoneyDay,
+    MoneyOutlook,
     NodeRow,
+    OverviewRow,
     QueueRow,
     QuotaRow,
     ShareRow,
     StayRow,
     UsageRow,
+    UserBudgetRow,
     WhyCard,
+    WorkloadCard,
     WorkloadRow,
 )
 

@@ -7,19 +7,22 @@ from typing import Final
 
 from drumline.cli.columns import columns
 from drumline.cli.formatting import count, day, duration, gpus, gpus_of, many, percent
-from drumline.overview.budget_rows import BudgetRow, MoneyOutlook, UserBudgetRow
-from drumline.overview.line_rows import LineRow, WorkloadCard
 from drumline.overview.queues import whole_line
-from drumline.overview.row import OverviewRow
 from drumline.overview.rows import (
+    BudgetRow,
     HolderRow,
     JobRow,
+    LineRow,
+    MoneyOutlook,
     NodeRow,
+    OverviewRow,
     QueueRow,
     QuotaRow,
     ShareRow,
     UsageRow,
+    UserBudgetRow,
     WhyCard,
+    WorkloadCard,
     WorkloadRow,
 )
 

@@ -12,8 +12,8 @@ from drumline.cli.overview import tables
 from drumline.cli.overview.chosen_cluster import cluster_of
 from drumline.cli.overview.read import WORKLOAD_KINDS, WantedKinds
 from drumline.kube.kinds import PODS, Resource
-from drumline.overview.line_rows import WorkloadCard
 from drumline.overview.objects import ClusterObjects
+from drumline.overview.rows import WorkloadCard
 from drumline.overview.why_workload import workload_card
 from drumline.overview.workload_objects import PodObject, WorkloadObject
 

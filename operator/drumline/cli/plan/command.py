@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import read_text
-from drumline.cli.output import Output
 from drumline.cli.plan import html, json_output, text
 from drumline.cli.plan.job_file import JobFile, gang_asked
 from drumline.cli.plan.model import Plan, WrittenLayout

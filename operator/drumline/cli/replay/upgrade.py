@@ -11,10 +11,10 @@ from typing import Literal
 import msgspec
 
 from drumline import __version__
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.formatting import clock, many
 from drumline.cli.manifests import display_name
-from drumline.cli.output import Output
 from drumline.cli.replay.command import read_capture
 from drumline.cli.replay.outcomes import ChangedJob, changed_jobs
 from drumline.scheduling.cycle import decide

@@ -11,7 +11,7 @@ from drumline.cli.markup import Markup, element, joined
 from drumline.cli.report.charts import WIDTH, axis, picture, slug
 from drumline.cli.report.figure_axis import FigureAxis, spanning
 from drumline.cli.report.time_axis import TimeAxis
-from drumline.overview.budget_rows import BudgetRow
+from drumline.overview.rows import BudgetRow
 
 _LEFT: Final = 72
 _HEIGHT: Final = 120

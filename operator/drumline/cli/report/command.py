@@ -6,8 +6,8 @@ import argparse
 import asyncio
 from collections.abc import Mapping
 
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
-from drumline.cli.output import Output
 from drumline.cli.report import from_files
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.job_input import JobInput

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from drumline.cli.formatting import amount, clock, count, duration, exact, many, percent
@@ -17,7 +17,6 @@ from drumline.cli.report.model import (
     RestartBudget,
 )
 from drumline.cli.report.rank_map import slowest
-from drumline.cli.report.sparkline import sparkline
 from drumline.cli.report.step_charts import FIGURES, known_figures, parts_in
 
 WIDTH: Final = 100
@@ -30,6 +29,7 @@ _COLOURS: Final = {
     Health.RECOVERS: "34",
     Health.FAILED: "31",
 }
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
 def render(report: JobReport, *, colours: bool) -> str:
@@ -234,3 +234,15 @@ def _wrapped(sentences: Iterable[str], *, indent: str) -> Iterator[str]:
             subsequent_indent=indent,
             break_on_hyphens=False,
         )
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A character for each figure, from the lowest to the highest; the middle where all are equal.
+
+    Example: 4.0, 3.0, 2.0 are `█▅▁`.
+    """
+    low, high = min(values), max(values)
+    if high <= low:
+        return _BLOCKS[len(_BLOCKS) // 2] * len(values)
+    steps = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[round((value - low) / (high - low) * steps)] for value in values)

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.job_yaml import job_yaml
 from drumline.cli.manifests import read_manifests
-from drumline.cli.output import Output
 from drumline.cli.restore.objects import ORDER, LeftOut, restored
 from drumline_trainer.contract import plain
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Final
 
 from drumline.cli.cluster_access import cluster_client, find_credentials
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.job_yaml import job_yaml
 from drumline.cli.jobs.command import follow_to_the_end, random_letters, say
-from drumline.cli.output import Output
 from drumline.cli.run.bucket import CodeInBucket
 from drumline.cli.run.manifests import (
     LABEL_SWEEP,

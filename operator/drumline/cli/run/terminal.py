@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from drumline.cli.cluster_access import cluster_client, find_credentials
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.formatting import many
 from drumline.cli.job_yaml import job_yaml
@@ -22,7 +23,6 @@ from drumline.cli.jobs.command import random_letters, say
 from drumline.cli.jobs.follow import read_job
 from drumline.cli.jobs.inside import ChosenCluster, attach_arguments, become_kubectl
 from drumline.cli.jobs.terminal_pod import wait_for_terminal
-from drumline.cli.output import Output
 from drumline.cli.run.manifests import RunRequest, job_manifest
 from drumline.cli.run.request import image_of, pairs
 from drumline.cli.run.submission import QUEUE_VARIABLE, create_job, only_queue

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Final, TextIO
 
+from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
-from drumline.cli.output import Output
 from drumline.cli.simulate import study as simulation
 from drumline.cli.simulate import week
 from drumline.cli.simulate.study import SimulationRequest

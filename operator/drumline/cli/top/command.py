@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
+from drumline.cli.commands import Output
 from drumline.cli.errors import NotAnswered
-from drumline.cli.output import Output
 from drumline.cli.overview.chosen_cluster import cluster_of
 from drumline.cli.overview.read import WantedKinds
 from drumline.cli.top import live

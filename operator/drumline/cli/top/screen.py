@@ -11,10 +11,9 @@ from typing import Final
 from drumline.cli.columns import columns
 from drumline.cli.formatting import count, duration, gpus, gpus_of, many
 from drumline.cli.overview import tables
-from drumline.overview.line_rows import LineRow
 from drumline.overview.nodes import READY
 from drumline.overview.queues import whole_line
-from drumline.overview.rows import JobRow, NodeRow, QueueRow
+from drumline.overview.rows import JobRow, LineRow, NodeRow, QueueRow
 from drumline.overview.workloads import FOREIGN_PHASE, WorkloadUse
 
 _BAR: Final = 24

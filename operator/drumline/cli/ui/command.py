@@ -10,9 +10,9 @@ import webbrowser
 from collections.abc import Mapping
 
 from drumline.cli.cluster_access import find_credentials
+from drumline.cli.commands import Output
 from drumline.cli.decide.cycle import read_policy
 from drumline.cli.errors import BadInput
-from drumline.cli.output import Output
 from drumline.cli.overview_arguments import ARCHIVE_VARIABLE
 from drumline.cli.ui.archive_source import Archive
 from drumline.cli.ui.cluster_source import Caller, LiveCluster, SharedLimits

@@ -14,21 +14,19 @@ from dataclasses import dataclass, field
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.app.announcements import check_announcements
-from drumline.controller.app.pod_settings import pod_settings_of
 from drumline.controller.app.warm_caches import Listener, WarmCaches
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.conversion.queues import policy_of
 from drumline.controller.reconciler.device_binder import DeviceBinder
 from drumline.controller.reconciler.executor import Executor
 from drumline.controller.reconciler.orphan_sweep import OrphanSweep
-from drumline.controller.reconciler.reconciler import Reconciler
+from drumline.controller.reconciler.reconciler import Reconciler, work
 from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.reconciler.work_queue import WorkQueue
-from drumline.controller.reconciler.workers import work
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
-from drumline.controller.scheduler.demand_modes import demand_modes, object_settings
+from drumline.controller.scheduler.demand_objects import ObjectSettings
 from drumline.controller.scheduler.fault_memory import FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
@@ -37,6 +35,8 @@ from drumline.controller.scheduler.karpenter_reports import KarpenterReports
 from drumline.controller.scheduler.keeping_pods import KeepingPods
 from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
+from drumline.controller.scheduler.placeholders import Placeholders
+from drumline.controller.scheduler.templated_objects import TEMPLATED, TemplatedObjects
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.workload_admission import WorkloadAdmission
 from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
@@ -49,6 +49,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import GPU_POOLS, Resource
 from drumline.kube.views import Key, PodView
+from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.scheduling.model import Policy
 from drumline.settings import Settings
@@ -59,6 +60,8 @@ WORKERS = 32
 BURST_SECONDS = 0.1
 """A gang of hundreds is reconciled ten times a second, not once for each event of a pod."""
 CATCH_UP_SECONDS = 5.0
+ANNOUNCEMENT_SECONDS = 5.0
+"""At least this often announced disruptions are judged again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,20 +324,21 @@ class LeaderComponents:
         )
 
     def _wire_node_requests(self) -> NodeRequests:
-        settings = self._term.settings
+        settings, client, clock = self._term.settings, self._term.client, self._clocks.wall
+        objects = ObjectSettings(namespace=settings.namespace, image=settings.operator_image)
         requests = NodeRequests(
             state=self._state,
-            modes=demand_modes(
-                client=self._term.client, settings=settings, clock=self._clocks.wall
-            ),
-            keeping=KeepingPods(
-                client=self._term.client,
-                settings=object_settings(settings),
-                clock=self._clocks.wall,
-            ),
-            karpenter=KarpenterReports(self._term.client) if settings.read_karpenter else None,
+            modes={
+                "Placeholders": Placeholders(client=client, settings=objects, clock=clock),
+                **{
+                    mode: TemplatedObjects(client=client, settings=objects, kind=TEMPLATED[mode])
+                    for mode in settings.autoscaling_modes  # those need more rights
+                },
+            },
+            keeping=KeepingPods(client=client, settings=objects, clock=clock),
+            karpenter=KarpenterReports(client) if settings.read_karpenter else None,
             metrics=self._term.metrics.autoscaling,
-            clock=self._clocks.wall,
+            clock=clock,
             wake_scheduler=self._wake.set,
         )
         requests.restore({pool.name: pool.status for pool in self._informers.pools.values()})
@@ -398,3 +402,31 @@ class LeaderComponents:
             evictions=PodEvictions.of(self._term.settings),
             clock=self._clocks.wall,
         )
+
+
+async def check_announcements(
+    state: ClusterCache, *, enqueue: Callable[[str], None], wake: asyncio.Event
+) -> None:
+    """A disruption that is announced for a stated time comes near without an event of its node."""
+    while True:
+        await asyncio.sleep(ANNOUNCEMENT_SECONDS)
+        for change in state.nodes.check_announcements():
+            if change.schedulable:
+                wake.set()
+            for key in change.jobs:
+                enqueue(key)
+
+
+def pod_settings_of(settings: Settings) -> PodSettings:
+    """What the Deployment says of the pods of jobs."""
+    return PodSettings(
+        trainer_image=settings.trainer_image,
+        join_image=settings.operator_image,
+        agent_image=settings.agent_image or None,
+        priority_class=settings.priority_class,
+        user=settings.training_user,
+        operator_namespace=settings.namespace,
+        trainer_pod=settings.trainer_pod,
+        max_grace_seconds=int(settings.preemption_seconds),
+        metrics_from=settings.metrics_from,
+    )

@@ -9,12 +9,12 @@ starts a fresh one, and nothing that matters lived only here.
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.app import open_files
 from drumline.controller.app.leader import AgentAccess, LeaderComponents, Term
 from drumline.controller.app.signing_key_files import find_keys
 from drumline.controller.app.warm_caches import WarmCaches
@@ -91,7 +91,7 @@ class Operator:
                 namespace=settings.namespace,
                 secret=settings.signing_key_object,
             )
-            files = open_files.raise_limit()
+            files = raise_file_limit()
             log.info(
                 "operator_started", identity=settings.identity, port=port, open_files_limit=files
             )
@@ -194,3 +194,15 @@ class _Fence:
         if self.elector is None:
             raise NotLeader("no election has begun")
         self.elector.check()
+
+
+def raise_file_limit() -> int:
+    """Raise the limit of open files to the hard limit; returns the new limit.
+
+    Each gang that trains takes a socket. Container runtimes start processes with the soft limit of
+    their own unit, often 1,024 (containerd 2 no longer raises it). With more gangs every further
+    socket would fail, also those to the API server.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

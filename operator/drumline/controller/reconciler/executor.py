@@ -7,14 +7,16 @@ are awaited; what goes to agents is only started here, because agents answer whe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
 from drumline.api.conditions import ConditionType
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
 from drumline.controller.agents.deliveries import Deliveries
+from drumline.controller.cache.pods import is_owned
 from drumline.controller.conversion.pods import event_of
 from drumline.controller.reconciler.child_objects import ChildObjects, NoComputeDomains
 from drumline.controller.reconciler.claims import prepare_claims
@@ -22,8 +24,7 @@ from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.controller.reconciler.orphan_sweep import JobIdentity, job_exists
 from drumline.controller.reconciler.protection import Protection
 from drumline.controller.reconciler.shared_objects import SharedObjects
-from drumline.controller.reconciler.taken_names import name_conflict
-from drumline.kube import writes
+from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import (
     AlreadyExists,
@@ -74,6 +75,8 @@ EVENTS_SECONDS = 0.2
 """At least this long between two looks at the events of pods that do not come up."""
 NOTICE_TRIES = 3
 """Members that a notice is offered to before it is put off."""
+MOST_LOOKS: Final = 4
+"""So many pods are read at a time: each costs a request, and a gang has up to 10,000."""
 
 
 class RetryLater(Exception):  # noqa: N818 - says when to look again; nothing went wrong
@@ -379,3 +382,26 @@ def _raise_worst(errors: list[KubeError]) -> None:
     for error in errors:
         if not isinstance(error, AlreadyExists):
             raise error
+
+
+async def name_conflict(client: KubeClient, *, namespace: str, names: Iterable[str]) -> str | None:
+    """Return why a member's pod cannot be created: its name is another owner's; else None.
+
+    Mostly the pod that has the name is the member itself, created before a crash or by a write
+    whose answer was lost, or the leaving pod of a deleted job. The cache shows the first soon, and
+    the second is gone soon. A pod of any other owner may stay for ever.
+
+    Raises:
+        KubeError: the API server did not say.
+    """
+    for name in islice(names, MOST_LOOKS):
+        try:
+            pod = codec.pod(await reads.get(client, PODS, name=name, namespace=namespace))
+        except (NotFound, codec.Undecodable):
+            continue
+        if not pod.terminating and not is_owned(pod):
+            return (
+                f"pod {name} exists already and is not of a TrainingJob: delete that pod, or give"
+                " one of the two another name"
+            )
+    return None

@@ -9,7 +9,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from drumline.controller.agents.watch import GangReport
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodEvents, PodFacts
+from drumline.lifecycle.model.sizes import chooses_layout
 
 UNSEEN_SECONDS = 10.0
 """A pod created by us that the watch does not show within this time is created again."""
@@ -90,3 +93,42 @@ class JobMemory:
             if name not in shown and now < since + UNSEEN_SECONDS
         }
         return frozenset(self.unseen)
+
+
+def figures_due(
+    job: Job, report: GangReport | None, memory: JobMemory, *, now: float, every: float
+) -> bool:
+    """Whether figures are to be written now; the memory then takes note of it.
+
+    Once in `every` seconds, and once in a membership as soon as its ranks train in another layout
+    than the status shows: after a change of size that would be another gang's, for a minute.
+
+    Args:
+        job: it trains.
+        report: the latest of its agents.
+        memory: of the job.
+        now: seconds since the epoch.
+        every: seconds between two writes.
+    """
+    if memory.figures_at is None:  # the first write comes one interval after the start
+        memory.figures_at = now
+    another = memory.layout_generation != job.status.generation and _is_another_layout(job, report)
+    if now < memory.figures_at + every and not another:
+        return False
+    memory.figures_at = now
+    if another:
+        memory.layout_generation = job.status.generation
+    return True
+
+
+def _is_another_layout(job: Job, report: GangReport | None) -> bool:
+    """Whether the ranks of this membership train in a layout that the status does not show.
+
+    Of a first start only where they chose it: of any other it is as written, and costs no write.
+    """
+    if report is None or report.status.generation != job.status.generation:
+        return False
+    reported, shown = report.status.progress.layout, job.status.layout
+    if not reported or reported == shown:
+        return False
+    return shown is not None or chooses_layout(job.spec)

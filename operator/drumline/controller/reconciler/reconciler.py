@@ -6,6 +6,8 @@ asks for nothing more to be written, are the actions done.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,11 +22,12 @@ from drumline.controller.reconciler.executor import (
     RetryLater,
     StartRefused,
 )
-from drumline.controller.reconciler.figures import figures_due
-from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
+from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory, figures_due
 from drumline.controller.reconciler.orphan_sweep import JobIdentity
+from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
+from drumline.kube.errors import Conflict, KubeError, NotLeader
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.failures import refused_by_kubelet
 from drumline.lifecycle.model.gang import reachable_agents
@@ -360,3 +363,41 @@ def _pause(job: Job, report: GangReport | None) -> Pause | None:
     if report.status.generation != job.status.generation:
         return None
     return report.status.pause or Pause(seconds=0.0, usual_seconds=0.0)
+
+
+async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) -> None:
+    """Reconcile key after key; never returns.
+
+    Raises:
+        NotLeader: this process may not write any more.
+    """
+    while True:
+        # A queue that is full hands keys out without a pause, and a plan without an action takes
+        # none: ten thousand keys at the start of a term would keep the first decision waiting.
+        await asyncio.sleep(0)
+        key = await queue.get()
+        started = time.perf_counter()
+        try:
+            delay = await reconciler.reconcile(key)
+            queue.forget(key)
+            if delay is not None:
+                queue.add_after(key, delay)
+            elif not reconciler.knows(key):
+                queue.drop(key)
+        except RetryLater as later:
+            queue.add_after(key, later.seconds)
+        except Conflict:  # the watch shows what was missed, mostly within milliseconds
+            queue.retry(key)
+        except NotLeader:
+            raise
+        except KubeError as error:
+            delay = queue.retry(key)
+            metrics.controller.reconcile_errors.labels(kind=type(error).__name__).inc()
+            log.warning("reconcile_failed", job=key, error=str(error), retry_in_seconds=delay)
+        except Exception as error:  # one poisoned object must not stop the others
+            delay = queue.retry(key)
+            metrics.controller.reconcile_errors.labels(kind=type(error).__name__).inc()
+            log.exception("reconcile_crashed", job=key, retry_in_seconds=delay)
+        finally:
+            metrics.controller.reconcile_seconds.observe(time.perf_counter() - started)
+            queue.done(key)

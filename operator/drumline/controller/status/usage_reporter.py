@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates, JobUse
 from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.cache.workloads import WorkloadInLine
 from drumline.controller.status.budget_gauges import show_budgets
 from drumline.controller.status.cluster_series import cluster_series
 from drumline.controller.status.node_health import NodeHealthBook
@@ -33,7 +35,6 @@ from drumline.controller.status.pool_calibration import (
     step_percents,
 )
 from drumline.controller.status.pool_overlaps import overlap_of
-from drumline.controller.status.workloads_in_line import workload_in_line
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
@@ -41,6 +42,7 @@ from drumline.kube.informer import Informer
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import Key, ObjectView
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.model import Node, Pool, Snapshot
@@ -364,3 +366,33 @@ def _in_gpus(amounts: Mapping[str, int], parts: Mapping[str, int]) -> str:
 def _unit(pool: Pool) -> str:
     """What the figures of a pool count, where these are no GPUs."""
     return " parts" if pool.parts_per_gpu > 1 else ""
+
+
+def workload_in_line(
+    waiting: WorkloadInLine,
+    *,
+    pools: Mapping[str, GpuPoolSpec],
+    expected: Callable[[str], ExpectedStart | None],
+) -> Json:
+    """What the status says of a workload that waits.
+
+    Its gangs start together: it starts with the last of them.
+
+    Args:
+        waiting: it, and why.
+        pools: by which its GPUs are counted.
+        expected: when a gang will probably start, by its uid.
+    """
+    starts = [start for uid in waiting.gangs if (start := expected(uid)) is not None]
+    p50 = [start.p50_at for start in starts if start.p50_at is not None]
+    p90 = [start.p90_at for start in starts if start.p90_at is not None]
+    fields: Json = {"workload": waiting.workload.key, "gpus": waiting.workload.gpus(pools)}
+    if waiting.position:
+        fields["position"] = waiting.position
+    if waiting.workload.queued_at:
+        fields["queuedAt"] = timestamp(waiting.workload.queued_at)
+    if p50 and len(p50) == len(waiting.gangs):
+        fields["expectedStart"] = timestamp(max(p50))
+        if len(p90) == len(p50):
+            fields["expectedStartBy"] = timestamp(max(p90))
+    return {**fields, "reason": waiting.reason, "message": waiting.message}

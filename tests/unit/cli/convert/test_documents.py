@@ -15,7 +15,7 @@ from drumline.api.load import parse
 from drumline.api.role import RoleSpec
 from drumline.api.spec_rules import broken_rules
 from drumline.api.trainingjob import TrainingJobSpec
-from drumline.cli.convert.documents import convert_document
+from drumline.cli.convert.command import convert_document
 from drumline.cli.convert.model import Conversion, ConversionError, Fate, Wanted
 from drumline.cli.convert.roles import role_name
 from drumline.cli.convert.sbatch import convert_sbatch

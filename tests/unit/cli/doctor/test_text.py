@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from drumline.cli.doctor import text
+from drumline.cli.doctor.command import render
 from drumline.cli.doctor.json_output import as_json
 from drumline.cli.doctor.results import CheckFailed, Finding, Passed, Undecided, Warned
 
@@ -17,7 +17,7 @@ FINDINGS = [
 
 
 def test_a_line_each_and_what_to_do_below_what_is_not_well() -> None:
-    assert text.render(FINDINGS, colours=False) == (
+    assert render(FINDINGS, colours=False) == (
         "ok    Clocks  4 nodes agree\n"
         "FAIL  GPUs    n [2J1 has none\n"
         "              do: install the plugin\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drumline.cli.report import step_charts, text
 from drumline.cli.report.model import JobReport
-from drumline.cli.report.sparkline import sparkline
+from drumline.cli.report.text import sparkline
 from drumline_trainer.contract import StepPoint
 from drumline_trainer.contract.step_series import MAX_POINTS, PARTS, encode
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_incident

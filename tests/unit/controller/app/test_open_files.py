@@ -7,10 +7,10 @@ import sys
 
 PROGRAM = """
 import resource
-from drumline.controller.app.open_files import raise_limit
+from drumline.controller.app.operator import raise_file_limit
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-assert raise_limit() == hard
+assert raise_file_limit() == hard
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
 """
 

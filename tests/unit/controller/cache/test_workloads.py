@@ -10,7 +10,7 @@ from msgspec import structs
 from drumline.api.base import ANNOTATION_ADMITTED
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.status.workloads_in_line import workload_in_line
+from drumline.controller.status.usage_reporter import workload_in_line
 from drumline.kube.views import PlacementView, PodPhase, PodView, TolerationView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide

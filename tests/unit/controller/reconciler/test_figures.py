@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from drumline.controller.agents.watch import GangReport
-from drumline.controller.reconciler.figures import figures_due
-from drumline.controller.reconciler.job_memory import JobMemory
+from drumline.controller.reconciler.job_memory import JobMemory, figures_due
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.contract import AgentPhase, AgentStatus, Progress
 from tests.builders import T0, a_job, admitted, running, with_status
