@@ -21,7 +21,7 @@ _HEADER_HEIGHT: Final = 1
 _SOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Query:
     """One query of a panel."""
 
@@ -81,6 +81,32 @@ class Board:
             for panel in row.panels:
                 for query in panel.queries:
                     yield panel, query
+
+
+def panel(
+    title: str,
+    description: str,
+    *queries: Query,
+    unit: Unit = "short",
+    kind: Kind = "timeseries",
+    stacked: bool = False,
+    at_most: float | None = None,
+) -> Panel:
+    """Return a panel of these queries."""
+    return Panel(
+        title=title,
+        description=description,
+        queries=queries,
+        unit=unit,
+        kind=kind,
+        stacked=stacked,
+        at_most=at_most,
+    )
+
+
+def row(title: str, *panels: Panel) -> PanelRow:
+    """Return panels beside each other, below a heading."""
+    return PanelRow(title=title, panels=panels)
 
 
 def quantile(share: float, metric: str, *, by: str, selector: str = "") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from drumline.monitoring.panels import Board, Panel, PanelRow, Query, Unit, Variable
+from drumline.monitoring.panels import Board, Panel, Query, Unit, Variable, panel, row
 
 _JOB: Final = '{namespace="$namespace",training_job="$training_job"}'
 
@@ -15,12 +15,7 @@ def _of(metric: str, by: str = "", function: str = "max") -> str:
 
 
 def _figure(title: str, metric: str, description: str, unit: Unit = "short") -> Panel:
-    return Panel(
-        title=title,
-        description=description,
-        unit=unit,
-        queries=(Query(expression=_of(metric), legend=title.lower()),),
-    )
+    return panel(title, description, Query(_of(metric), title.lower()), unit=unit)
 
 
 JOB: Final = Board(
@@ -39,144 +34,117 @@ JOB: Final = Board(
         ),
     ),
     rows=(
-        PanelRow(
-            title="Progress",
-            panels=(
-                Panel(
-                    title="Steps",
-                    description="Finished, and all of them.",
-                    queries=(
-                        Query(expression=_of("step"), legend="finished"),
-                        Query(expression=_of("total_steps"), legend="all"),
-                        Query(expression=_of("checkpoint_step"), legend="in a checkpoint"),
-                    ),
-                ),
-                _figure("Loss", "loss", "Mean over the global batch."),
-                _figure("Gradient norm", "gradient_norm", "Over all ranks, before clipping."),
+        row(
+            "Progress",
+            panel(
+                "Steps",
+                "Finished, and all of them.",
+                Query(_of("step"), "finished"),
+                Query(_of("total_steps"), "all"),
+                Query(_of("checkpoint_step"), "in a checkpoint"),
+            ),
+            _figure("Loss", "loss", "Mean over the global batch."),
+            _figure("Gradient norm", "gradient_norm", "Over all ranks, before clipping."),
+        ),
+        row(
+            "Speed",
+            _figure("Tokens per second", "tokens_per_second", "Over all ranks."),
+            panel(
+                "Seconds of a step",
+                "Beside what the planner predicts for this layout and device.",
+                Query(_of("step_seconds"), "measured"),
+                Query(_of("predicted_step_seconds"), "predicted"),
+                unit="s",
+            ),
+            _figure(
+                "Model FLOP utilization",
+                "mfu_ratio",
+                "Absent where the peak of the device is not known.",
+                "percentunit",
             ),
         ),
-        PanelRow(
-            title="Speed",
-            panels=(
-                _figure("Tokens per second", "tokens_per_second", "Over all ranks."),
-                Panel(
-                    title="Seconds of a step",
-                    description="Beside what the planner predicts for this layout and device.",
-                    unit="s",
-                    queries=(
-                        Query(expression=_of("step_seconds"), legend="measured"),
-                        Query(expression=_of("predicted_step_seconds"), legend="predicted"),
+        row(
+            "Where a step's time goes",
+            panel(
+                "Parts of a step",
+                (
+                    "Mean over the pods: computing, collectives by axis, waiting for"
+                    " data, saving, the rest."
+                ),
+                Query(_of("step_part_seconds", "part, axis", "avg"), "{{part}} {{axis}}"),
+                unit="s",
+                stacked=True,
+            ),
+            panel(
+                "Seconds of computing by pod",
+                "A pod that stands out is a slow node: compare with its others.",
+                Query(
+                    (
+                        "sum by (pod) (drumline_trainer_step_part_seconds"
+                        '{namespace="$namespace",training_job="$training_job",'
+                        'part=~"forward|backward|optimizer"})'
                     ),
+                    "{{pod}}",
                 ),
-                _figure(
-                    "Model FLOP utilization",
-                    "mfu_ratio",
-                    "Absent where the peak of the device is not known.",
-                    "percentunit",
-                ),
+                unit="s",
+            ),
+            panel(
+                "What limits the ranks",
+                "By bound, the largest share of a step over the pods.",
+                Query(_of("bound_share", "bound"), "{{bound}}"),
+                unit="percentunit",
+                at_most=1,
             ),
         ),
-        PanelRow(
-            title="Where a step's time goes",
-            panels=(
-                Panel(
-                    title="Parts of a step",
-                    description="Mean over the pods: computing, collectives by axis, waiting for"
-                    " data, saving, the rest.",
-                    unit="s",
-                    stacked=True,
-                    queries=(
-                        Query(
-                            expression=_of("step_part_seconds", "part, axis", "avg"),
-                            legend="{{part}} {{axis}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="Seconds of computing by pod",
-                    description="A pod that stands out is a slow node: compare with its others.",
-                    unit="s",
-                    queries=(
-                        Query(
-                            expression="sum by (pod) (drumline_trainer_step_part_seconds"
-                            '{namespace="$namespace",training_job="$training_job",'
-                            'part=~"forward|backward|optimizer"})',
-                            legend="{{pod}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="What limits the ranks",
-                    description="By bound, the largest share of a step over the pods.",
-                    unit="percentunit",
-                    at_most=1,
-                    queries=(Query(expression=_of("bound_share", "bound"), legend="{{bound}}"),),
-                ),
+        row(
+            "Memory and checkpoints",
+            panel(
+                "Memory by category",
+                "Of the fullest pod's first rank.",
+                Query(_of("memory_bytes", "category"), "{{category}}"),
+                unit="bytes",
+            ),
+            panel(
+                "Training stands still for",
+                "The newest checkpoint and the newest snapshot in memory.",
+                Query(_of("checkpoint_seconds"), "checkpoint"),
+                Query(_of("snapshot_seconds"), "snapshot"),
+                unit="s",
+            ),
+            _figure(
+                "Steps between snapshots",
+                "snapshot_every_steps",
+                "Chosen by their measured cost: what a fault undoes at most.",
             ),
         ),
-        PanelRow(
-            title="Memory and checkpoints",
-            panels=(
-                Panel(
-                    title="Memory by category",
-                    description="Of the fullest pod's first rank.",
-                    unit="bytes",
-                    queries=(
-                        Query(expression=_of("memory_bytes", "category"), legend="{{category}}"),
-                    ),
-                ),
-                Panel(
-                    title="Training stands still for",
-                    description="The newest checkpoint and the newest snapshot in memory.",
-                    unit="s",
-                    queries=(
-                        Query(expression=_of("checkpoint_seconds"), legend="checkpoint"),
-                        Query(expression=_of("snapshot_seconds"), legend="snapshot"),
-                    ),
-                ),
-                _figure(
-                    "Steps between snapshots",
-                    "snapshot_every_steps",
-                    "Chosen by their measured cost: what a fault undoes at most.",
-                ),
+        row(
+            "Faults",
+            panel(
+                "Ranks that run",
+                "Of each pod.",
+                Query(_of("rank_up", "pod, rank", "min"), "{{rank}}"),
+                kind="state-timeline",
+                unit="none",
             ),
-        ),
-        PanelRow(
-            title="Faults",
-            panels=(
-                Panel(
-                    title="Ranks that run",
-                    description="Of each pod.",
-                    kind="state-timeline",
-                    unit="none",
-                    queries=(
-                        Query(expression=_of("rank_up", "pod, rank", "min"), legend="{{rank}}"),
-                    ),
-                ),
-                Panel(
-                    title="Generations and attempts",
-                    description="A generation is a new membership, an attempt a restart in place.",
-                    queries=(
-                        Query(expression=_of("generation"), legend="generation"),
-                        Query(expression=_of("attempt"), legend="attempt"),
-                        Query(expression=_of("restarts_total", "class"), legend="{{class}}"),
-                    ),
-                ),
-                _figure(
-                    "Idle for",
-                    "idle_seconds",
-                    "Since its last sign of work; 0 until that is longer than usual.",
-                    "s",
-                ),
-                Panel(
-                    title="The newest recovery",
-                    description="Seconds up to each stage since the stage before.",
-                    kind="bargauge",
-                    unit="s",
-                    queries=(
-                        Query(expression=_of("recovery_seconds", "stage"), legend="{{stage}}"),
-                    ),
-                ),
+            panel(
+                "Generations and attempts",
+                "A generation is a new membership, an attempt a restart in place.",
+                Query(_of("generation"), "generation"),
+                Query(_of("attempt"), "attempt"),
+                Query(_of("restarts_total", "class"), "{{class}}"),
+            ),
+            _figure(
+                "Idle for",
+                "idle_seconds",
+                "Since its last sign of work; 0 until that is longer than usual.",
+                "s",
+            ),
+            panel(
+                "The newest recovery",
+                "Seconds up to each stage since the stage before.",
+                Query(_of("recovery_seconds", "stage"), "{{stage}}"),
+                kind="bargauge",
+                unit="s",
             ),
         ),
     ),

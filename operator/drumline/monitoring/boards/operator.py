@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from drumline.monitoring.panels import Board, Panel, PanelRow, Query, quantile
+from drumline.monitoring.panels import Board, Query, panel, quantile, row
 
 _OURS: Final = "and on (instance) drumline_build_info"
 
@@ -13,257 +13,169 @@ OPERATOR: Final = Board(
     title="Operator",
     description="Leadership, cycles, reconciles, requests, watches.",
     rows=(
-        PanelRow(
-            title="Leadership",
-            panels=(
-                Panel(
-                    title="Who leads",
-                    description="Exactly one process has 1.",
-                    kind="state-timeline",
-                    unit="none",
-                    queries=(
-                        Query(
-                            expression="max by (pod, instance) (drumline_leader)", legend="{{pod}}"
-                        ),
-                    ),
+        row(
+            "Leadership",
+            panel(
+                "Who leads",
+                "Exactly one process has 1.",
+                Query("max by (pod, instance) (drumline_leader)", "{{pod}}"),
+                kind="state-timeline",
+                unit="none",
+            ),
+            panel(
+                "Since a watch heard from the API server",
+                "A minute is usual; above two the operator decides on old facts.",
+                Query("max by (resource) (drumline_informer_freshness_seconds)", "{{resource}}"),
+                unit="s",
+            ),
+            panel(
+                "Versions",
+                "Processes by version: two during a rolling update.",
+                Query("count by (version) (drumline_build_info)", "{{version}}"),
+            ),
+        ),
+        row(
+            "Decisions",
+            panel(
+                "A scheduling cycle, p99",
+                "By phase.",
+                Query(quantile(0.99, "drumline_scheduling_cycle_seconds", by="phase"), "{{phase}}"),
+                unit="s",
+            ),
+            panel(
+                "Exceptions of the scheduler",
+                "By stage, in an hour; cycle: no job is at fault.",
+                Query(
+                    "sum by (stage) (increase(drumline_scheduling_faults_total[1h]))", "{{stage}}"
                 ),
-                Panel(
-                    title="Since a watch heard from the API server",
-                    description="A minute is usual; above two the operator decides on old facts.",
-                    unit="s",
-                    queries=(
-                        Query(
-                            expression="max by (resource) (drumline_informer_freshness_seconds)",
-                            legend="{{resource}}",
-                        ),
-                    ),
+            ),
+            panel(
+                "A reconcile of a job",
+                "Half are faster than the first line, one in a hundred slower than the second.",
+                Query(quantile(0.5, "drumline_reconcile_seconds", by=""), "p50"),
+                Query(quantile(0.99, "drumline_reconcile_seconds", by=""), "p99"),
+                unit="s",
+            ),
+            panel(
+                "Reconciles that fail",
+                "By kind of error; each is tried again.",
+                Query(
+                    "sum by (kind) (rate(drumline_reconcile_errors_total[$__rate_interval]))",
+                    "{{kind}}",
                 ),
-                Panel(
-                    title="Versions",
-                    description="Processes by version: two during a rolling update.",
-                    queries=(
-                        Query(
-                            expression="count by (version) (drumline_build_info)",
-                            legend="{{version}}",
-                        ),
+                unit="reqps",
+            ),
+        ),
+        row(
+            "API server",
+            panel(
+                "Requests by answer",
+                "0 is no answer, 429 fairness, 409 a write that came late.",
+                Query(
+                    "sum by (code) (rate(drumline_api_requests_total[$__rate_interval]))",
+                    "{{code}}",
+                ),
+                unit="reqps",
+            ),
+            panel(
+                "Requests by what they do",
+                "By verb and resource.",
+                Query(
+                    (
+                        "topk(10, sum by (verb, resource)"
+                        " (rate(drumline_api_requests_total[$__rate_interval])))"
                     ),
+                    "{{verb}} {{resource}}",
+                ),
+                unit="reqps",
+            ),
+            panel(
+                "Time of a request, p99",
+                "By verb.",
+                Query(quantile(0.99, "drumline_api_request_seconds", by="verb"), "{{verb}}"),
+                unit="s",
+            ),
+        ),
+        row(
+            "Notifier and archiver",
+            panel(
+                "Messages",
+                "In an hour, by channel. Dropped is lost for good; failed is mostly tried again.",
+                *tuple(
+                    Query(
+                        f"sum by (channel) (increase(drumline_notifier_{metric}_total[1h]))",
+                        "{{channel}} " + word,
+                    )
+                    for metric, word in (
+                        ("messages_sent", "sent"),
+                        ("attempts_failed", "failed"),
+                        ("messages_dropped", "dropped"),
+                    )
+                ),
+            ),
+            panel(
+                "Messages that wait",
+                "By channel. Six hours after its change a message is given up.",
+                Query("max by (channel) (drumline_notifier_pending_messages)", "{{channel}}"),
+            ),
+            panel(
+                "Late by",
+                (
+                    "The oldest message of a channel, and the oldest change of a job"
+                    " that the archive lacks."
+                ),
+                Query("max by (channel) (drumline_notifier_oldest_message_seconds)", "{{channel}}"),
+                Query("max(drumline_archiver_overdue_seconds)", "archive"),
+                unit="s",
+            ),
+            panel(
+                "Archive",
+                "Documents written in an hour, and jobs that wait for it.",
+                Query(
+                    "sum by (kind) (increase(drumline_archiver_documents_written_total[1h]))",
+                    "{{kind}}",
+                ),
+                Query("max(drumline_archiver_due_jobs)", "due"),
+            ),
+            panel(
+                "Refused writes",
+                "In an hour: by the archive's storage, and of the notifier's record.",
+                Query("sum(increase(drumline_archiver_failures_total[1h]))", "archive"),
+                Query(
+                    "sum(increase(drumline_notifier_record_failures_total[1h]))",
+                    "record of the notifier",
                 ),
             ),
         ),
-        PanelRow(
-            title="Decisions",
-            panels=(
-                Panel(
-                    title="A scheduling cycle, p99",
-                    description="By phase.",
-                    unit="s",
-                    queries=(
-                        Query(
-                            expression=quantile(
-                                0.99, "drumline_scheduling_cycle_seconds", by="phase"
-                            ),
-                            legend="{{phase}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="Exceptions of the scheduler",
-                    description="By stage, in an hour; cycle: no job is at fault.",
-                    queries=(
-                        Query(
-                            expression="sum by (stage)"
-                            " (increase(drumline_scheduling_faults_total[1h]))",
-                            legend="{{stage}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="A reconcile of a job",
-                    description="Half are faster than the first line, one in a hundred slower than"
-                    " the second.",
-                    unit="s",
-                    queries=(
-                        Query(
-                            expression=quantile(0.5, "drumline_reconcile_seconds", by=""),
-                            legend="p50",
-                        ),
-                        Query(
-                            expression=quantile(0.99, "drumline_reconcile_seconds", by=""),
-                            legend="p99",
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="Reconciles that fail",
-                    description="By kind of error; each is tried again.",
-                    unit="reqps",
-                    queries=(
-                        Query(
-                            expression="sum by (kind)"
-                            " (rate(drumline_reconcile_errors_total[$__rate_interval]))",
-                            legend="{{kind}}",
-                        ),
-                    ),
-                ),
+        row(
+            "Process",
+            panel(
+                "Memory",
+                "Resident, by process.",
+                Query(f"process_resident_memory_bytes {_OURS}", "{{pod}}"),
+                unit="bytes",
             ),
-        ),
-        PanelRow(
-            title="API server",
-            panels=(
-                Panel(
-                    title="Requests by answer",
-                    description="0 is no answer, 429 fairness, 409 a write that came late.",
-                    unit="reqps",
-                    queries=(
-                        Query(
-                            expression="sum by (code)"
-                            " (rate(drumline_api_requests_total[$__rate_interval]))",
-                            legend="{{code}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="Requests by what they do",
-                    description="By verb and resource.",
-                    unit="reqps",
-                    queries=(
-                        Query(
-                            expression="topk(10, sum by (verb, resource)"
-                            " (rate(drumline_api_requests_total[$__rate_interval])))",
-                            legend="{{verb}} {{resource}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="Time of a request, p99",
-                    description="By verb.",
-                    unit="s",
-                    queries=(
-                        Query(
-                            expression=quantile(0.99, "drumline_api_request_seconds", by="verb"),
-                            legend="{{verb}}",
-                        ),
-                    ),
-                ),
+            panel(
+                "Processors",
+                "Used, by process.",
+                Query(f"rate(process_cpu_seconds_total[$__rate_interval]) {_OURS}", "{{pod}}"),
             ),
-        ),
-        PanelRow(
-            title="Notifier and archiver",
-            panels=(
-                Panel(
-                    title="Messages",
-                    description="In an hour, by channel. Dropped is lost for good; failed is mostly"
-                    " tried again.",
-                    queries=tuple(
-                        Query(
-                            expression="sum by (channel)"
-                            f" (increase(drumline_notifier_{metric}_total[1h]))",
-                            legend="{{channel}} " + word,
-                        )
-                        for metric, word in (
-                            ("messages_sent", "sent"),
-                            ("attempts_failed", "failed"),
-                            ("messages_dropped", "dropped"),
-                        )
-                    ),
+            panel(
+                "Objects left out, and gangs without their key",
+                (
+                    "None should ever be above 0: docs/runbooks.md; a namespace that"
+                    " may not be read was deleted, or its Role was."
                 ),
-                Panel(
-                    title="Messages that wait",
-                    description="By channel. Six hours after its change a message is given up.",
-                    queries=(
-                        Query(
-                            expression="max by (channel) (drumline_notifier_pending_messages)",
-                            legend="{{channel}}",
-                        ),
-                    ),
+                Query(
+                    "sum by (resource) (drumline_poisoned_objects_total)", "unreadable {{resource}}"
                 ),
-                Panel(
-                    title="Late by",
-                    description="The oldest message of a channel, and the oldest change of a job"
-                    " that the archive lacks.",
-                    unit="s",
-                    queries=(
-                        Query(
-                            expression="max by (channel)"
-                            " (drumline_notifier_oldest_message_seconds)",
-                            legend="{{channel}}",
-                        ),
-                        Query(
-                            expression="max(drumline_archiver_overdue_seconds)", legend="archive"
-                        ),
-                    ),
+                Query(
+                    'max by (key) (drumline_gangs_by_signing_key{key!="current"})',
+                    "{{key}} signing key",
                 ),
-                Panel(
-                    title="Archive",
-                    description="Documents written in an hour, and jobs that wait for it.",
-                    queries=(
-                        Query(
-                            expression="sum by (kind)"
-                            " (increase(drumline_archiver_documents_written_total[1h]))",
-                            legend="{{kind}}",
-                        ),
-                        Query(expression="max(drumline_archiver_due_jobs)", legend="due"),
-                    ),
-                ),
-                Panel(
-                    title="Refused writes",
-                    description="In an hour: by the archive's storage, and of the notifier's"
-                    " record.",
-                    queries=(
-                        Query(
-                            expression="sum(increase(drumline_archiver_failures_total[1h]))",
-                            legend="archive",
-                        ),
-                        Query(
-                            expression="sum(increase(drumline_notifier_record_failures_total[1h]))",
-                            legend="record of the notifier",
-                        ),
-                    ),
-                ),
-            ),
-        ),
-        PanelRow(
-            title="Process",
-            panels=(
-                Panel(
-                    title="Memory",
-                    description="Resident, by process.",
-                    unit="bytes",
-                    queries=(
-                        Query(
-                            expression=f"process_resident_memory_bytes {_OURS}", legend="{{pod}}"
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="Processors",
-                    description="Used, by process.",
-                    queries=(
-                        Query(
-                            expression=f"rate(process_cpu_seconds_total[$__rate_interval]) {_OURS}",
-                            legend="{{pod}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    title="Objects left out, and gangs without their key",
-                    description="None should ever be above 0: docs/runbooks.md; a namespace that"
-                    " may not be read was deleted, or its Role was.",
-                    queries=(
-                        Query(
-                            expression="sum by (resource) (drumline_poisoned_objects_total)",
-                            legend="unreadable {{resource}}",
-                        ),
-                        Query(
-                            expression="max by (key)"
-                            ' (drumline_gangs_by_signing_key{key!="current"})',
-                            legend="{{key}} signing key",
-                        ),
-                        Query(
-                            expression="max by (namespace) (drumline_namespace_unreadable)",
-                            legend="may not read {{namespace}}",
-                        ),
-                    ),
+                Query(
+                    "max by (namespace) (drumline_namespace_unreadable)",
+                    "may not read {{namespace}}",
                 ),
             ),
         ),
