@@ -33,11 +33,9 @@ FLEET: Final = Board(
                 "Training for the first time",
                 "Share of the GPU time of jobs that was neither start, recovery nor repetition.",
                 Query(
-
-                        "sum(rate(drumline_queue_gpu_seconds_total"
-                        '{state="productive"}[$__rate_interval]))'
-                        " / sum(rate(drumline_queue_gpu_seconds_total[$__rate_interval]))"
-
+                    "sum(rate(drumline_queue_gpu_seconds_total"
+                    '{state="productive"}[$__rate_interval]))'
+                    " / sum(rate(drumline_queue_gpu_seconds_total[$__rate_interval]))"
                 ),
                 kind="stat",
                 unit="percentunit",
