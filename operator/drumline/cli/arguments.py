@@ -6,8 +6,7 @@ Nothing heavier is imported here, so that `--help` and a mistyped option are ans
 from __future__ import annotations
 
 import argparse
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from drumline.cli import (
     check_arguments,
@@ -17,10 +16,7 @@ from drumline.cli import (
     run_arguments,
     simulate_arguments,
 )
-from drumline.cli.options import add_context, add_namespace, add_output
-
-_Commands = Any
-"""What `ArgumentParser.add_subparsers` gives; argparse does not name its type."""
+from drumline.cli.options import CommandGrammar, add_context, add_namespace, add_output
 
 _REPORT_DESCRIPTION: Final = """\
 Report what a job is doing now and why, its incidents and how long each stage of a recovery took,
@@ -86,154 +82,7 @@ Print a script with which a shell completes commands, options and their fixed va
 """
 
 
-def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of all commands; the chosen command's name is its `command` attribute.
-
-    Args:
-        program: how the program was called, for its usage.
-    """
-    whole = argparse.ArgumentParser(
-        prog=program, description="Drumline: training jobs on Kubernetes.", allow_abbrev=False
-    )
-    commands = whole.add_subparsers(title="commands", dest="command", required=True)
-    _add_jobs(commands)
-    overview_arguments.add_commands(partial(_add, commands))
-    _add_report(commands)
-    _add_decide(commands)
-    _add_replay(commands)
-    _add_upgrade(commands)
-    simulate_arguments.add_arguments(
-        _add(
-            commands,
-            "simulate",
-            summary="a trace of jobs on a virtual clock, compared with plain queues",
-            description=simulate_arguments.DESCRIPTION,
-            epilog=simulate_arguments.EXAMPLES,
-        )
-    )
-    _add_doctor(commands)
-    _add_restore(commands)
-    check_arguments.add_arguments(
-        _add(
-            commands,
-            "check-nodes",
-            summary="idle nodes of a pool check themselves and each other",
-            description=check_arguments.DESCRIPTION,
-            epilog=check_arguments.EXAMPLES,
-        )
-    )
-    _add_completion(commands)
-    run_arguments.add_convert(
-        _add(
-            commands,
-            "convert",
-            summary="a PyTorchJob, TrainJob, JobSet, Volcano Job or sbatch script as a TrainingJob",
-            description=run_arguments.CONVERT_DESCRIPTION,
-            epilog=run_arguments.CONVERT_EXAMPLES,
-        )
-    )
-    plan_arguments.add_arguments(
-        _add(
-            commands,
-            "plan",
-            summary="the fastest layout of a model on GPUs, with its memory and time",
-            description=plan_arguments.DESCRIPTION,
-            epilog=plan_arguments.EXAMPLES,
-        )
-    )
-    return whole
-
-
-def _add(
-    commands: _Commands, name: str, *, summary: str, description: str, epilog: str = ""
-) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    return command
-
-
-def _add_jobs(commands: _Commands) -> None:
-    run_arguments.add_run(
-        _add(
-            commands,
-            "run",
-            summary="run a command on GPUs with the code of this folder",
-            description=run_arguments.RUN_DESCRIPTION,
-            epilog=run_arguments.RUN_EXAMPLES,
-        )
-    )
-    logs = _add(
-        commands,
-        "logs",
-        summary="what the pods of a job have written",
-        description=run_arguments.LOGS_DESCRIPTION,
-    )
-    run_arguments.add_logs(logs)
-    overview_arguments.add_archive(logs)
-    _add_inside(commands)
-    run_arguments.add_clone(
-        _add(
-            commands,
-            "clone",
-            summary="a new job like one that is there, with other settings or another command",
-            description=run_arguments.CLONE_DESCRIPTION,
-            epilog=run_arguments.CLONE_EXAMPLES,
-        )
-    )
-    hold = "keep the pods of a script that fails for good, to be looked into"
-    run_arguments.add_hold(
-        _add(commands, "hold", summary=hold, description=run_arguments.HOLD_DESCRIPTION)
-    )
-    for name, summary in (
-        ("stop", "give a job's GPUs back; it keeps its place in the history (spec.suspend)"),
-        ("resume", "queue a stopped job again"),
-        ("delete", "delete a job, its pods and, if no other job uses it, its code"),
-    ):
-        run_arguments.add_job(_add(commands, name, summary=summary, description=f"{summary}."))
-
-
-def _add_inside(commands: _Commands) -> None:
-    run_arguments.add_shell(
-        _add(
-            commands,
-            "shell",
-            summary="a shell, or a command, in a pod of a job",
-            description=run_arguments.SHELL_DESCRIPTION,
-            epilog=run_arguments.INSIDE_EXAMPLES,
-        )
-    )
-    run_arguments.add_copy(
-        _add(
-            commands,
-            "cp",
-            summary="copy files from and to a pod of a job",
-            description=run_arguments.CP_DESCRIPTION,
-        )
-    )
-    run_arguments.add_forward(
-        _add(
-            commands,
-            "port-forward",
-            summary="ports of a pod of a job on this machine",
-            description=run_arguments.FORWARD_DESCRIPTION,
-        )
-    )
-
-
-def _add_report(commands: _Commands) -> None:
-    report = _add(
-        commands,
-        "report",
-        summary="what a job is doing, what happened to it, and what to do next",
-        description=_REPORT_DESCRIPTION,
-        epilog=_REPORT_EXAMPLES,
-    )
+def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument("job", nargs="?", metavar="JOB", help="name of the TrainingJob")
     add_namespace(report, "its namespace; default: that of the context")
     add_output(report, "text", "html", "json")
@@ -249,14 +98,7 @@ def _add_report(commands: _Commands) -> None:
     add_context(report)
 
 
-def _add_decide(commands: _Commands) -> None:
-    decide = _add(
-        commands,
-        "decide",
-        summary="what the operator would do now with the jobs of the cluster, or of files",
-        description=_DECIDE_DESCRIPTION,
-        epilog=_DECIDE_EXAMPLES,
-    )
+def _add_decide(decide: argparse.ArgumentParser) -> None:
     decide.add_argument(
         "-f",
         "--file",
@@ -291,13 +133,7 @@ def _add_decide(commands: _Commands) -> None:
     )
 
 
-def _add_replay(commands: _Commands) -> None:
-    replay = _add(
-        commands,
-        "replay",
-        summary="decide a captured cycle again and compare",
-        description=_REPLAY_DESCRIPTION,
-    )
+def _add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("capture", metavar="FILE", help="a capture; - is standard input")
     replay.add_argument(
         "-o",
@@ -308,14 +144,7 @@ def _add_replay(commands: _Commands) -> None:
     )
 
 
-def _add_upgrade(commands: _Commands) -> None:
-    upgrade = _add(
-        commands,
-        "upgrade",
-        summary="what this version would decide otherwise in captured cycles",
-        description=_UPGRADE_DESCRIPTION,
-        epilog=_UPGRADE_EXAMPLES,
-    )
+def _add_upgrade(upgrade: argparse.ArgumentParser) -> None:
     upgrade.add_argument(
         "--check",
         dest="captures",
@@ -327,36 +156,168 @@ def _add_upgrade(commands: _Commands) -> None:
     add_output(upgrade, "text", "json")
 
 
-def _add_doctor(commands: _Commands) -> None:
-    doctor_arguments.add_arguments(
-        _add(
-            commands,
-            "doctor",
-            summary="what of a cluster would keep jobs from running, and what to do about it",
-            description=doctor_arguments.DESCRIPTION,
-            epilog=doctor_arguments.EXAMPLES,
-        )
-    )
-
-
-def _add_restore(commands: _Commands) -> None:
-    restore = _add(
-        commands,
-        "restore",
-        summary="saved pools, queues and unfinished jobs, for a new cluster",
-        description=_RESTORE_DESCRIPTION,
-        epilog=_RESTORE_EXAMPLES,
-    )
+def _add_restore(restore: argparse.ArgumentParser) -> None:
     restore.add_argument(
         "file", nargs="+", metavar="FILE", help="what kubectl get -o yaml printed; - is stdin"
     )
 
 
-def _add_completion(commands: _Commands) -> None:
-    completion = _add(
-        commands,
-        "completion",
-        summary="a script with which a shell completes the commands",
-        description=_COMPLETION_DESCRIPTION,
-    )
+def _add_completion(completion: argparse.ArgumentParser) -> None:
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
+def _add_logs(logs: argparse.ArgumentParser) -> None:
+    run_arguments.add_logs(logs)
+    overview_arguments.add_archive(logs)
+
+
+_SIMPLE: Final = {
+    "stop": "give a job's GPUs back; it keeps its place in the history (spec.suspend)",
+    "resume": "queue a stopped job again",
+    "delete": "delete a job, its pods and, if no other job uses it, its code",
+}
+_COMMANDS: Final = (
+    CommandGrammar(
+        "run",
+        "run a command on GPUs with the code of this folder",
+        run_arguments.RUN_DESCRIPTION,
+        run_arguments.add_run,
+        run_arguments.RUN_EXAMPLES,
+    ),
+    CommandGrammar(
+        "logs", "what the pods of a job have written", run_arguments.LOGS_DESCRIPTION, _add_logs
+    ),
+    CommandGrammar(
+        "shell",
+        "a shell, or a command, in a pod of a job",
+        run_arguments.SHELL_DESCRIPTION,
+        run_arguments.add_shell,
+        run_arguments.INSIDE_EXAMPLES,
+    ),
+    CommandGrammar(
+        "cp",
+        "copy files from and to a pod of a job",
+        run_arguments.CP_DESCRIPTION,
+        run_arguments.add_copy,
+    ),
+    CommandGrammar(
+        "port-forward",
+        "ports of a pod of a job on this machine",
+        run_arguments.FORWARD_DESCRIPTION,
+        run_arguments.add_forward,
+    ),
+    CommandGrammar(
+        "clone",
+        "a new job like one that is there, with other settings or another command",
+        run_arguments.CLONE_DESCRIPTION,
+        run_arguments.add_clone,
+        run_arguments.CLONE_EXAMPLES,
+    ),
+    CommandGrammar(
+        "hold",
+        "keep the pods of a script that fails for good, to be looked into",
+        run_arguments.HOLD_DESCRIPTION,
+        run_arguments.add_hold,
+    ),
+    *(
+        CommandGrammar(name, summary, f"{summary}.", run_arguments.add_job)
+        for name, summary in _SIMPLE.items()
+    ),
+    *overview_arguments.COMMANDS,
+    CommandGrammar(
+        "report",
+        "what a job is doing, what happened to it, and what to do next",
+        _REPORT_DESCRIPTION,
+        _add_report,
+        _REPORT_EXAMPLES,
+    ),
+    CommandGrammar(
+        "decide",
+        "what the operator would do now with the jobs of the cluster, or of files",
+        _DECIDE_DESCRIPTION,
+        _add_decide,
+        _DECIDE_EXAMPLES,
+    ),
+    CommandGrammar(
+        "replay", "decide a captured cycle again and compare", _REPLAY_DESCRIPTION, _add_replay
+    ),
+    CommandGrammar(
+        "upgrade",
+        "what this version would decide otherwise in captured cycles",
+        _UPGRADE_DESCRIPTION,
+        _add_upgrade,
+        _UPGRADE_EXAMPLES,
+    ),
+    CommandGrammar(
+        "simulate",
+        "a trace of jobs on a virtual clock, compared with plain queues",
+        simulate_arguments.DESCRIPTION,
+        simulate_arguments.add_arguments,
+        simulate_arguments.EXAMPLES,
+    ),
+    CommandGrammar(
+        "doctor",
+        "what of a cluster would keep jobs from running, and what to do about it",
+        doctor_arguments.DESCRIPTION,
+        doctor_arguments.add_arguments,
+        doctor_arguments.EXAMPLES,
+    ),
+    CommandGrammar(
+        "restore",
+        "saved pools, queues and unfinished jobs, for a new cluster",
+        _RESTORE_DESCRIPTION,
+        _add_restore,
+        _RESTORE_EXAMPLES,
+    ),
+    CommandGrammar(
+        "check-nodes",
+        "idle nodes of a pool check themselves and each other",
+        check_arguments.DESCRIPTION,
+        check_arguments.add_arguments,
+        check_arguments.EXAMPLES,
+    ),
+    CommandGrammar(
+        "completion",
+        "a script with which a shell completes the commands",
+        _COMPLETION_DESCRIPTION,
+        _add_completion,
+    ),
+    CommandGrammar(
+        "convert",
+        "a PyTorchJob, TrainJob, JobSet, Volcano Job or sbatch script as a TrainingJob",
+        run_arguments.CONVERT_DESCRIPTION,
+        run_arguments.add_convert,
+        run_arguments.CONVERT_EXAMPLES,
+    ),
+    CommandGrammar(
+        "plan",
+        "the fastest layout of a model on GPUs, with its memory and time",
+        plan_arguments.DESCRIPTION,
+        plan_arguments.add_arguments,
+        plan_arguments.EXAMPLES,
+    ),
+)
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """The parser of all commands; the chosen command's name is its `command` attribute.
+
+    Args:
+        program: how the program was called, for its usage.
+    """
+    whole = argparse.ArgumentParser(
+        prog=program, description="Drumline: training jobs on Kubernetes.", allow_abbrev=False
+    )
+    commands = whole.add_subparsers(title="commands", dest="command", required=True)
+    for each in _COMMANDS:
+        each.add(
+            commands.add_parser(
+                each.name,
+                help=each.summary,
+                description=each.description,
+                epilog=each.examples,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+                allow_abbrev=False,
+            )
+        )
+    return whole

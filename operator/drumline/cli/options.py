@@ -1,9 +1,30 @@
-"""Arguments that many commands share, by argparse alone."""
+"""What the grammar of a command consists of, and arguments that many share; argparse alone."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGrammar:
+    """The grammar of one command.
+
+    Attributes:
+        name: as it is typed.
+        summary: a line for the list of commands.
+        description: at the top of its help.
+        add: adds its arguments.
+        examples: at the end of its help.
+    """
+
+    name: str
+    summary: str
+    description: str
+    add: Callable[[argparse.ArgumentParser], None]
+    examples: str = ""
 
 
 def add_job(command: argparse.ArgumentParser) -> None:

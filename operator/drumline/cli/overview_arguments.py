@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from drumline.cli.options import add_context, add_namespace, add_output
+from drumline.cli.options import CommandGrammar, add_context, add_namespace, add_output
 
 ARCHIVE_VARIABLE: Final = "DRUMLINE_ARCHIVE"
 GROUPS: Final = ("queue", "user", "namespace", "phase", "job")
@@ -22,7 +23,7 @@ class OverviewCommand:
     description: str
 
 
-COMMANDS: Final[Mapping[str, OverviewCommand]] = {
+ROWS: Final[Mapping[str, OverviewCommand]] = {
     "list": OverviewCommand(
         summary="the jobs of a namespace: who runs, who waits at which place, what has ended",
         description="List jobs: those that hold GPUs, those that wait with their place in line and"
@@ -95,7 +96,7 @@ history) to an agent as tools, by the Model Context Protocol on standard input a
 with the rights of your kubeconfig, as you would.
 """
 
-LIVE: Final[Mapping[str, OverviewCommand]] = {
+_LIVE: Final[Mapping[str, OverviewCommand]] = {
     "top": OverviewCommand(
         summary="the cluster on one screen of the terminal, drawn again every two seconds",
         description="Draw pools, queues and jobs: who holds GPUs and how far each job is, who waits"
@@ -114,7 +115,7 @@ LIVE: Final[Mapping[str, OverviewCommand]] = {
 
 
 def _add_live(command: argparse.ArgumentParser, name: str) -> None:
-    """Every option of one of `LIVE`."""
+    """Every option of one of `_LIVE`."""
     if name == "top":
         command.add_argument("-q", "--queue", help="only this queue and its jobs")
         command.add_argument("--once", action="store_true", help="print one screen and end")
@@ -153,7 +154,7 @@ def _interval(text: str) -> float:
 
 
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
-    """Every option of one of `COMMANDS`."""
+    """Every option of one of `ROWS`."""
     if name == "why":
         command.add_argument(
             "job",
@@ -275,43 +276,33 @@ def _add_export_trace(command: argparse.ArgumentParser) -> None:
     _add_source(command)
 
 
-class AddCommand(Protocol):
-    """Adds a command to the grammar."""
-
-    def __call__(
-        self, name: str, *, summary: str, description: str, epilog: str = ""
-    ) -> argparse.ArgumentParser:
-        """The parser of the new command."""
-        ...
-
-
-def add_commands(add: AddCommand) -> None:
-    """Every command of this file."""
-    for name, overview in COMMANDS.items():
-        command = add(name, summary=overview.summary, description=overview.description)
-        _add_arguments(command, name)
-    _add_diff(
-        add(
-            "diff",
-            summary="two jobs beside each other: what they asked for and came to",
-            description=DIFF_DESCRIPTION,
-        )
-    )
-    _add_history(
-        add(
-            "history",
-            summary="the jobs that have ended, from the archive, or the report of one",
-            description=HISTORY_DESCRIPTION,
-            epilog=HISTORY_EXAMPLES,
-        )
-    )
-    for name, live in LIVE.items():
-        _add_live(add(name, summary=live.summary, description=live.description), name)
-    _add_export_trace(
-        add(
-            "export-trace",
-            summary="the cluster's jobs as a trace for simulate",
-            description=EXPORT_DESCRIPTION,
-            epilog=EXPORT_EXAMPLES,
-        )
-    )
+COMMANDS: Final = (
+    *(
+        CommandGrammar(name, each.summary, each.description, partial(_add_arguments, name=name))
+        for name, each in ROWS.items()
+    ),
+    CommandGrammar(
+        "diff",
+        "two jobs beside each other: what they asked for and came to",
+        DIFF_DESCRIPTION,
+        _add_diff,
+    ),
+    CommandGrammar(
+        "history",
+        "the jobs that have ended, from the archive, or the report of one",
+        HISTORY_DESCRIPTION,
+        _add_history,
+        HISTORY_EXAMPLES,
+    ),
+    *(
+        CommandGrammar(name, each.summary, each.description, partial(_add_live, name=name))
+        for name, each in _LIVE.items()
+    ),
+    CommandGrammar(
+        "export-trace",
+        "the cluster's jobs as a trace for simulate",
+        EXPORT_DESCRIPTION,
+        _add_export_trace,
+        EXPORT_EXAMPLES,
+    ),
+)

@@ -45,7 +45,6 @@ _FOREIGN: Final = f"{QUEUE},!{JOB}"
 """Selects pods that name a queue and are no job's."""
 WORKLOAD_KINDS: Final = tuple(KINDS)
 """What may wait for a queue beside jobs and pods."""
-_PAGE: Final = 250
 _MOST_FILE_BYTES: Final = 256 * 2**20
 
 

@@ -176,7 +176,7 @@ def test_an_unknown_field_of_another_version_is_no_error_of_the_schema() -> None
 
 def test_the_grammar_has_the_groups_that_there_are() -> None:
     assert set(overview_arguments.GROUPS) == set(GROUPS)
-    assert {*overview_arguments.COMMANDS, "history", "why TYPE/NAME"} == set(KINDS)
+    assert {*overview_arguments.ROWS, "history", "why TYPE/NAME"} == set(KINDS)
 
 
 @pytest.mark.parametrize(
