@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,15 @@ _RETRY: Final = RetryPolicy(attempts=2)
 NOT_SERVED: Final = (
     "this cluster serves no TrainingJobs: Drumline's custom resources are not installed"
 )
+
+
+def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Credentials:
+    """Return the credentials that the arguments `kubeconfig` and `context` name.
+
+    Raises:
+        BadInput: there are none, or they cannot be used.
+    """
+    return find_credentials(environment, kubeconfig=chosen.kubeconfig, context=chosen.context)
 
 
 def find_credentials(

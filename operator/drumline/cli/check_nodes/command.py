@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from drumline.cli.check_nodes.job import check_job, nodes_to_check
 from drumline.cli.check_nodes.results import CheckResult, node_health, results_in, table
-from drumline.cli.cluster_access import cluster_client, find_credentials, refusal
+from drumline.cli.cluster_access import chosen_credentials, cluster_client, refusal
 from drumline.cli.commands import Output
 from drumline.cli.errors import NotAnswered
 from drumline.cli.jobs.command import random_letters, say
@@ -36,9 +36,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: no node is idle, the cluster refuses, or the job did not end in time.
     """
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     namespace: str = chosen.namespace or credentials.namespace
     name = f"check-{random_letters()}"
 

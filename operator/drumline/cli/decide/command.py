@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from drumline.cli.cluster_access import find_credentials
+from drumline.cli.cluster_access import chosen_credentials
 from drumline.cli.commands import Output
 from drumline.cli.decide import cluster, live_objects
 from drumline.cli.decide.alternatives_text import alternatives_text
@@ -55,9 +55,7 @@ def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Live
         if chosen.context or chosen.kubeconfig:
             raise BadInput("--file reads no cluster: add --live to judge the files beside it")
         return LiveObjects(manifests=given)
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     live = asyncio.run(live_objects.read(credentials))
     return LiveObjects(manifests=(*live.manifests, *given), remarks=live.remarks)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from drumline.cli.columns import columns
 from drumline.cli.decide.alternatives_text import money
 from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
 from drumline.cli.formatting import duration
@@ -25,13 +26,7 @@ def table(decisions: Sequence[JobDecision], *, now: float, wide: bool) -> str:
         return "nothing to decide: no job waits or is broken\n"
     headings = (*_HEADINGS[:-1], *(_WIDE if wide else ()), _HEADINGS[-1])
     rows = [headings, *(_cells(decision, now=now, wide=wide) for decision in decisions)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(headings) - 1)]
-    return "".join(f"{_joined(row, widths)}\n" for row in rows)
-
-
-def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-    return "   ".join((*padded, row[-1])).rstrip()
+    return "".join(f"{line}\n" for line in columns(rows, left=range(len(headings))))
 
 
 def _cells(decision: JobDecision, *, now: float, wide: bool) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from drumline.cli.cluster_access import find_credentials
+from drumline.cli.cluster_access import chosen_credentials
 from drumline.cli.columns import columns
 from drumline.cli.commands import Output
 from drumline.cli.diff.differences import Difference, differences
@@ -44,9 +44,7 @@ def _read(chosen: argparse.Namespace, environment: Mapping[str, str], text: str)
     place = namespace if slash else chosen.namespace
     if chosen.file:
         return from_files.read(chosen.file, job=name, namespace=place)
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     return asyncio.run(from_cluster.read(credentials, job=name, namespace=place))
 
 

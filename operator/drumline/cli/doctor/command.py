@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from drumline.cli.cluster_access import find_credentials
+from drumline.cli.cluster_access import chosen_credentials
 from drumline.cli.commands import Output
 from drumline.cli.doctor import probing, reading, registry
 from drumline.cli.doctor.facts import ClusterFacts, OperatorFact
@@ -33,9 +33,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         BadInput: no kubeconfig is usable.
         NotAnswered: the API server does not answer, or not to these credentials.
     """
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     facts = asyncio.run(_facts(credentials, chosen))
     findings = registry.examine(facts)
     failed = any(isinstance(finding.result, CheckFailed) for finding in findings)

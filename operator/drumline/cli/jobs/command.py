@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from drumline.cli.cluster_access import (
+    chosen_credentials,
     cluster_client,
-    find_credentials,
     missing_job,
     refusal,
 )
@@ -55,9 +55,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: there is no such job, or the cluster refuses.
     """
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace
     if chosen.command == "shell" and chosen.delete:
         job = NamedJob(name=chosen.job, namespace=namespace)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from drumline.cli.cluster_access import find_credentials
+from drumline.cli.cluster_access import chosen_credentials
 from drumline.cli.errors import BadInput
 from drumline.cli.overview.read import WantedKinds, from_cluster, from_documents
 from drumline.overview.objects import ClusterObjects
@@ -34,9 +34,7 @@ def cluster_of(
             raise BadInput("--file reads no cluster: leave out --context and --kubeconfig")
         as_of = max(map(_written_at, chosen.file))
         return from_documents(list(map(_bytes, chosen.file)), as_of=as_of), named or "default"
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     own = named or credentials.namespace
     return asyncio.run(from_cluster(credentials, wanted, own=own)), own
 

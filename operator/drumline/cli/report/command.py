@@ -34,10 +34,8 @@ def _from_files(chosen: argparse.Namespace) -> JobInput:
 def _from_cluster(chosen: argparse.Namespace, environment: Mapping[str, str]) -> JobInput:
     if not chosen.job:
         raise BadInput("which job? drumline report JOB [-n NAMESPACE], or --file FILE")
-    from drumline.cli.cluster_access import find_credentials  # noqa: PLC0415 - see below
+    from drumline.cli.cluster_access import chosen_credentials  # noqa: PLC0415 - see below
     from drumline.cli.report import from_cluster  # noqa: PLC0415 - aiohttp: 0.3 s that --file saves
 
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     return asyncio.run(from_cluster.read(credentials, job=chosen.job, namespace=chosen.namespace))

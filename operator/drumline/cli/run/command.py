@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from drumline.cli.cluster_access import cluster_client, find_credentials
+from drumline.cli.cluster_access import chosen_credentials, cluster_client
 from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.job_yaml import job_yaml
@@ -52,9 +52,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         )
         requests = sweep_requests(request, chosen.sweep, max_parallel=chosen.max_parallel)
         return Output(text=_dry_run(request, requests, _packed(chosen, environment)))
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     namespace: str = chosen.namespace or credentials.namespace
     # What is wrong with the arguments or the folder is said before any cluster is asked.
     request = run_request(

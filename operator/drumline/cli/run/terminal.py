@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from drumline.cli.cluster_access import cluster_client, find_credentials
+from drumline.cli.cluster_access import chosen_credentials, cluster_client
 from drumline.cli.commands import Output
 from drumline.cli.errors import BadInput
 from drumline.cli.formatting import many
@@ -84,9 +84,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
                 f"which queue? --dry-run asks no cluster: give --queue or {QUEUE_VARIABLE}"
             )
         return Output(text=job_yaml([shell_manifest(request, idle_seconds=chosen.idle)]))
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace
 
     async def start() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from drumline.cli.columns import columns
 from drumline.cli.formatting import count, duration, percent
 from drumline.scheduling.forecast.accuracy import Calibration
 from drumline.simulator.results.statistics import Summary
@@ -27,18 +28,12 @@ _HEADINGS: Final = (
 def table(title: str, summaries: Sequence[tuple[str, Summary]]) -> str:
     """One row a policy, and the first policy compared with each of the rest."""
     rows = [_HEADINGS, *(_cells(name, summary) for name, summary in summaries)]
-    lines = [plain(title), "", *aligned(rows)]
+    lines = [plain(title), "", *columns(rows, left=(0,))]
     first, *rest = summaries
     lines += ["", *(compared(first, other) for other in rest)] if rest else []
     if first[1].starts is not None:
         lines += ["", calibrated(first[1].starts)]
     return "\n".join(lines) + "\n"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines whose columns stand below each other, the first to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [_aligned(row, widths) for row in rows]
 
 
 def compared(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:
@@ -77,14 +72,6 @@ def _cells(name: str, summary: Summary) -> tuple[str, ...]:
         percent(summary.lost_share),
         count(summary.never_started),
     )
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = (
-        cell.ljust(width) if column == 0 else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    )
-    return "   ".join((first, *rest)).rstrip()
 
 
 def _part(ours: float, theirs: float) -> str:

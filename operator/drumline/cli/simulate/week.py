@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from drumline.cli.columns import columns
 from drumline.cli.errors import BadInput
 from drumline.cli.formatting import count, duration, percent
 from drumline.cli.simulate.progress_bar import ProgressBar
-from drumline.cli.simulate.text import aligned
 from drumline.simulator.week import sides
 from drumline.simulator.week.setting import NODE_GPUS, Setting
 from drumline.simulator.week.study import WeekResult, result, run_week
@@ -66,7 +66,13 @@ def as_table(week: Week) -> str:
     """A row a side, and Drumline beside each of the others."""
     rows = [_HEADINGS, *(_cells(each) for each in week.results)]
     first, *rest = week.results
-    lines = [week.title, "", *aligned(rows), "", *(compared(first, other) for other in rest)]
+    lines = [
+        week.title,
+        "",
+        *columns(rows, left=(0,)),
+        "",
+        *(compared(first, other) for other in rest),
+    ]
     return "\n".join(lines) + "\n"
 
 

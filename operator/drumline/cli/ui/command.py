@@ -9,7 +9,7 @@ import time
 import webbrowser
 from collections.abc import Mapping
 
-from drumline.cli.cluster_access import find_credentials
+from drumline.cli.cluster_access import chosen_credentials
 from drumline.cli.commands import Output
 from drumline.cli.decide.cycle import read_policy
 from drumline.cli.errors import BadInput
@@ -26,9 +26,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         BadInput: no kubeconfig or policy is usable, or the port is taken.
     """
-    credentials = find_credentials(
-        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    credentials = chosen_credentials(chosen, environment)
     named = chosen.archive or environment.get(ARCHIVE_VARIABLE)
     archive = Archive(named, environment, clock=time.time) if named else None
     limits = SharedLimits(Questions(read_policy(chosen.policy)))
