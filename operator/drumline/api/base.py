@@ -125,6 +125,10 @@ class ApiModel(BaseModel):
         given = _shared_set(frozenset(self.__pydantic_fields_set__))
         object.__setattr__(self, "__pydantic_fields_set__", given)
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that have a value, named as in Kubernetes' JSON."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
 
 @lru_cache(maxsize=4096)
 def _shared_set(names: frozenset[str]) -> set[str]:

@@ -22,7 +22,7 @@ from drumline_trainer.contract import sign
 Json = dict[str, Any]
 
 SHARED_BUDGET_NODES: Final = 8
-"""Gangs of at most so many pods are protected by their namespace's budget.
+"""Largest gang, in pods, that its namespace's budget protects.
 
 The disruption controller writes a budget's status at every change of its pods. A small gang's
 starts and ends cost fewer such writes than a budget of its own costs to make, count and delete; a
@@ -30,7 +30,7 @@ large gang's cost more, so it gets a budget once all its members run."""
 
 
 def child_name(job: Job) -> str:
-    """The beginning of the names of the job's Secret and its budgets.
+    """Return the prefix of the names of the job's Secret and its budgets.
 
     It contains the uid, so that children of an earlier job of the same name are never reused.
     """
@@ -38,7 +38,7 @@ def child_name(job: Job) -> str:
 
 
 def token_secret_name(job: Job) -> str:
-    """Name of the Secret with the gang's token: another key means another Secret.
+    """Return the name of the Secret with the gang's token. Each signing key has its own Secret.
 
     The API refuses templates that name it.
     """
@@ -48,7 +48,7 @@ def token_secret_name(job: Job) -> str:
 
 
 def owner_reference(job: Job) -> Json:
-    """The job as controlling owner; it does not block the job's deletion."""
+    """Return the job as controlling owner. The child does not block the job's deletion."""
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "TrainingJob",
@@ -60,7 +60,7 @@ def owner_reference(job: Job) -> Json:
 
 
 def job_token(signing_key: bytes, job_uid: str) -> bytes:
-    """The token with which a job's agents authenticate their operator.
+    """Return the token with which a job's agents authenticate their operator.
 
     Derived, not stored: after a restart the operator needs no right to read Secrets.
     """
@@ -68,7 +68,7 @@ def job_token(signing_key: bytes, job_uid: str) -> bytes:
 
 
 def token_secret(job: Job, token: bytes) -> Json:
-    """The Secret that the job's pods mount."""
+    """Return the Secret that the job's pods mount."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -80,7 +80,7 @@ def token_secret(job: Job, token: bytes) -> Json:
 
 
 def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
-    """Blocks the eviction of any member by a drain while the job runs: all members would stop.
+    """Return the budget that blocks drains: the eviction of one member would stop them all.
 
     A denied eviction leaves no trace anywhere, so nothing could answer it. Therefore the budget
     lets those members go whose nodes announce their end, a cordon included, once they have saved:
@@ -92,8 +92,8 @@ def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
     pod with two budgets cannot be evicted at all.
 
     Args:
-        job: the job; where members may be evicted, it has an assignment.
-        evictable: how many members a drain may evict.
+        job: has an assignment if members may be evicted.
+        evictable: number of members that a drain may evict.
     """
     nodes = str(job.wanted)
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drumline.api.base import ApiModel
 from drumline.api.podtemplate import PodTemplate
 from drumline.api.role import RoleSpec
 from drumline.api.trainingjob import CheckpointSpec
@@ -80,7 +79,7 @@ def _credentials(checkpoint: CheckpointSpec | None, *, above: Sequence[Json]) ->
 
 def _template_container(pod: PodInput, template: PodTemplate) -> Json:
     variables = gang_variables(pod)
-    user_env = _written(template.env)
+    user_env = [variable.as_json() for variable in template.env or ()]
     # No image knows user 65532: its home would be `/`, where no library can write its cache.
     home = template.run_as_user is None and all(each["name"] != "HOME" for each in user_env)
     if home:
@@ -99,18 +98,13 @@ def _template_container(pod: PodInput, template: PodTemplate) -> Json:
         ("command", template.command),
         ("args", template.args),
         ("workingDir", template.working_dir),
-        ("envFrom", _written(template.env_from) or None),
+        ("envFrom", [source.as_json() for source in template.env_from or ()] or None),
         ("stdin", template.tty or None),  # stays open when whoever was connected leaves
         ("tty", template.tty or None),
     ):
         if value is not None:
             container[key] = value
     return {"containers": [container], "volumes": volumes}
-
-
-def _written(models: Sequence[ApiModel] | None) -> list[Json]:
-    """Return them as core/v1 spells them, which the models of a template take over."""
-    return [model.model_dump(by_alias=True, exclude_none=True) for model in models or ()]
 
 
 def main_requests(job: Job, role: RoleSpec | None = None) -> dict[str, str]:

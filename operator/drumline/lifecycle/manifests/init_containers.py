@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from drumline.api.base import ApiModel
 from drumline.api.initcontainer import InitContainer
 from drumline.api.podtemplate import PodTemplate
 from drumline.api.sidecar import Sidecar, SidecarResources
@@ -20,10 +19,9 @@ from drumline.lifecycle.manifests.volumes import HOME_VOLUME
 Json = dict[str, Any]
 
 _SHARED: Final = ("cpu", "memory", "ephemeral-storage")
-"""What an init container has of the resources of the main one: no devices, no huge pages."""
+"""Resources that an init container takes over: no devices, no huge pages."""
 _LEAST: Final = {"cpu": "100m", "memory": "128Mi"}
-"""Requested for a sidecar where the template does not say: with neither, a pod would start where
-nothing is left for it."""
+"""Default requests of a sidecar. Without them, a pod would start on a node with nothing left."""
 
 
 def with_init_containers(spec: Json, template: PodTemplate) -> Json:
@@ -58,7 +56,7 @@ def _sidecar(wanted: Sidecar, *, main: Json) -> Json:
     container = _container(wanted, main=main)
     container["env"] += [{"name": name, "value": value} for name, value in NO_GPUS.items()]
     if wanted.env_from:
-        container["envFrom"] = [_written(source) for source in wanted.env_from]
+        container["envFrom"] = [source.as_json() for source in wanted.env_from]
     stated = _stated(wanted.resources)
     resources = {"requests": sidecar_requests(wanted), **({"limits": stated} if stated else {})}
     return {**container, "restartPolicy": "Always", "resources": resources}
@@ -70,15 +68,15 @@ def sidecar_requests(wanted: Sidecar) -> dict[str, str]:
 
 
 def _stated(resources: SidecarResources | None) -> dict[str, str]:
-    return _written(resources) if resources is not None else {}
+    return resources.as_json() if resources is not None else {}
 
 
 def _container(wanted: InitContainer | Sidecar, *, main: Json) -> Json:
     """Return the common part: the main container's image and home unless they have their own."""
     home = [variable for variable in main["env"] if variable["name"] == "HOME"]
-    own = [_written(each) for each in wanted.env or []]
+    own = [each.as_json() for each in wanted.env or []]
     named = {variable["name"] for variable in own}
-    mounts = [_written(each) for each in wanted.volume_mounts or []]
+    mounts = [each.as_json() for each in wanted.volume_mounts or []]
     container: Json = {
         "name": wanted.name,
         "image": wanted.image or main["image"],
@@ -102,8 +100,3 @@ def _home_mounts(main: Json, own: list[Json]) -> list[Json]:
         for mount in main["volumeMounts"]
         if mount["name"] == HOME_VOLUME and mount["mountPath"] not in taken
     ]
-
-
-def _written(model: ApiModel) -> Json:
-    """As core/v1 spells it, which the models of a template take over."""
-    return model.model_dump(by_alias=True, exclude_none=True)

@@ -19,25 +19,25 @@ class PodSettings:
     join_image: str
     """The operator's own image: it contains the standard-library agent that waits for the gang."""
     agent_image: str | None = None
-    """An image with the agent and a Python of its own, for pods whose image is somebody else's;
-    None: the join image has them."""
+    """An image with the agent and its own Python, for pods with a user's image. None: `join_image`
+    has them."""
     priority_class: str = "drumline-training-pods"
     user: int | None = 65532
-    """User and group of processes whose template names none; None: whom the namespace's constraint
-    assigns, as OpenShift's restricted-v2 does."""
+    """UID and GID for pods whose template sets none. None leaves the choice to the namespace's
+    SecurityContextConstraints (OpenShift)."""
     operator_namespace: str = "drumline-system"
     trainer_pod: Json = field(default_factory=dict[str, Any])
     """Platform additions to pods of the bundled trainer: volumes, volumeMounts, env, annotations,
     tolerations, imagePullSecrets. The last also where the join image is pulled."""
     max_grace_seconds: int = 300
-    """The longest grace period of a pod: what a preemption gives a job to save, so that no template
-    keeps the GPUs of a job that was preempted for longer than that again."""
+    """Longest grace period of a pod, in seconds. A preempted job has this time to save, and no
+    template can keep its GPUs for longer."""
     metrics_from: list[Json] = field(default_factory=list[Json])
     """NetworkPolicyPeers that may read the agents' metrics."""
 
 
 def image_of(job: Job, settings: PodSettings) -> str:
-    """The main container's image.
+    """Return the main container's image.
 
     An image that the job names is pinned by its first pods (`pinned_image`) until the job names
     another one. A job that names none keeps the default of its admission over later defaults.
@@ -50,7 +50,7 @@ def image_of(job: Job, settings: PodSettings) -> str:
 
 
 def new_agent_image(job: Job, settings: PodSettings) -> str | None:
-    """What a job that gets GPUs now takes its agent from; None: its own image has it, or none."""
+    """Return the image that brings the agent to a job that gets GPUs now. None: none is needed."""
     return None if job.launch is None else settings.agent_image or settings.join_image
 
 

@@ -148,9 +148,6 @@ def _user(pod: PodInput) -> Json:
 def _tolerations(pod: PodInput) -> list[Json]:
     gpus = [{"key": taint, "operator": "Exists"} for taint in GPU_TAINTS]
     has_agent = pod.role is None and (pod.template is None or pod.launch is not None)
-    own = [
-        toleration.model_dump(by_alias=True, exclude_none=True)
-        for toleration in pod.job.spec.tolerations or []
-    ]
+    own = [toleration.as_json() for toleration in pod.job.spec.tolerations or []]
     silent_kubelet = _SILENT_KUBELET if has_agent else ()
     return [*gpus, *silent_kubelet, *own, *pod.platform.get("tolerations", [])]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from drumline.api.base import ApiModel
 from drumline.api.podprofile import PodProfile, ProfileSidecar, ProfileVolume
 from drumline.api.volumes import VolumeMount
 
@@ -19,7 +18,7 @@ _VOLUME_PREFIX: Final = "drumline-pool-"
 
 
 def with_profile(pod: Json, profile: PodProfile | None) -> Json:
-    """The pod with what its pool adds; itself where that is nothing. O(size of the profile).
+    """Return the pod with the additions of its pool. O(size of the profile).
 
     Args:
         pod: a whole manifest whose first container trains.
@@ -36,7 +35,7 @@ def with_profile(pod: Json, profile: PodProfile | None) -> Json:
 
 
 def _labels(own: dict[str, str], added: dict[str, str]) -> dict[str, str]:
-    """The operator finds its pods by labels, so those stay whatever a profile says."""
+    """Add labels, except Drumline's own: the operator finds its pods by them."""
     return {**own, **{key: value for key, value in added.items() if not _is_ours(key)}}
 
 
@@ -68,7 +67,7 @@ def _spec(spec: Json, profile: PodProfile) -> Json:
 
 def _training(container: Json, profile: PodProfile) -> Json:
     named = {variable["name"] for variable in container["env"]}
-    added = [_written(each) for each in profile.env or [] if each.name not in named]
+    added = [each.as_json() for each in profile.env or [] if each.name not in named]
     security = container["securityContext"]
     if profile.capabilities:
         capabilities = {**security["capabilities"], "add": list(profile.capabilities)}
@@ -97,30 +96,23 @@ def _sidecar(sidecar: ProfileSidecar) -> Json:
         "imagePullPolicy": "IfNotPresent",
         "restartPolicy": "Always",
         **{key: list(value) for key, value in optional.items() if value is not None},
-        "env": [_written(each) for each in sidecar.env or []],
+        "env": [each.as_json() for each in sidecar.env or []],
         "securityContext": security,
         "volumeMounts": _mounts(sidecar.volume_mounts),
     }
 
 
 def _user(user: int | None) -> Json:
-    """Part of a security context: the kubelet refuses root where `runAsNonRoot` is left."""
+    """Return the user of a security context. With `runAsNonRoot` the kubelet refuses root."""
     return {} if user is None else {"runAsUser": user, "runAsNonRoot": user != 0}
 
 
 def _volume(volume: ProfileVolume) -> Json:
-    manifest = _written(volume)
-    return {**manifest, "name": f"{_VOLUME_PREFIX}{volume.name}"}
+    return {**volume.as_json(), "name": f"{_VOLUME_PREFIX}{volume.name}"}
 
 
 def _mounts(mounts: list[VolumeMount] | None) -> list[Json]:
-    written = map(_written, mounts or [])
-    return [{**mount, "name": f"{_VOLUME_PREFIX}{mount['name']}"} for mount in written]
-
-
-def _written(model: ApiModel) -> Json:
-    """As core/v1 spells it, which the models of a profile take over."""
-    return model.model_dump(by_alias=True, exclude_none=True)
+    return [{**mount.as_json(), "name": f"{_VOLUME_PREFIX}{mount.name}"} for mount in mounts or []]
 
 
 def _distinct(secrets: list[Json]) -> list[Json]:

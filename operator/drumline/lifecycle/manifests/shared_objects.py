@@ -19,13 +19,13 @@ from drumline_trainer.contract import AGENT_PORT
 Json = dict[str, Any]
 
 SHARED_NAME: Final = "drumline-pods"
-"""Of both. No child of a job is named like it: their names end with eight digits of a uid."""
+"""Name of both objects. No child of a job has it: their names contain eight digits of a uid."""
 _NEVER_ENOUGH: Final = 2**31 - 1
-"""Of an int32: a budget of pods of many owners can only be stated as a number."""
+"""Largest int32. A budget for pods of many owners must be a number."""
 
 
 def shared_budget(namespace: str) -> Json:
-    """Denies the eviction of every protected pod, whatever their number.
+    """Return the budget that denies the eviction of every protected pod.
 
     The eviction API asks `status.disruptionsAllowed`, which the disruption controller computes as
     healthy pods - minAvailable, and never below 0.
@@ -45,9 +45,10 @@ def shared_budget(namespace: str) -> Json:
 def shared_policy(
     namespace: str, *, operator_namespace: str, metrics_from: Sequence[Json] = ()
 ) -> Json:
-    """Allows traffic to pods with agents: of each other on every port, the operator on the agent's.
+    """Return the policy that admits the gang's own traffic, and the operator to the agents.
 
-    A NetworkPolicy does not cover host-network pods and RDMA. Policies add up: what that of a job
+    Pods with agents reach each other on every port. The operator reaches the port of the agent. A
+    NetworkPolicy does not cover host-network pods and RDMA. Policies add up: what that of a job
     of an earlier version allows stays allowed.
 
     Args:

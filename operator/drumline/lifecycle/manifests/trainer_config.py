@@ -50,7 +50,7 @@ def trainer_config(
 
     Args:
         spec: of the job.
-        hardware: what its pool says about its GPUs; overrides win.
+        hardware: GPUs and network that its pool declares. Overrides win.
 
     Raises:
         ConfigError: the model is unknown, an override is not a field of the trainer's schema, or
@@ -121,7 +121,7 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
 
 
 def _model(name: str) -> dict[str, Any]:
-    """Of a built-in model its shape; of a folder's nothing."""
+    """Return the shape of a built-in model. A folder describes its model itself."""
     if name == MODEL_OF_FOLDER:
         return {}
     preset = MODEL_PRESETS.get(name)
@@ -149,7 +149,7 @@ def trainer_variables(job: Job, hardware: HardwareConfig | None) -> dict[str, st
 
 
 def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | None:
-    """Where this job's checkpoints lie: a folder of its pods or a bucket's URL; None: nowhere."""
+    """Return the job's checkpoint folder: a path in its pods or a bucket's URL."""
     if spec.checkpoint is None:
         return None
     top = spec.checkpoint.bucket or CHECKPOINT_FOLDER
@@ -157,7 +157,7 @@ def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | No
 
 
 def checkpoint_path(path: str, *, name: str, uid: str) -> str:
-    """The folder inside the claim, or the prefix below the bucket's.
+    """Return the folder inside the claim, or the prefix below the bucket's.
 
     Without spec.checkpoint.path its name contains the job's uid, so that a new job of the same name
     never continues an earlier run by accident; with a path it does so on purpose.

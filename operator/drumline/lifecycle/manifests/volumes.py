@@ -67,9 +67,7 @@ def template_volumes(
         home: whether the operator gives the container a home.
     """
     volumes = [_template_volume(volume, node=node) for volume in template.volumes or []]
-    mounts = [
-        mount.model_dump(by_alias=True, exclude_none=True) for mount in template.volume_mounts or []
-    ]
+    mounts = [mount.as_json() for mount in template.volume_mounts or []]
     taken = {mount["mountPath"] for mount in mounts}
     if _SHM_FOLDER not in taken:
         volumes.append(_SHM_VOLUME)
@@ -102,19 +100,17 @@ def _template_volume(volume: Volume, *, node: str) -> Json:
     elif volume.secret is not None:
         manifest["secret"] = {"secretName": volume.secret.name}
     elif volume.csi is not None:
-        manifest["csi"] = volume.csi.model_dump(by_alias=True, exclude_none=True)
+        manifest["csi"] = volume.csi.as_json()
     elif volume.ephemeral is not None:
         manifest["ephemeral"] = _claim_of_pod(volume.ephemeral, node=node)
     else:
         scratch = volume.empty_dir
-        manifest["emptyDir"] = (
-            scratch.model_dump(by_alias=True, exclude_none=True) if scratch else {}
-        )
+        manifest["emptyDir"] = scratch.as_json() if scratch else {}
     return manifest
 
 
 def _claim_of_pod(volume: EphemeralVolume, *, node: str) -> Json:
-    wanted = volume.volume_claim_template.spec.model_dump(by_alias=True, exclude_none=True)
+    wanted = volume.volume_claim_template.spec.as_json()
     return {
         "volumeClaimTemplate": {
             "metadata": {"annotations": {SELECTED_NODE: node}},

@@ -1,4 +1,4 @@
-"""What is known of the GPUs that a job may get, before it gets any."""
+"""GPUs that a job may get: their hardware, their topology, and shares of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline_trainer.planner.hardware import GPU_MODELS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainSize:
-    """A level of the topology, and how many GPUs each of its domains has."""
+    """A level of the topology, and the number of GPUs in each of its domains."""
 
     level: str
     gpus: int
@@ -44,14 +44,14 @@ class PoolHardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolGpus:
-    """What pods of a pool are made with."""
+    """GPUs and additions that the pods of a pool are made with."""
 
     resource: str
     """Resource that counts its GPUs."""
     hardware: HardwareConfig | None = None
-    """What they are; None: the pool does not say, and the ranks look."""
+    """Their hardware. None: the pool does not declare it, and the ranks detect it."""
     profile: PodProfile | None = None
-    """What the pool's administrator adds to its pods."""
+    """Additions of the pool's administrator to its pods."""
     by_claims: bool = False
     """Whether pods get theirs by claims before they are bound."""
 
@@ -69,7 +69,7 @@ class PoolGpus:
 
 
 def hardware_config(hardware: HardwareSpec) -> HardwareConfig:
-    """A pool's hardware as the ranks get it."""
+    """Return a pool's hardware as the ranks get it."""
     return HardwareConfig(
         gpu=hardware.gpu,
         network_gbps=hardware.network_gbps,

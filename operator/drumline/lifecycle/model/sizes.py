@@ -13,7 +13,7 @@ from drumline_trainer.layout_validation import divisors
 
 
 def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
-    """Numbers of pods that the gang may have, ascending; the last is spec.nodes.
+    """Return the numbers of pods that the gang may have, ascending. The last is spec.nodes.
 
     The global batch is the same at every size, so it has to split evenly over the data-parallel
     ranks; model-parallel groups stay whole, and no slice of the topology is cut.
@@ -30,7 +30,7 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
 
 
 def even_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
-    """Those at which the ranks beside the degrees that are written divide the global batch."""
+    """Return the sizes at which the data-parallel ranks divide the global batch."""
     if spec.min_nodes is None:
         return (spec.nodes,)
     slices = (spec.topology.slices if spec.topology else None) or []
@@ -65,9 +65,9 @@ def may_keep(spec: TrainingJobSpec, size: int) -> bool:
 
 
 def sizes_of(job: Job) -> tuple[int, ...]:
-    """Numbers of pods that the gang may have, ascending; the last is spec.nodes, the present is in.
+    """Return the numbers of pods that the gang may have, ascending, with its present size.
 
-    O(1) where its verdict is kept.
+    The last is spec.nodes. O(1) if the job keeps its verdict.
     """
     verdict = job.verdict
     sizes = verdict.sizes if isinstance(verdict, Schedulable) and verdict.sizes else None
@@ -85,14 +85,14 @@ def chooses_layout(spec: TrainingJobSpec) -> bool:
 
 
 def data_parallel_size(trainer: TrainerSpec, *, ranks: int) -> int:
-    """Over how many of `ranks` ranks the global batch is split."""
+    """Return the number of data-parallel ranks among `ranks` ranks."""
     degrees = trainer.parallelism
     return ranks if degrees is None else ranks // _model_parallel_size(degrees)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Elastic:
-    """What the sizes of an elastic gang depend on."""
+    """Everything that the sizes of an elastic gang depend on."""
 
     smallest: int
     largest: int
@@ -107,9 +107,9 @@ class _Elastic:
 
 @lru_cache(maxsize=4096)
 def _sizes(elastic: _Elastic) -> tuple[int, ...]:
-    """O(sqrt(batch)): over each divisor of the batch it may be split.
+    """Return the allowed sizes, one for each divisor of the batch that fits. O(sqrt(batch)).
 
-    Kept, as every cycle asks it of every elastic job.
+    Cached, because every cycle asks for the sizes of every elastic job.
     """
     sizes: list[int] = []
     for parts in divisors(elastic.batch):

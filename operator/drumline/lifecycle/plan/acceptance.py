@@ -91,7 +91,7 @@ def is_judged_alike(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:
 
 
 def refusal_for(error: Exception) -> Refusal:
-    """The verdict on a job that raised this. The operator goes on with the others."""
+    """Return the verdict on a job that raised this error. The other jobs are not affected."""
     if isinstance(error, ValueError):  # the values do not fit together, and it says which
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(str(error)))
     text = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
@@ -102,12 +102,12 @@ def refusal_for(error: Exception) -> Refusal:
 
 
 def verdict_of(job: Job) -> Verdict:
-    """The verdict that is kept with the job, else a new one."""
+    """Return the verdict that is kept with the job, or a new one."""
     return judge(job.spec) if job.verdict is None else job.verdict
 
 
 def refusal_of(job: Job) -> Refusal | None:
-    """Why the job cannot be scheduled as it is written; None where it can, or nobody knows yet."""
+    """Return why the job cannot be scheduled. None: it can, or no verdict is known yet."""
     verdict = verdict_of(job)
     return verdict if isinstance(verdict, Refusal) else None
 

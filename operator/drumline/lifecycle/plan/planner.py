@@ -43,7 +43,7 @@ SUCCESSOR_SECONDS: Final = 1.0
 
 
 def plan_job(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
-    """The next write and the next actions for this job."""
+    """Return the next write and the next actions for this job."""
     planned = _plan(job, observed, now=now, epoch=epoch)
     again = None if job.finished or job.deleting else avoided_nodes.next_end(job.status)
     if planned.status is None and again is not None:
@@ -84,7 +84,7 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
 
 
 def _noted(job: Job, observed: Observed, *, now: float) -> TrainingJobStatus:
-    """The status with what has passed or ended elsewhere, whatever the job does."""
+    """Return the status after what has passed or ended elsewhere, whatever the job does."""
     status = avoided_nodes.without_past(job.status, now=now)
     if status == job.status and status.assignment is None and observed.predecessors.met:
         return transitions.predecessors_met(job, observed.predecessors)
@@ -248,7 +248,7 @@ def _with_hold_counted(job: Job, status: TrainingJobStatus, *, now: float) -> Tr
 
 
 def _with_figures(situation: Situation) -> TrainingJobStatus:
-    """The status with the progress that the agents reported, if a refresh is due."""
+    """Return the status with the progress that the agents reported, if a refresh is due."""
     job, progress, now = situation.job, situation.observed.progress, situation.now
     if progress is None:
         return job.status
