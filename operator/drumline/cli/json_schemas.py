@@ -17,15 +17,13 @@ from typing import Any, Final
 import msgspec
 
 from drumline.cli.decide.alternatives import Alternative
+from drumline.cli.decide.command import DecidedCycle
 from drumline.cli.decide.job_decisions import JobDecision, NewNodes, NodesNeeded
-from drumline.cli.decide.json_output import DecidedCycle
-from drumline.cli.diff.differences import Difference
-from drumline.cli.diff.json_output import JobDifference
+from drumline.cli.diff.differences import Difference, JobDifference
 from drumline.cli.doctor.json_output import DoctorFindings, FindingRow
 from drumline.cli.overview.json_output import attribute_sentences
 from drumline.cli.replay.outcomes import ChangedJob
 from drumline.cli.replay.upgrade import CapturedCycle, UpgradeCheck
-from drumline.cli.report.json_output import INCIDENT_KEYS, REPORT_KEYS
 from drumline.cli.report.model import (
     EventRow,
     GpuSecondsLoss,
@@ -37,6 +35,7 @@ from drumline.cli.report.model import (
     SummaryRow,
     TimelineSpan,
 )
+from drumline.cli.report.rendering import INCIDENT_KEYS, REPORT_KEYS
 from drumline_trainer.contract import ComputePoint, StepPoint
 
 Json = dict[str, Any]

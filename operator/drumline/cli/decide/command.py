@@ -6,9 +6,11 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
+
+import msgspec
 
 from drumline.cli.cluster_access import chosen_credentials
 from drumline.cli.commands import Output
@@ -18,12 +20,38 @@ from drumline.cli.decide.cluster import ClusterInput
 from drumline.cli.decide.cycle import decided, read_policy
 from drumline.cli.decide.installation import read_installation
 from drumline.cli.decide.job_decisions import JobDecision
-from drumline.cli.decide.json_output import as_json
 from drumline.cli.decide.live_objects import LiveObjects
 from drumline.cli.decide.table import table
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import ManifestDocument, read_manifests
 from drumline_trainer.contract import plain
+
+
+class DecidedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `drumline decide` decided.
+
+    Attributes:
+        as_of: when the newest of the files was written (seconds since the epoch).
+        verdicts: a row for each job that the cycle concerns.
+        unreadable: objects that could not be read, by file, line and field.
+        remarks: waiting jobs that no cycle considers, with the reason; what is not known here.
+    """
+
+    as_of: float
+    verdicts: Sequence[JobDecision]
+    unreadable: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def as_json(cluster_input: ClusterInput, decisions: Sequence[JobDecision]) -> str:
+    """Return a JSON object, ending with a newline. Its field names are an interface: they stay."""
+    document = DecidedCycle(
+        as_of=cluster_input.as_of,
+        verdicts=decisions,
+        unreadable=cluster_input.unreadable,
+        remarks=cluster_input.remarks,
+    )
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from drumline.cli.cluster_access import chosen_credentials
 from drumline.cli.columns import columns
 from drumline.cli.commands import Output
-from drumline.cli.diff.differences import Difference, differences
-from drumline.cli.diff.json_output import as_json
+from drumline.cli.diff.differences import Difference, as_json, differences
 from drumline.cli.errors import BadInput
 from drumline.cli.report import from_cluster, from_files
 from drumline.cli.report.builder import build_report

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
+
+import msgspec
 
 from drumline.api.trainingjob import TrainingJob
 from drumline.cli.formatting import duration, percent
@@ -92,3 +94,26 @@ def _outcome(job: TrainingJob, report: JobReport) -> Iterator[tuple[str, str]]:
         yield "goodput", percent(report.goodput)
     yield "restarts", str((job.status and job.status.restarts) or 0)
     yield "incidents", str(len(report.incidents))
+
+
+class JobDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What `drumline diff` shows of two jobs.
+
+    Attributes:
+        kind: what this is.
+        left: `namespace/name` of the first job.
+        right: that of the second.
+        rows: fields of the specs that differ, then every line of the outcomes.
+    """
+
+    # No default: it would be an optional field of the schema.
+    kind: Literal["JobDifference"]
+    left: str
+    right: str
+    rows: Sequence[Difference]
+
+
+def as_json(names: Sequence[str], rows: Sequence[Difference]) -> str:
+    """Return a JSON object, ending with a newline. Its field names are an interface: they stay."""
+    document = JobDifference(kind="JobDifference", left=names[0], right=names[1], rows=rows)
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +50,11 @@ class Finding:
     check: str
     """The check's name: `Clocks`, `Queues`."""
     result: Result
+
+
+def some(names: Iterable[str]) -> str:
+    """`a, b and 7 more`, in order."""
+    ordered = sorted(names)
+    if len(ordered) <= _SHOWN:
+        return ", ".join(ordered)
+    return f"{', '.join(ordered[:_SHOWN])} and {len(ordered) - _SHOWN} more"

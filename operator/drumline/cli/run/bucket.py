@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.run.pack import PackedFolder, PackLimits, pack
+from drumline.cli.run.requirements import with_init_container, with_volume
 from drumline.cli.run.source_files import source_files
-from drumline.cli.run.template import with_init_container, with_volume
 from drumline_trainer.contract import CODE_FOLDER, plain
 
 # it is there for type checkers only

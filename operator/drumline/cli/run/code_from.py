@@ -17,7 +17,7 @@ from drumline.cli.errors import BadInput
 from drumline.cli.run.bucket import FORM as S3
 from drumline.cli.run.bucket import CodeInBucket, code_in_bucket
 from drumline.cli.run.git import ask_git
-from drumline.cli.run.template import with_init_container, with_volume
+from drumline.cli.run.requirements import with_init_container, with_volume
 from drumline_trainer.contract import CODE_FOLDER, plain
 
 Json = dict[str, Any]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from drumline.cli.errors import BadInput
-from drumline.cli.run.template import with_init_container, with_volume
 
 Json = dict[str, Any]
 
@@ -40,6 +39,20 @@ done = subprocess.run([*pip, "install", *quiet, "-r", str(wanted)])
 sys.exit(done.returncode)
 """
 """Its argument is the folder; needs Python 3.9 and pip 22.3 in the image."""
+
+
+def with_volume(template: Json, volume: Json, *, mount: Json) -> Json:
+    """The template with one more volume, and where it appears in the container."""
+    return {
+        **template,
+        "volumes": [*template.get("volumes", []), volume],
+        "volumeMounts": [*template.get("volumeMounts", []), mount],
+    }
+
+
+def with_init_container(template: Json, container: Json) -> Json:
+    """The template with one more init container, after those that it has."""
+    return {**template, "initContainers": [*template.get("initContainers", []), container]}
 
 
 def read_requirements(file: Path) -> str:

@@ -8,9 +8,8 @@ from typing import Final
 
 from drumline.api.base import GROUP, VERSION
 from drumline.api.resource_names import shares_gpus
-from drumline.cli.doctor.checks.wording import some
 from drumline.cli.doctor.facts import DeviceSlice, NodeClock, NodeFact, PoolFact
-from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned
+from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned, some
 from drumline.cli.formatting import duration, many
 
 VENDORS: Final[Mapping[str, str]] = {

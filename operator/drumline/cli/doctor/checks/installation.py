@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from drumline.cli.doctor.checks.wording import some
 from drumline.cli.doctor.facts import (
     OperatorFact,
     PriorityFact,
@@ -13,7 +12,7 @@ from drumline.cli.doctor.facts import (
     ServerVersion,
     Unread,
 )
-from drumline.cli.doctor.results import CheckFailed, Passed, Result, Undecided, Warned
+from drumline.cli.doctor.results import CheckFailed, Passed, Result, Undecided, Warned, some
 from drumline.cli.formatting import duration, many
 
 OLDEST: Final = (1, 33)

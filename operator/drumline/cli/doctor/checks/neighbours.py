@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from drumline.cli.doctor.checks.hardware import members_of
-from drumline.cli.doctor.checks.wording import some
 from drumline.cli.doctor.facts import (
     DevicePod,
     Labels,
@@ -15,7 +14,7 @@ from drumline.cli.doctor.facts import (
     PoolFact,
     PrometheusFact,
 )
-from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned
+from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned, some
 from drumline.cli.formatting import many
 
 AUTOSCALERS: Final[Mapping[str, str]] = {

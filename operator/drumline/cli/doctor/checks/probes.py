@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drumline.cli.doctor.checks.wording import some
 from drumline.cli.doctor.facts import NodeProbe, Probes, Unread
-from drumline.cli.doctor.results import CheckFailed, Passed, Result, Undecided, Warned
+from drumline.cli.doctor.results import CheckFailed, Passed, Result, Undecided, Warned, some
 
 
 def images(probes: Probes | None) -> Iterator[Result]:

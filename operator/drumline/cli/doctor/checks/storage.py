@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from drumline.cli.doctor.checks.wording import some
 from drumline.cli.doctor.facts import ClaimFact, ClassFact, JobFact
-from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned
+from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned, some
 from drumline.cli.formatting import many
 
 MANY_WRITERS: Final = "ReadWriteMany"

@@ -7,7 +7,6 @@ from typing import Final
 
 from drumline.api.podprofile import PodProfile
 from drumline.cli.doctor.checks.hardware import members_of
-from drumline.cli.doctor.checks.wording import some
 from drumline.cli.doctor.facts import (
     JobFact,
     NamespaceFact,
@@ -16,7 +15,7 @@ from drumline.cli.doctor.facts import (
     PoolFact,
     QueueFact,
 )
-from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned
+from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned, some
 from drumline.cli.formatting import many
 
 ENFORCED: Final = "pod-security.kubernetes.io/enforce"
