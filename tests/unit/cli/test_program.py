@@ -235,3 +235,15 @@ def test_the_operator_is_a_command_too_and_says_what_its_settings_lack() -> None
         done = drumline(*arguments, environment=environment)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("drumline: DRUMLINE_HTTP_PORT")
+
+
+@pytest.mark.parametrize(
+    ("process", "variable"),
+    [("archiver", "DRUMLINE_ARCHIVE"), ("notifier", "DRUMLINE_NOTIFICATIONS")],
+)
+def test_a_process_of_the_cluster_names_the_setting_that_it_lacks(
+    process: str, variable: str
+) -> None:
+    done = drumline(process)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"drumline: {variable} is not set: ")
