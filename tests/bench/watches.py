@@ -75,7 +75,9 @@ async def _measure(kubeconfig: Path, *, jobs: int, rounds: int) -> list[Row]:
                 name=f"{name}, {watcher}",
                 value=value,
                 unit=name.rpartition(", ")[2],
-                peer=f"{value / values['informer']:.1f} x the informer",
+                peer=f"{value / values['informer']:.1f} x the informer"
+                if values["informer"] > 0
+                else "",
             )
             for watcher, value in values.items()
         ]
