@@ -10,7 +10,7 @@ AREAS = {
         "quota_ledger",
         "cohorts",
         "user_limits",
-        "budgets",
+        "usage_budgets",
         "preemption_policy",
         "pool_selection",
     ),

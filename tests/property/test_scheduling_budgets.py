@@ -22,7 +22,7 @@ from drumline.scheduling import (
     WhenSpent,
     decide,
 )
-from drumline.scheduling.quota.budgets import window_gpu_seconds
+from drumline.scheduling.quota.usage_budgets import window_gpu_seconds
 from tests.property.invariants import violations
 from tests.property.scheduling_worlds import NOW, Feature, World, world
 

@@ -29,7 +29,6 @@ from drumline.scheduling import (
     Queue,
     Snapshot,
     decide,
-    expected_starts,
     queue_evictions,
 )
 from drumline.scheduling.admission import Admission
@@ -42,6 +41,7 @@ from drumline.scheduling.fault_isolation import (
     without,
 )
 from drumline.scheduling.faults import fault_about
+from drumline.scheduling.forecast.expected_starts import expected_starts
 from drumline.scheduling.growth import Growth
 from drumline.scheduling.model import InvalidSnapshotError, with_surplus
 from drumline.scheduling.placement.cluster_view import ClusterView
@@ -501,5 +501,5 @@ def set_aside(
     )
 
 
-def _raise(**_: object) -> None:
+def _raise(_cycle: CycleInput, **_: object) -> None:
     raise PlantedError("planted")

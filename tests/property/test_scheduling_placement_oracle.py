@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.scheduling import (
-    FOREIGN_PODS,
     Admitted,
     Blocked,
     BlockReason,
@@ -31,6 +30,7 @@ from drumline.scheduling import (
     TaintEffect,
     Toleration,
 )
+from drumline.scheduling.decisions import FOREIGN_PODS
 from tests.property.invariants import violations
 from tests.unit.scheduling.builders import after, cluster, gang, pod, room, run
 

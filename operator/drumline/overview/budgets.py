@@ -3,9 +3,8 @@
 The operator's tally (`status.budget`) has GPU-seconds by day, what they cost, and those of users
 with a bound each. The window is the last days (UTC), today included, so what was had on a day flows
 back at a midnight; or the calendar refills it, but for what was had beyond it in the week or month
-before, as the scheduler carries it over (`scheduling/quota/budgets`). What is expected is by what
-is held now, as the tally says at which rates that spends, and nothing else: no job ends, none
-starts, no price changes.
+before, as the scheduler carries it over (`scheduling.quota.usage_budgets`). The expectation assumes
+that the tally keeps its present rates: no job ends or starts, and no price changes.
 
 Example: 100 GPU-hours in 2 days; 60 on Monday, 30 on Tuesday until noon, 2 GPUs held. On Tuesday at
 17:00 it is spent; at midnight Monday's flow back.

@@ -1,14 +1,25 @@
-"""The pure scheduling room: a snapshot goes in, decisions come out.
+"""Decide which gangs start where, which are preempted, and repair broken gangs.
 
-No clock, no network, no chance but from a seed, no logging. See docs/scheduling.md.
+`decide(CycleInput(snapshot, pending, policy, now))` returns `Decisions`. The package is pure: no
+clock, no I/O, no logging, and no randomness without a seed. So equal input gives equal decisions,
+whatever its order, and a captured cycle can be replayed.
+
+Start with `cycle`: `decide` names the phases of a cycle and calls one package for each:
+
+1. `quota`: budgets, cohorts, fair shares, and the ledger of used quota.
+2. `queueing`: the order of waiting gangs, groups, reservations, cached rejections.
+3. `placement`: the cluster as arrays, the search for slots, and explanations of rejections.
+4. `preemption`: candidates, the cheapest victims, repairs, moves.
+5. `autoscaling`: hypothetical nodes that let gangs start, and free nodes that are kept.
+
+`model` holds the values that come in, `decisions` those that go out. `forecast` runs `decide` ahead
+on a virtual clock. See docs/scheduling.md.
 """
 
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import (
-    FOREIGN_PODS,
-    MAX_MESSAGE_CHARS,
     Blocked,
     BlockReason,
     Decisions,
@@ -17,7 +28,6 @@ from drumline.scheduling.decisions import (
     NeedsNodes,
     Placed,
     Preemption,
-    QueueEviction,
     QueueEvictionReason,
     Remedy,
     RemedyKind,
@@ -26,7 +36,6 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.scheduling.forecast.expected_starts import ExpectedStart, expected_starts
 from drumline.scheduling.model import (
     Admitted,
     AskedNodes,
@@ -62,8 +71,6 @@ from drumline.scheduling.model import (
 from drumline.scheduling.resources import Resources
 
 __all__ = [
-    "FOREIGN_PODS",
-    "MAX_MESSAGE_CHARS",
     "Admitted",
     "AskedNodes",
     "BlockReason",
@@ -73,7 +80,6 @@ __all__ = [
     "CycleCache",
     "CycleInput",
     "Decisions",
-    "ExpectedStart",
     "Gang",
     "Move",
     "MoveBudget",
@@ -93,7 +99,6 @@ __all__ = [
     "PreemptionLimit",
     "PreemptionRule",
     "Queue",
-    "QueueEviction",
     "QueueEvictionReason",
     "Reclaim",
     "Refill",
@@ -115,5 +120,4 @@ __all__ = [
     "WhenSpent",
     "WithinQueue",
     "decide",
-    "expected_starts",
 ]

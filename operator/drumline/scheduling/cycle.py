@@ -48,7 +48,7 @@ from drumline.scheduling.model import Admitted, Gang, Snapshot, order_key
 from drumline.scheduling.queue_evictions import queue_evictions, with_evictions
 from drumline.scheduling.queueing.groups import GangGroups
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
-from drumline.scheduling.quota.budgets import Budgets
+from drumline.scheduling.quota.usage_budgets import Budgets
 from drumline.scheduling.rejections import Rejection
 
 

@@ -25,9 +25,9 @@ from drumline.scheduling.queueing.pending_gangs import PendingGangs
 from drumline.scheduling.queueing.rejection_cache import RejectionCache
 from drumline.scheduling.queueing.reservations import Reservations
 from drumline.scheduling.queueing.sweeps import SweepLimits
-from drumline.scheduling.quota.budgets import Budgets
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.quota.unmet_demand import UnmetDemand
+from drumline.scheduling.quota.usage_budgets import Budgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from drumline.scheduling.decisions import QueueEviction, QueueEvictionReason
 from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.model import Admitted, Snapshot, WhenSpent
-from drumline.scheduling.quota.budgets import Budgets, asked_again_at
+from drumline.scheduling.quota.usage_budgets import Budgets, asked_again_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

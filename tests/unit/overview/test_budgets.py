@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from drumline.scheduling.quota.budgets import window_gpu_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from drumline.overview.rows import BudgetDay, BudgetRow, MoneyDay, UsageRow
 from drumline.overview.usage import with_budgets
 from drumline.overview.why import why_card
 from drumline.scheduling.model import Budget, Refill
-from drumline.scheduling.quota.budgets import window_gpu_seconds
+from drumline.scheduling.quota.usage_budgets import window_gpu_seconds
 from tests.texts import missing
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at
 from tests.unit.scheduling.builders import budgets

@@ -25,7 +25,7 @@ from drumline.scheduling import (
     WithinQueue,
     decide,
 )
-from drumline.scheduling.quota.budgets import Budgets
+from drumline.scheduling.quota.usage_budgets import Budgets
 
 BEST_EFFORT = Policy()
 STRICT = Policy(waiting=WaitingRule.STRICT)

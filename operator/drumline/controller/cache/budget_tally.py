@@ -13,7 +13,7 @@ from drumline.api.queuebudget import MAX_USERS, BudgetUse
 from drumline.cost.money import amount, exact_text
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.scheduling.model import DAY_SECONDS, HOUR_SECONDS, Budget
-from drumline.scheduling.quota.budgets import window_amount, window_gpu_seconds
+from drumline.scheduling.quota.usage_budgets import window_amount, window_gpu_seconds
 
 KEPT_DAYS: Final = 92
 """As many as the longest window; a shorter one may be made longer."""

@@ -42,7 +42,7 @@ from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import nodes_by_pool
 from drumline.scheduling.model import Budget
-from drumline.scheduling.quota.budgets import spent_percents
+from drumline.scheduling.quota.usage_budgets import spent_percents
 
 WRITE_SECONDS: Final = 600.0
 """At least this long between two writes of a queue's status that only say how time passes, unless

@@ -56,7 +56,7 @@ from drumline.scheduling.decisions import (
     QueueEviction,
     Victim,
 )
-from drumline.scheduling.job_decisions import JobPlacement, Resize, placements, resize
+from drumline.scheduling.decisions_by_job import JobPlacement, Resize, placements, resize
 from drumline.scheduling.model import job_uid
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics

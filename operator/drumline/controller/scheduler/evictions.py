@@ -11,7 +11,7 @@ from drumline.lifecycle.model.members import base_size, members_of
 from drumline.lifecycle.model.roles import scheduling_order
 from drumline.lifecycle.plan.acceptance import refusal_of, waits
 from drumline.scheduling.decisions import Blocked, BlockReason, Victim
-from drumline.scheduling.job_decisions import kept_places
+from drumline.scheduling.decisions_by_job import kept_places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

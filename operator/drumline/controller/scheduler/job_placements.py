@@ -15,7 +15,7 @@ from drumline.lifecycle.model.members import base_size, members_of
 from drumline.lifecycle.model.roles import member_order, member_position
 from drumline.lifecycle.plan.node_disruption import evacuated
 from drumline.lifecycle.transitions import membership
-from drumline.scheduling.job_decisions import JobPlacement, Resize
+from drumline.scheduling.decisions_by_job import JobPlacement, Resize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

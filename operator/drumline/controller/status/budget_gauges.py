@@ -8,7 +8,7 @@ from typing import Final
 from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.cost.money import MILLIONTHS
 from drumline.scheduling.model import HOUR_SECONDS, Budget
-from drumline.scheduling.quota.budgets import window_amount, window_gpu_seconds
+from drumline.scheduling.quota.usage_budgets import window_amount, window_gpu_seconds
 from drumline.telemetry.metrics import BudgetMetrics
 
 MOST_USERS: Final = 16

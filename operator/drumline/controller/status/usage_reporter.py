@@ -46,7 +46,7 @@ from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.model import Node, Pool, Snapshot
-from drumline.scheduling.quota.budgets import held_in
+from drumline.scheduling.quota.usage_budgets import held_in
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 from drumline_trainer.contract import Progress

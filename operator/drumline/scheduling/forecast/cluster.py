@@ -18,7 +18,7 @@ from typing import Final
 
 from drumline.scheduling.decisions import Decisions, Placed, Preemption, Resized
 from drumline.scheduling.model import DAY_SECONDS, Admitted, Gang, Node, Snapshot
-from drumline.scheduling.quota.budgets import held_in
+from drumline.scheduling.quota.usage_budgets import held_in
 from drumline.scheduling.resources import NOTHING
 
 LEAVING_SECONDS: Final = 60.0

@@ -12,7 +12,7 @@ from typing import Final
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.model import Admitted
-from drumline.scheduling.quota.budgets import Budgets
+from drumline.scheduling.quota.usage_budgets import Budgets
 
 FIRST_PAUSE_SECONDS: Final = 60.0
 OLDEST_SECONDS: Final = 1800.0

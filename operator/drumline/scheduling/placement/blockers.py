@@ -6,18 +6,14 @@ for nominated gangs, foreign pods last; then each is put back whose removal was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import add, sub
 
 from drumline.scheduling.decisions import FOREIGN_PODS
-from drumline.scheduling.placement.allocations import Allocation
-from drumline.scheduling.placement.foreign_pods import (
-    foreign_usage,
-    nodes_with_foreign_pods,
-    without_foreign_pods,
-)
+from drumline.scheduling.placement.allocations import Allocation, Vector
 from drumline.scheduling.placement.hypothetical import HypotheticalCapacity
 from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.search import Search
@@ -135,15 +131,41 @@ def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
 
 
 def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Blocker]:
-    ordinals = [i for i in nodes_with_foreign_pods(view) if domain.start <= i < domain.stop]
+    ordinals = [i for i in _nodes_with_foreign_pods(view) if domain.start <= i < domain.stop]
     if ordinals:
         yield Blocker(
             keys=(FOREIGN_PODS,),
             names=view.axis.names,
             held=lambda resource: sum(
-                foreign_usage(view, i)[resource] for i in ordinals if index.counted[i]
+                _foreign_usage(view, i)[resource] for i in ordinals if index.counted[i]
             ),
             verb="hold",
             rank="",
-            remove=lambda: without_foreign_pods(view, ordinals),
+            remove=lambda: _without_foreign_pods(view, ordinals),
         )
+
+
+def _foreign_usage(view: PoolView, ordinal: int) -> Vector:
+    """What foreign pods hold on a node."""
+    return tuple(max(0, amount) for amount in view.used[ordinal])
+
+
+def _nodes_with_foreign_pods(view: PoolView) -> list[int]:
+    """Ordinals of the nodes on which foreign pods hold anything."""
+    return [ordinal for ordinal, used in enumerate(view.used) if max(used) > 0]
+
+
+def _without_foreign_pods(view: PoolView, ordinals: Sequence[int]) -> Undo:
+    """Free what foreign pods hold on these nodes."""
+    before = [(ordinal, view.free[ordinal]) for ordinal in ordinals]
+    for ordinal, free in before:
+        view.free[ordinal] = tuple(map(add, free, _foreign_usage(view, ordinal)))
+    view.log.extend(ordinals)
+
+    def undo() -> None:
+        for ordinal, _ in before:
+            foreign = _foreign_usage(view, ordinal)
+            view.free[ordinal] = tuple(map(sub, view.free[ordinal], foreign))
+        view.log.extend(ordinals)
+
+    return undo

@@ -34,8 +34,8 @@ from drumline.scheduling.model import (
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
 from drumline.scheduling.preemption.surplus import has_surplus, split_surplus
-from drumline.scheduling.quota.budgets import Budgets
 from drumline.scheduling.quota.preemption_policy import PreemptionClaim
+from drumline.scheduling.quota.usage_budgets import Budgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from drumline.scheduling import Decisions, Move, Placed, Preemption, Victim
-from drumline.scheduling.job_decisions import JobPlacement, kept_places, placements, resize
+from drumline.scheduling.decisions_by_job import JobPlacement, kept_places, placements, resize
 from drumline.scheduling.model import job_uid
 from drumline.simulator.engine.simulated_cluster import SimulatedCluster
 from drumline.simulator.engine.simulated_job import SimulatedJob, Stall

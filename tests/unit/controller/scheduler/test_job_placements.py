@@ -13,7 +13,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import base_size, members_of
 from drumline.scheduling.decisions import Decisions, Placed, Resized, Victim, VictimReason
-from drumline.scheduling.job_decisions import placements, resize
+from drumline.scheduling.decisions_by_job import placements, resize
 from tests.builders import EPOCH, T0, a_job, running, with_status
 
 ELASTIC: dict[str, Any] = {

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from drumline.scheduling import (
-    MAX_MESSAGE_CHARS,
     Blocked,
     BlockReason,
     Gang,
@@ -18,6 +17,7 @@ from drumline.scheduling import (
     Resources,
     Snapshot,
 )
+from drumline.scheduling.decisions import MAX_MESSAGE_CHARS
 from tests.texts import missing
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, racks, room, run
 

@@ -28,7 +28,7 @@ from drumline.scheduling import (
     WhenSpent,
     decide,
 )
-from drumline.scheduling.quota.budgets import spent_percents, window_gpu_seconds
+from drumline.scheduling.quota.usage_budgets import spent_percents, window_gpu_seconds
 from tests.property.invariants import violations
 from tests.texts import missing
 from tests.unit.scheduling.builders import (
