@@ -188,8 +188,8 @@ class Turns:
         if self._began is not None:
             dist.barrier()
             self.ours.append(time.perf_counter() - self._began)
-        assert self.reporter.loss is not None
-        self.losses.append(self.reporter.loss)
+        assert self.reporter.figures.loss is not None
+        self.losses.append(self.reporter.figures.loss)
         self.theirs.append(self.other.turn(len(self.theirs)))
         dist.barrier()
         self._began = time.perf_counter()

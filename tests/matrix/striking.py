@@ -112,7 +112,7 @@ class Scene:
 
     def enters(self, reporter: RunReporter, phase: str) -> None:
         """The trainer has announced a phase."""
-        self._step = reporter.step
+        self._step = reporter.figures.step
         if phase == "done":
             self._write(Entry.DONE)
         self.comes_to(phase)

@@ -26,7 +26,7 @@ from drumline_trainer.config import (
     ParallelismConfig,
     Schedule,
 )
-from drumline_trainer.config.nearest import nearest_divisors
+from drumline_trainer.config.bounds import nearest_divisors
 
 
 class Axis(StrEnum):

@@ -18,7 +18,7 @@ from drumline_trainer.config import (
     ServerConfig,
     TrainerConfig,
 )
-from drumline_trainer.config.nearest import nearest_multiples
+from drumline_trainer.config.bounds import nearest_multiples
 from drumline_trainer.layout import Layout
 from drumline_trainer.shapes.attention import shares_heads
 from drumline_trainer.shapes.weight_sizes import learning_weights

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import torch
 from torch import Tensor
@@ -29,13 +30,12 @@ from drumline_trainer.held_out_loss import HeldOutLoss
 from drumline_trainer.initial_weights import initialize_weights
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
-from drumline_trainer.metrics.rewards import Rewards
+from drumline_trainer.metrics.step_record import Rewards
 from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
 from drumline_trainer.optimization.learning_rate import learning_rate
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.batch_shard import BatchShard
-from drumline_trainer.randomness import reseed
 from drumline_trainer.rank_protocol.heartbeat import Phase
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint, TieredCheckpointer
 from drumline_trainer.recovery.train_state import (
@@ -81,16 +81,16 @@ def train(
     parallel_model = assemble(workers.config, workers.world, plan=plan)
     optimizer = workers.optimizer(parallel_model)
     shard = BatchShard.of(dataset, config=config, world=world)
-    updater = Updater(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
-    evaluation = updater.evaluation(held_out, shard=shard, checkpointer=checkpointer)
+    learner = Learner(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
+    evaluation = learner.evaluation(held_out, shard=shard, checkpointer=checkpointer)
     kept = optimizer.slices()
     reporter.assembled(layout, stages=parallel_model.modules, state=[part.tensor for part in kept])
     reporter.enter(Phase.RESTORING)
-    start = updater.restore(kept, checkpointer=checkpointer)
+    start = learner.restore(kept, checkpointer=checkpointer)
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
     report_start(start, config=config, layout=layout, dataset=dataset, reporter=reporter)
 
-    stopping = updater.stopping(start, evaluation=evaluation)
+    stopping = learner.stopping(start, evaluation=evaluation)
     cursors = range(cursor, cursor + (config.steps - start.step) * shard.batch, shard.batch)
     with Prefetcher(shard.load, cursors) as batches, closing(dataset):
         for step in stopping.steps(range(start.step, config.steps)):
@@ -99,7 +99,7 @@ def train(
                 parallel_model, batches, device=device, scale=scale.value, reporter=reporter
             )
             cursor += config.global_batch_size
-            update = updater.update(loss, step=step, scale=scale, checkpointer=checkpointer)
+            update = learner.update(loss, step=step, scale=scale, checkpointer=checkpointer)
             scale = update.scale
             known = workers.synchronize(step + 1, update.totals)
             checkpointer.check_membership()  # an abort ends waits without an error
@@ -114,6 +114,22 @@ def train(
     reporter.done()
 
 
+def reseed(seed: int, *, step: int, rank: int) -> None:
+    """Start this rank's generators for the step with this number (0-based).
+
+    All randomness while training is a function of (seed, step, rank), so there is no state to save.
+    A run that is resumed at a step draws, for dropout, the numbers that the undisturbed run drew
+    there. Initial weights and the order of the samples are counter based.
+    """
+    digest = blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=7).digest()
+    number = int.from_bytes(digest, "little")
+    # torch.manual_seed keeps a note with a stack trace, at every call, for each kind of device that
+    # was never used
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(number)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """What became of one step's gradients."""
@@ -126,8 +142,8 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Updater:
-    """Gradients in, new weights out: clip, update, refresh."""
+class Learner:
+    """The model of a run and its optimizer: restored, measured, updated step by step."""
 
     workers: Workers
     model: ParallelModel

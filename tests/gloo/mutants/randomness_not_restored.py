@@ -5,12 +5,13 @@ It shows only in what draws numbers while training: `model.dropout` must not be 
 
 from __future__ import annotations
 
-from drumline_trainer import randomness, train
+from drumline_trainer import train
 from drumline_trainer.rank import exit_code_of, run_rank, serve_store
 from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
+_reseed = train.reseed
 _restore = TieredCheckpointer.restore
 _restored_step = 0
 
@@ -23,7 +24,7 @@ def _remember(checkpointer, tensors):  # noqa: ANN001, ANN202 - TieredCheckpoint
 
 
 def _from_zero(seed: int, *, step: int, rank: int) -> None:
-    randomness.reseed(seed, step=step - _restored_step, rank=rank)
+    _reseed(seed, step=step - _restored_step, rank=rank)
 
 
 TieredCheckpointer.restore = _remember

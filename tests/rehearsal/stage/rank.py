@@ -103,7 +103,7 @@ def _note_samples(reporters: list[RunReporter], *, folder: Path) -> None:
     def noted(self: MicroBatch, device: Any) -> Any:
         for reporter in reporters:
             samples = self.samples
-            line = {"step": reporter.step + 1, "first": samples.start, "end": samples.stop}
+            line = {"step": reporter.figures.step + 1, "first": samples.start, "end": samples.stop}
             _append(folder / SAMPLES_FILE, line, placement=reporter.placement)
         return on(self, device)
 

@@ -4,7 +4,7 @@ import torch
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.llama import Llama
-from drumline_trainer.randomness import reseed
+from drumline_trainer.train import reseed
 
 
 def drawn(seed: int, *, step: int, rank: int) -> list[float]:

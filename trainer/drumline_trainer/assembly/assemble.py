@@ -11,6 +11,7 @@ anything.
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,18 +20,19 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.adapters.lora import adapt
-from drumline_trainer.assembly.frozen_weights import freeze_weights
 from drumline_trainer.assembly.parallel_model import MeanLoss, ParallelModel
 from drumline_trainer.assembly.preferences import FrozenCopy, Preferences
 from drumline_trainer.assembly.stage_plan import StagePlan
 from drumline_trainer.config import (
     Compile,
+    ConfigError,
     DataParallel,
     Family,
     MemoryConfig,
     Offload,
     TrainerConfig,
 )
+from drumline_trainer.config.learning import unmatched
 from drumline_trainer.layout import Axis
 from drumline_trainer.layout_validation import micro_batch_count, shards_gradients
 from drumline_trainer.memory.offload_store import open_store
@@ -60,6 +62,28 @@ from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_p
 from drumline_trainer.shapes.partition import model_costs, partition
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
+
+
+def freeze_weights(model: nn.Module, config: TrainerConfig) -> None:
+    """Freeze what `trainable` leaves out, or `freeze` names, in place.
+
+    Raises:
+        ConfigError: a pattern is no weight's name, or nothing would learn.
+    """
+    if not config.freezes:
+        return
+    field = "freeze" if config.trainable is None else "trainable"
+    named = dict(model.named_parameters())
+    for pattern in unmatched(config.trainable or config.freeze or "", list(named)):
+        near = difflib.get_close_matches(pattern, named, n=1, cutoff=0.5)
+        hint = near[0] if near else next(iter(named))
+        raise ConfigError(
+            f"{field}: no weight of the model is called {pattern!r}; one is called {hint!r}"
+        )
+    for name, parameter in named.items():
+        parameter.requires_grad = config.learns(name)
+    if not any(parameter.requires_grad for parameter in named.values()):
+        raise ConfigError(f"{field}: no weight is left that learns")
 
 
 def assemble(

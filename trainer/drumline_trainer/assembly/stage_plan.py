@@ -24,10 +24,10 @@ import torch
 import torch.distributed as dist
 
 from drumline_client.snapshot_file import SnapshotError, read_header, snapshot_file
+from drumline_trainer.checkpoint.checkpointer import open_storage
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.checkpoint.manifest import Manifest
 from drumline_trainer.checkpoint.ownership import Owner
-from drumline_trainer.checkpoint.places import open_storage
 from drumline_trainer.checkpoint.restore import read_manifest
 from drumline_trainer.config import StageBalance, TrainerConfig
 from drumline_trainer.metrics.cuda_clock import CudaClock

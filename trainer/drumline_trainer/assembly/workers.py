@@ -20,7 +20,7 @@ from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.layout_validation import worker_layout
-from drumline_trainer.metrics.staleness import Staleness
+from drumline_trainer.metrics.step_record import Staleness
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.optimizer import Optimizer

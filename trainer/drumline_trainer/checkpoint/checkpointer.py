@@ -6,13 +6,14 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from drumline_trainer.checkpoint.background_save import BackgroundSave
+from drumline_trainer.checkpoint.bucket.storage import BucketStorage
 from drumline_trainer.checkpoint.commit import (
     CommitOutcome,
     Committed,
@@ -32,15 +33,67 @@ from drumline_trainer.checkpoint.errors import (
     StorageError,
     is_storage_fault,
 )
+from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.ownership import Owner, run_name
-from drumline_trainer.checkpoint.places import open_storage
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, restore
-from drumline_trainer.checkpoint.staging import StagingBuffer
 from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import Vote, broadcast_bytes, gather_bytes
 from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.tensor_files.layout import as_bytes
+
+_ALIGNMENT = 64
+
+
+class StagingBuffer:
+    """Allocated once; every copy replaces the last one."""
+
+    def __init__(self, slices: Sequence[TensorSlice]) -> None:
+        """Allocate memory for these slices, whose tensors are copied at each `stage`."""
+        self._sources = [local.tensor.detach() for local in slices]
+        sizes = [source.numel() * source.element_size() for source in self._sources]
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
+        on_gpu = any(source.is_cuda for source in self._sources)
+        # only to pinned memory the GPU copies directly, without a buffer of the driver
+        self._buffer = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=on_gpu)
+        self._targets = [
+            self._buffer[start : start + size] for start, size in zip(starts, sizes, strict=False)
+        ]
+        self.slices = [
+            replace(local, tensor=target.view(local.tensor.dtype).view(local.tensor.shape))
+            for local, target in zip(slices, self._targets, strict=True)
+        ]
+        """The same slices, of the copy."""
+
+    def stage(self) -> None:
+        """Copy; the sources may change afterwards."""
+        for source, target in zip(self._sources, self._targets, strict=True):
+            target.copy_(as_bytes(source), non_blocking=True)
+        if self._buffer.is_pinned():
+            torch.cuda.current_stream().synchronize()
+
+
+def open_storage(placement: Placement, *, owner: Owner, claim: str = "") -> CheckpointStorage:
+    """The storage, not claimed yet.
+
+    Args:
+        placement: has checkpoints.
+        owner: who saves there.
+        claim: a name of this claim alone; empty for who only reads.
+
+    Raises:
+        CheckpointError: a bucket that cannot be opened.
+    """
+    if placement.checkpoint_bucket is not None:
+        return BucketStorage.open(placement.checkpoint_bucket, owner=owner, claim=claim)
+    assert placement.checkpoint_folder is not None  # noqa: S101 - it has checkpoints
+    return CheckpointFolder(
+        path=placement.checkpoint_folder, owner=owner.name, membership=owner.membership
+    )
+
 
 _CLAIM_ERRORS = {
     kind.__name__: kind

@@ -6,8 +6,8 @@ JSON. Unknown keys are errors that name the nearest known key. Each section vali
 over several sections and the number of ranks are in `layout` and `layout_validation`.
 """
 
+from drumline_trainer.config.bounds import check_place
 from drumline_trainer.config.checkpoint import CheckpointConfig
-from drumline_trainer.config.compilation import Compile
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.decoding import merge
 from drumline_trainer.config.dpo import DpoConfig
@@ -15,7 +15,6 @@ from drumline_trainer.config.errors import ConfigError
 from drumline_trainer.config.evaluation import EvaluationConfig
 from drumline_trainer.config.from_folder import FolderConfig, has_model_of_folder
 from drumline_trainer.config.hardware import HardwareConfig
-from drumline_trainer.config.local_sgd import LocalSgdConfig
 from drumline_trainer.config.lora import LoraConfig
 from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
 from drumline_trainer.config.metrics import LogRanks, MetricsConfig, ProfileConfig
@@ -24,14 +23,15 @@ from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind, Ra
 from drumline_trainer.config.parallelism import (
     DataParallel,
     LayoutMode,
+    LocalSgdConfig,
     ParallelismConfig,
     Schedule,
+    ServerConfig,
+    ServerMode,
     StageBalance,
 )
-from drumline_trainer.config.parameter_server import ServerConfig, ServerMode
-from drumline_trainer.config.places import check_place
 from drumline_trainer.config.presets import MODEL_PRESETS
-from drumline_trainer.config.trainer import Fp8Scaling, Precision, TrainerConfig
+from drumline_trainer.config.trainer import Compile, Fp8Scaling, Precision, TrainerConfig
 from drumline_trainer.config.variants import Family
 
 __all__ = [

@@ -6,8 +6,43 @@ is without a bound. Each is far above what has been trained; lower bounds are th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
+
+from drumline_trainer.config.errors import ConfigError
+from drumline_trainer.contract import BUCKET_FORMS, checked_bucket
+
+
+def nearest_divisors(number: int, *, of: int) -> str:
+    """`32 or 48` for 47 of 6144. O(sqrt(of))."""
+    low = [each for each in range(1, math.isqrt(of) + 1) if of % each == 0]
+    divisors = {*low, *(of // each for each in low)}
+    below = max((each for each in divisors if each < number), default=None)
+    above = min((each for each in divisors if each > number), default=None)
+    return _either(below, above)
+
+
+def nearest_multiples(number: int, *, of: int) -> str:
+    """`16 or 24` for 20 of 8."""
+    below = number // of * of
+    return _either(below or None, below + of)
+
+
+def _either(below: int | None, above: int | None) -> str:
+    return " or ".join(str(each) for each in (below, above) if each is not None)
+
+
+def check_place(place: str, *, field: str) -> None:
+    """Raise ConfigError for a URL that is none of a bucket; a folder's name may be any."""
+    if "://" not in place:
+        return
+    try:
+        checked_bucket(place)
+    except ValueError:  # it shows the value, which may hold a password
+        raise ConfigError(
+            f"{field}: must be a folder, {BUCKET_FORMS}, without a slash at its end"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

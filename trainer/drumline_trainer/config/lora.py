@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline_trainer.config.bounds import Number, Width
+from drumline_trainer.config.bounds import Number, Width, check_place
 from drumline_trainer.config.errors import ConfigError, require_positive
-from drumline_trainer.config.places import check_place
 
 PROJECTIONS = (
     *("query", "key", "value", "output", "gate", "up", "down"),

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from drumline_trainer.config.bounds import Layers, Positions, Width
+from drumline_trainer.config.bounds import (
+    Layers,
+    Positions,
+    Width,
+    nearest_divisors,
+    nearest_multiples,
+)
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 from drumline_trainer.config.latent_attention import LatentAttention
-from drumline_trainer.config.nearest import nearest_divisors, nearest_multiples
 from drumline_trainer.config.rope import RopeScaling
 from drumline_trainer.config.routing import RouterScores, Routing
 from drumline_trainer.config.variants import Activation, AttentionBias, Family, NormPlacement

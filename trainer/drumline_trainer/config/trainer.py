@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from drumline_trainer.config.bounds import Batch, Number, Steps
+from drumline_trainer.config.bounds import Batch, Number, Steps, check_place
 from drumline_trainer.config.checkpoint import CheckpointConfig
-from drumline_trainer.config.compilation import Compile
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.decoding import decode, differing
 from drumline_trainer.config.dpo import DpoConfig
@@ -22,8 +21,16 @@ from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig
-from drumline_trainer.config.places import check_place
 from drumline_trainer.config.variants import Family
+
+
+class Compile(StrEnum):
+    """What torch's compiler makes kernels of."""
+
+    NONE = "none"
+    """Nothing: every operation runs by itself."""
+    BLOCKS = "blocks"
+    """A layer: its kernels are compiled once and run for every layer."""
 
 
 class Precision(StrEnum):

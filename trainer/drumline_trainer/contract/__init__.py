@@ -69,7 +69,6 @@ from drumline_trainer.contract.launcher_environment import (
     launcher_environment,
 )
 from drumline_trainer.contract.line_pattern import MAX_PATTERN_CHARS, LinePattern, PatternOp
-from drumline_trainer.contract.names import host_name, pod_name
 from drumline_trainer.contract.notices import (
     Notice,
     NoticeAnswer,
@@ -88,8 +87,8 @@ from drumline_trainer.contract.record import (
     MAX_BODY_BYTES,
     GenerationRecord,
     Member,
-)
-from drumline_trainer.contract.signature import (
+    host_name,
+    pod_name,
     sign,
     verify,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,6 +11,31 @@ from typing import Any, Final
 
 from drumline_trainer.contract import json_fields as read
 from drumline_trainer.contract.json_fields import ContractError
+
+
+def sign(token: bytes, *parts: bytes | memoryview) -> str:
+    """HMAC-SHA256 over length-prefixed parts, hex. Length prefixes keep parts from blending."""
+    mac = hmac.new(token, digestmod=hashlib.sha256)
+    for part in parts:
+        mac.update(len(part).to_bytes(8, "big"))
+        mac.update(part)
+    return mac.hexdigest()
+
+
+def verify(token: bytes, signature: str, *parts: bytes | memoryview) -> bool:
+    """Constant-time check of `sign`."""
+    return hmac.compare_digest(sign(token, *parts), signature)
+
+
+def pod_name(job: str, index: int, generation: int) -> str:
+    """Name of a gang member: deterministic, so a replayed create is a harmless 409."""
+    return f"{job}-{index}-g{generation}"
+
+
+def host_name(job: str, index: int) -> str:
+    """Host name of a gang member, resolved through /etc/hosts and without DNS."""
+    return f"{job}-{index}"
+
 
 MAX_BODY_BYTES: Final = 1 << 20
 """Largest body an agent accepts and the operator reads (a record of 5,000 members is ~0.5 MB)."""

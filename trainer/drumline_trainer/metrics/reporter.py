@@ -2,6 +2,8 @@
 
 The reduced loss is the same on every rank. Only rank 0 writes files, and lines unless
 `metrics.log_ranks` is all. Losses that are not yet in the file are saved with the snapshots.
+
+    step 40/200  loss 2.613  grad 0.810  18.2k tok/s  eta 0:42
 """
 
 from __future__ import annotations
@@ -25,14 +27,55 @@ from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
 from drumline_trainer.metrics.memory import MemoryUsage
 from drumline_trainer.metrics.part_comparison import PartComparison
-from drumline_trainer.metrics.progress import progress_line, smoothed
-from drumline_trainer.metrics.rewards import Rewards
-from drumline_trainer.metrics.staleness import Staleness
-from drumline_trainer.metrics.step_record import StepRecord
+from drumline_trainer.metrics.step_record import Rewards, Staleness, StepRecord
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.messages import RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.shapes.flops import mfu_of_run
+
+
+def progress_line(
+    *,
+    step: int,
+    total_steps: int,
+    loss: float,
+    gradient_norm: float,
+    tokens_per_second: float,
+    eta_seconds: float,
+    mfu: float | None = None,
+    staleness: Staleness | None = None,
+    rewards: Rewards | None = None,
+) -> str:
+    """A line for standard output; without MFU where it is not known."""
+    efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
+    eta = format_duration(eta_seconds)
+    stale = f"  stale {staleness.mean:.1f}" if staleness and staleness.most else ""
+    ahead = f"  margin {rewards.margin:+.3f} ({rewards.accuracy:.0%} ahead)" if rewards else ""
+    return (
+        f"step {step}/{total_steps}  loss {loss:.3f}{ahead}  grad {gradient_norm:#.3g}"
+        f"  {short_count(tokens_per_second)} tok/s{efficiency}{stale}  eta {eta}"
+    )
+
+
+def smoothed(before: float | None, newest: float) -> float:
+    """An exponential moving average, so that one slow window changes the ETA little."""
+    return newest if before is None else 0.7 * before + 0.3 * newest
+
+
+def short_count(value: float) -> str:
+    """Three significant digits: 950, 18.2k, 1.25M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:#.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def format_duration(seconds: float) -> str:
+    """0:42, 12:05, 3:00:00."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
 
 logger = logging.getLogger(__name__)
 
@@ -87,16 +130,6 @@ class RunReporter:
             phase=Phase.STARTING,
             time_seconds=0.0,
         )
-
-    @property
-    def step(self) -> int:
-        """Finished steps."""
-        return self.figures.step
-
-    @property
-    def loss(self) -> float | None:
-        """The newest one."""
-        return self.figures.loss
 
     def print_line(self, line: str) -> None:
         """Print a line, on the ranks that print."""
@@ -184,7 +217,7 @@ class RunReporter:
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
         """Count their bytes before they are freed, in steps that are reported."""
-        if self._reports(self.step + 1):
+        if self._reports(self.figures.step + 1):
             self.instruments.memory.count_gradients(gradients)
 
     def finish_step(
@@ -209,10 +242,10 @@ class RunReporter:
             staleness: since all ranks last synchronized, where they do so rarely.
             rewards: of the step's pairs, where there are any.
         """
-        self._mark = self._mark or self.step == self.figures.restored_step
+        self._mark = self._mark or self.figures.step == self.figures.restored_step
         self._set(
             step=step,
-            loss=losses.get(step, self.loss),
+            loss=losses.get(step, self.figures.loss),
             gradient_norm=gradient_norm,
             micro_batch=0,
         )
@@ -271,9 +304,9 @@ class RunReporter:
         self.flush_losses()
         elapsed = max(time.monotonic() - self._window_start, 1e-9)
         self._window_start += elapsed
-        steps = self.step - self._window_first
+        steps = self.figures.step - self._window_first
         step_seconds = elapsed / steps
-        self._window_first = self.step
+        self._window_first = self.figures.step
         batch_tokens = self.config.global_batch_size * self.config.tokens_per_sample
         parts, self.memory = self.instruments.collect(steps=steps)
         self.part_comparison.add(parts, steps=steps)
@@ -281,7 +314,7 @@ class RunReporter:
             step_seconds=step_seconds,
             tokens_per_second=batch_tokens / step_seconds,
             step_parts=parts,
-            measured_step=self.step,
+            measured_step=self.figures.step,
         )
         usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first windows
         self._usual_seconds = smoothed(usual, step_seconds)
@@ -292,12 +325,12 @@ class RunReporter:
 
     def _progress(self) -> str:
         return progress_line(
-            step=self.step,
+            step=self.figures.step,
             total_steps=self.config.steps,
-            loss=self.loss or 0.0,
+            loss=self.figures.loss or 0.0,
             gradient_norm=self.figures.gradient_norm or 0.0,
             tokens_per_second=self.figures.tokens_per_second or 0.0,
-            eta_seconds=(self.config.steps - self.step) * (self._usual_seconds or 0.0),
+            eta_seconds=(self.config.steps - self.figures.step) * (self._usual_seconds or 0.0),
             mfu=self._mfu(),
             staleness=self.staleness,
             rewards=self.rewards,
@@ -310,8 +343,8 @@ class RunReporter:
             return
         diagnosis = self._diagnose(parts)
         record = StepRecord(
-            step=self.step,
-            loss=self.loss or 0.0,
+            step=self.figures.step,
+            loss=self.figures.loss or 0.0,
             learning_rate=self.learning_rate,
             gradient_norm=self.figures.gradient_norm or 0.0,
             tokens_per_second=self.figures.tokens_per_second or 0.0,
@@ -329,7 +362,7 @@ class RunReporter:
 
     def _print_bottleneck(self) -> None:
         """During the run, whenever it has changed."""
-        if not self.instruments.warmed_up or self.step == self.config.steps:
+        if not self.instruments.warmed_up or self.figures.step == self.config.steps:
             return
         diagnosis = self._diagnose(self.instruments.totals)
         if diagnosis.bound != self._printed_bottleneck:

@@ -3,12 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from drumline_trainer.metrics.rewards import Rewards
-from drumline_trainer.metrics.staleness import Staleness
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewards:
+    """Means over the pairs of a global batch, before its update.
+
+    An answer's reward is how much likelier than to the reference it has become, in logarithms and
+    times beta. Both may fall while the chosen answer gains on the other.
+    """
+
+    chosen: float
+    rejected: float
+    accuracy: float
+    """The share of the pairs whose chosen answer has the larger one."""
+
+    @classmethod
+    def of(cls, means: Sequence[float]) -> Rewards:
+        """From `models.preferences.reward_sums` of all ranks by the pairs."""
+        chosen, rejected, ahead = means
+        return cls(chosen=chosen, rejected=rejected, accuracy=ahead)
+
+    @property
+    def margin(self) -> float:
+        """What the chosen answer is ahead by."""
+        return self.chosen - self.rejected
+
+    def scalars(self) -> Iterator[tuple[str, float]]:
+        """By the names that TRL's trainer gives them."""
+        yield "rewards/chosen", self.chosen
+        yield "rewards/rejected", self.rejected
+        yield "rewards/margins", self.margin
+        yield "rewards/accuracies", self.accuracy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staleness:
+    """In updates of other workers that the weights lacked when the gradient was applied."""
+
+    mean: float
+    most: int
+    steps_ahead: int
+    """How many steps more than the slowest a worker had finished when it began one, at most."""
+
 
 MFU_FORMULA = (
     "tokens/s per device x (6 x weights in the products of a token + 6 x layers x heads x head size"

@@ -20,7 +20,7 @@ from drumline_trainer.config import (
     Recompute,
     Schedule,
 )
-from drumline_trainer.config.nearest import nearest_divisors
+from drumline_trainer.config.bounds import nearest_divisors
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.hardware import GpuCluster, Link, named_gpu, unknown
 from drumline_trainer.planner.memory import memory_bill

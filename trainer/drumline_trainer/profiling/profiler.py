@@ -6,20 +6,127 @@ its own: nothing here is collective.
 
 With `profile.nvtx` nsys records the window: only its begin and end are marked here, as two
 profilers cannot use CUPTI at once.
+
+The window is configured, or on demand: `touch profile-now` in the metrics folder. Every rank reads
+the file's time at its logged steps, so all begin at the same step without communication; a rank
+that read it just before the touch begins one logged step later. The file is never removed: touch
+it again for another window.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, ExitStack
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from drumline_trainer.config import ProfileConfig
-from drumline_trainer.profiling.ranges import TraceRanges
-from drumline_trainer.profiling.window import Window, WindowEvent
+
+REQUEST_FILE = "profile-now"
+
+
+class WindowEvent(StrEnum):
+    """What happens to the window at a step boundary."""
+
+    NONE = "none"
+    BEGIN = "begin"
+    END = "end"
+
+
+class Window:
+    """The profiling windows of one rank."""
+
+    def __init__(self, config: ProfileConfig, *, folder: Path | None, look_every: int) -> None:
+        self._start = config.start_step
+        self._steps = config.steps
+        self._file = None if folder is None else folder / REQUEST_FILE
+        self._look_every = look_every
+        self._seen = self._touched()
+        self._ends: int | None = None
+        """Number of finished steps at which the open window ends."""
+
+    def at(self, step: int) -> WindowEvent:
+        """Call this after every step, and once before the first."""
+        asked = step % self._look_every == 0 and self._asked()
+        if self._ends is not None:
+            if step < self._ends:
+                return WindowEvent.NONE
+            self._ends = None
+            return WindowEvent.END
+        if asked or self._configured(step):
+            self._ends = step + self._steps
+            return WindowEvent.BEGIN
+        return WindowEvent.NONE
+
+    def _configured(self, step: int) -> bool:
+        """True once; a run that resumes within the window profiles as many steps."""
+        if self._start is None or not self._start <= step < self._start + self._steps:
+            return False
+        self._start = None
+        return True
+
+    def _asked(self) -> bool:
+        before, self._seen = self._seen, self._touched()
+        return self._seen > before
+
+    def _touched(self) -> int:
+        """When the file was touched, in nanoseconds; 0 where there is none."""
+        if self._file is None:
+            return 0
+        try:
+            return self._file.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+
+class TraceRanges:
+    """An observer (`metrics.step_timer`) that does nothing until it is switched on.
+
+    Args:
+        nvtx: also push NVTX ranges, where there is a GPU.
+    """
+
+    def __init__(self, *, nvtx: bool) -> None:
+        self._nvtx = nvtx and torch.cuda.is_available()
+        self._active = False
+        self._open: list[AbstractContextManager[object]] = []
+        """The phase, and the step parts within it."""
+
+    def switch(self, *, on: bool) -> None:
+        """Switch on or off; open ranges end."""
+        while self._open:
+            self._leave()
+        self._active = on
+
+    def enter(self, phase: str) -> None:
+        """A phase begins; the one before ends."""
+        while self._open:
+            self._leave()
+        self.begin(phase)
+
+    def begin(self, name: str) -> None:
+        """A range begins within the open one."""
+        if not self._active:
+            return
+        named = ExitStack()
+        named.enter_context(record_function(name))
+        if self._nvtx:
+            torch.cuda.nvtx.range_push(name)  # pyright: ignore[reportUnknownMemberType] - untyped
+            named.callback(torch.cuda.nvtx.range_pop)
+        self._open.append(named)
+
+    def end(self) -> None:
+        """The innermost range ends."""
+        if self._open:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._open.pop().__exit__(None, None, None)
+
 
 MOST_MEMORY_EVENTS = 100_000
 _cuda_memory: Any = torch.cuda.memory

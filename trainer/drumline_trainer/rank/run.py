@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -37,9 +38,7 @@ from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.profiling.nccl_progress import forget_collectives, nccl_progress
 from drumline_trainer.rank.exit_codes import exit_code_of
-from drumline_trainer.rank.kernels import choose_kernels
 from drumline_trainer.rank.planned_run import planned_run
-from drumline_trainer.rank.watchdog import leave_faults_to_the_agent
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.messages import CollectivesReported, Quiesced, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
@@ -50,6 +49,45 @@ from drumline_trainer.shapes.flops import peak_flops
 from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.sharding.gpus import identity_of
 from drumline_trainer.train import NonFiniteLossError, train
+
+HANDLING = {
+    # torch asks for 0 where communicators are aborted: distributed_c10d._abort_process_group
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    # it still writes its records; agents notice hangs, and know whose they are
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+}
+"""By variable; ProcessGroupNCCL.hpp has their meanings."""
+
+
+def leave_faults_to_the_agent() -> None:
+    """Have torch's watchdog of NCCL end no process. Call this before a group is made.
+
+    Its threads look at operations beside the training thread. By their defaults they end the
+    process when a peer is lost or an operation is late, when CUDA answers them with an error, and
+    when one of them is stuck for eight minutes. So survivors would die with the lost rank, and a
+    broken GPU would look like a SIGABRT of the program: the training thread meets CUDA's error
+    itself, in its words.
+    """
+    for name, value in HANDLING.items():
+        os.environ.setdefault(name, value)
+
+
+def choose_kernels(*, deterministic: bool) -> None:
+    """Settle it for this process, before it has used its device.
+
+    Deterministic: a resumed run equals an undisturbed one bitwise. It costs the flash kernel's
+    faster backward pass, cuDNN's attention and the benchmark of convolutions.
+    """
+    if not deterministic:
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # not `use_deterministic_algorithms`, which imports torch's compiler to tell it this:
+    os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")
+    torch.set_deterministic_debug_mode("error")
+    # every tensor we make is filled anyway
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue] - missing in torch's stubs
+
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +223,7 @@ def _train_until_parked(
         return Quiesced(
             generation=placement.generation,
             attempt=placement.attempt,
-            step=reporter.step,
+            step=reporter.figures.step,
             reason=f"{type(error).__name__}: {error}".partition("\n")[0][:256],
         )
     return None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.processes.heartbeat_timeout import patience_seconds
+from drumline_trainer.agent.processes.local_ranks import patience_seconds
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 
 

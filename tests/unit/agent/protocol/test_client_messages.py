@@ -16,7 +16,7 @@ from drumline_trainer.agent.protocol.client_messages import (
     parse_client_messages,
 )
 from drumline_trainer.agent.protocol.encoding import encode as encode_message
-from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES
+from drumline_trainer.agent.protocol.membership import MAX_MESSAGE_BYTES
 from drumline_trainer.contract import ContractError
 
 LONGEST = encode(PartSaved(step=2**53, path='"' * 1990)).decode()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.assembly.frozen_weights import freeze_weights
+from drumline_trainer.assembly.assemble import freeze_weights
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 

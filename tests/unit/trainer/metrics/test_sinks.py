@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.metrics.rewards import Rewards
 from drumline_trainer.metrics.sinks import open_sinks
-from drumline_trainer.metrics.staleness import Staleness
-from drumline_trainer.metrics.step_record import StepRecord
+from drumline_trainer.metrics.step_record import Rewards, Staleness, StepRecord
 
 ROOT = Path(__file__).parents[4]
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from drumline_trainer.config import ProfileConfig
-from drumline_trainer.profiling.window import REQUEST_FILE, Window, WindowEvent
+from drumline_trainer.profiling.profiler import REQUEST_FILE, Window, WindowEvent
 
 
 def turns(window: Window, *, first: int = 0, last: int = 12) -> dict[int, WindowEvent]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from drumline_trainer.rank.kernels import choose_kernels
+from drumline_trainer.rank.run import choose_kernels
 
 NAMES = ("CUBLAS_WORKSPACE_CONFIG", "TORCHINDUCTOR_DETERMINISTIC")
 

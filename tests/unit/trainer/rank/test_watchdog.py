@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from drumline_trainer.rank.watchdog import HANDLING, leave_faults_to_the_agent
+from drumline_trainer.rank.run import HANDLING, leave_faults_to_the_agent
 
 HEADER = Path(torch.__file__).parent / "include/torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"
 

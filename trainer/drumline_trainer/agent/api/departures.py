@@ -18,7 +18,7 @@ from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
 from drumline_trainer.agent.http.message import HttpRequest
-from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES
+from drumline_trainer.agent.protocol.membership import MAX_MESSAGE_BYTES
 from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, Member, sign
 from drumline_trainer.contract import json_fields as read
 

@@ -24,11 +24,36 @@ from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.commands.client_link import ClientLink
 from drumline_trainer.agent.commands.client_socket import ClientSocket
 from drumline_trainer.agent.commands.joined_clients import JoinedClient, JoinedClients
-from drumline_trainer.agent.commands.token_rate import TokenRate
 from drumline_trainer.agent.protocol.client_messages import ConnectionClosed
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import CLIENT_FOLDER, Launch
 from drumline_trainer.rank_protocol.placement import Placement
+
+SPAN_SECONDS = 5.0
+"""A rate is over at least this long."""
+
+
+class TokenRate:
+    """Tokens per second out of the counters of a pod's ranks."""
+
+    def __init__(self) -> None:
+        self._begin: dict[int, StepReport] = {}
+        self._rates: dict[int, float] = {}
+
+    def hear(self, rank: int, report: StepReport) -> None:
+        """A rank has reported its counter."""
+        begin = self._begin.setdefault(rank, report)
+        if report.tokens < begin.tokens:  # it has started again
+            self._begin[rank] = report
+        elif report.at - begin.at >= SPAN_SECONDS and report.tokens > 0:
+            self._rates[rank] = (report.tokens - begin.tokens) / (report.at - begin.at)
+            self._begin[rank] = report
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of all ranks here; None until one has counted for SPAN_SECONDS."""
+        return sum(self._rates.values()) if self._rates else None
+
 
 SOCKET_NAME: Final = "agent.sock"
 

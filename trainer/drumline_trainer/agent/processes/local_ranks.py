@@ -22,7 +22,6 @@ from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.exit_codes import describe_exit_code
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.base.tasks import wait_for_all
-from drumline_trainer.agent.processes.heartbeat_timeout import patience_seconds
 from drumline_trainer.agent.processes.rank_faults import RankFaults
 from drumline_trainer.agent.processes.rank_process import RankProcess, fork_rank
 from drumline_trainer.agent.processes.ranks import RankListener
@@ -49,6 +48,29 @@ from drumline_trainer.rank_protocol.orders import (
     SaveNotice,
 )
 from drumline_trainer.rank_protocol.placement import Placement
+
+LEAST_PATIENCE_SECONDS = 2.0
+STEPS_OF_PATIENCE = 4
+LONG_PATIENCE_SECONDS = 30.0
+"""For starting, restoring, compiling, writing: phases that take long now and then."""
+LONG_FACTOR = 10
+_LONG_PHASES = (
+    *(Phase.STARTING, Phase.RESTORING, Phase.EVALUATION),
+    *(Phase.SNAPSHOT, Phase.CHECKPOINT),
+)
+
+
+def patience_seconds(newest: Heartbeat | None, *, step_seconds: float | None) -> float:
+    """How long a rank may be silent after this heartbeat.
+
+    Args:
+        newest: the rank's newest heartbeat.
+        step_seconds: usual time of a step; None where none was measured.
+    """
+    if newest is None or step_seconds is None or newest.phase in _LONG_PHASES:
+        return max(LONG_PATIENCE_SECONDS, LONG_FACTOR * (step_seconds or 0.0))
+    return max(LEAST_PATIENCE_SECONDS, STEPS_OF_PATIENCE * step_seconds)
+
 
 LAST_WORDS_SECONDS = 0.1
 """For a hung rank to write its flight record (`profiling.flight_recorder`) after SIGUSR1."""

@@ -15,8 +15,7 @@ from drumline_client.wire import (
     WireError,
     decode_client_message,
 )
-from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES
-from drumline_trainer.agent.protocol.membership import Membership
+from drumline_trainer.agent.protocol.membership import MAX_MESSAGE_BYTES, Membership
 from drumline_trainer.contract import ContractError
 from drumline_trainer.contract import json_fields as read
 

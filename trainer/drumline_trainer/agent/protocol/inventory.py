@@ -10,8 +10,8 @@ from drumline_trainer.agent.protocol.leader_orders import (
     CommittedCheckpoint,
     parse_checkpoint,
 )
-from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
 from drumline_trainer.agent.protocol.member_reports import Fault, fault_from
+from drumline_trainer.agent.protocol.membership import MAX_MESSAGE_BYTES, MAX_RANKS
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.contract import Incident
 from drumline_trainer.contract import json_fields as read

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drumline_client.wire import MAX_LINE_BYTES, MAX_TEXT
-from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
-from drumline_trainer.agent.protocol.membership import Membership
+from drumline_trainer.agent.protocol.membership import MAX_MESSAGE_BYTES, MAX_RANKS, Membership
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.contract import ContractError, FaultClass
 from drumline_trainer.contract import json_fields as read

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
-from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
-from drumline_trainer.agent.protocol.membership import Membership
+from drumline_trainer.agent.protocol.membership import MAX_MESSAGE_BYTES, MAX_RANKS, Membership
 from drumline_trainer.contract import (
     ContractError,
     FaultClass,

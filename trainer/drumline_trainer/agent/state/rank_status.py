@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
-from drumline_trainer.agent.state.step_pace import StepPace
-from drumline_trainer.agent.state.step_points import step_point, with_news
 from drumline_trainer.agent.state.work_pace import WorkPace
 from drumline_trainer.contract import (
     AgentPhase,
@@ -30,7 +29,80 @@ from drumline_trainer.contract import (
     rank_compute,
     step_series,
 )
+from drumline_trainer.contract.step_series import SAVING, shares_of
+from drumline_trainer.metrics.part_comparison import step_part_of
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat
+
+
+@dataclass(slots=True)
+class StepPace:
+    """How long the steps of an attempt still take.
+
+    The mean over the whole attempt, evaluations and checkpoints included: they come again. Its
+    first step does not count, which compiles and fills caches.
+
+        step 101 at 60 s, step 201 at 260 s, of 1,001: 2 s a step, 1,600 s are left
+    """
+
+    _first: tuple[int, float] | None = None
+    _newest: tuple[int, float] | None = None
+
+    def note(self, step: int, *, at: float) -> None:
+        """This many steps are finished at this time; a step that was known is no news."""
+        if self._first is None or self._newest is None or step < self._first[0]:
+            self._first = self._newest = (step, at)
+        elif step > self._newest[0]:
+            self._newest = (step, at)
+
+    def seconds_left(self, total_steps: int, *, now: float) -> float | None:
+        """Until the last step ends; None where the pace or the number of steps is not known."""
+        if self._first is None or self._newest is None or total_steps <= 0:
+            return None
+        (begin, since), (step, at) = self._first, self._newest
+        if step >= total_steps:
+            return 0.0
+        if step == begin:
+            return None
+        return max(0.0, (total_steps - step) * (at - since) / (step - begin) - (now - at))
+
+
+def step_point(heartbeat: Heartbeat, *, usual_seconds: float | None) -> StepPoint:
+    """What a rank says of the step that it finished last.
+
+    Args:
+        heartbeat: of the lowest rank of the pod.
+        usual_seconds: of a step as the agent counted it, where the rank does not say.
+    """
+    seconds = seconds_by_part(heartbeat.step_parts or {})
+    shares = shares_of(seconds)
+    measured = heartbeat.step_seconds if heartbeat.step_seconds is not None else usual_seconds
+    return StepPoint(
+        step=heartbeat.step,
+        generation=heartbeat.generation,
+        checkpoint=heartbeat.checkpoint_step,
+        loss=heartbeat.loss,
+        gradient_norm=heartbeat.gradient_norm,
+        tokens_per_second=heartbeat.tokens_per_second,
+        step_seconds=sum(seconds.values()) if shares else measured,
+        parts=shares,
+    )
+
+
+def with_news(known: StepPoint, newest: StepPoint) -> StepPoint:
+    """A point with what is said of the same step later, as where a program prints its loss last."""
+    older = {each.name: getattr(known, each.name) for each in fields(StepPoint)}
+    unknown = {name: value for name, value in older.items() if getattr(newest, name) in (None, {})}
+    return replace(newest, **unknown)
+
+
+def seconds_by_part(timed: Mapping[str, float]) -> dict[str, float]:
+    """The parts of the step timer as those of a series: forward and backward are `compute`."""
+    seconds: dict[str, float] = {}
+    for name, value in timed.items():
+        part = str(step_part_of(name) or SAVING)
+        seconds[part] = seconds.get(part, 0.0) + value
+    return seconds
+
 
 SHOWN_INCIDENTS = 16
 """Bounds a status, which the operator reads as a whole."""

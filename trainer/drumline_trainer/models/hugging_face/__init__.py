@@ -15,7 +15,7 @@ from drumline_trainer.models.hugging_face.exchange import (
     opened_weights,
     projection_names,
 )
-from drumline_trainer.models.hugging_face.identity import weights_digest
+from drumline_trainer.models.hugging_face.files import weights_digest
 from drumline_trainer.shapes.hugging_face import HuggingFaceError
 
 __all__ = [

@@ -1,4 +1,8 @@
-"""Weights in both directions, a tensor at a time, every name and shape checked before the first."""
+"""Weights in both directions, a tensor at a time, every name and shape checked before the first.
+
+A run may name other classes than the folder of a ViT, which begins the classifier anew. It may also
+take images of another size, for which the position embeddings are interpolated.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from drumline_trainer.buckets.path import AnyPath, make_folder, remove_file
@@ -22,9 +27,14 @@ from drumline_trainer.models.hugging_face.files import (
     write_json,
     write_tensors,
 )
-from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
-from drumline_trainer.models.hugging_face.stored_names import further_layers, matched
-from drumline_trainer.models.hugging_face.vision_tensors import HEAD, with_positions_of
+from drumline_trainer.models.hugging_face.names import (
+    Shapes,
+    Theirs,
+    further_layers,
+    matched,
+    our_shapes,
+    their_tensors,
+)
 from drumline_trainer.shapes.hugging_face import (
     CONFIG_FILE,
     IMAGE_PROCESSOR_FILE,
@@ -44,6 +54,28 @@ from drumline_trainer.shapes.hugging_face import (
 )
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
+
+HEAD: Final = ("output.weight", "output.bias")
+"""Our names of the classifier's weights."""
+
+
+def with_positions_of(stored_SD: Tensor, *, positions: int) -> Tensor:
+    """Position embeddings for another number of patches, as `interpolate_pos_encoding` gives them.
+
+    The first is the class token's and stays; the others are a square of patches, bicubic between
+    them. https://github.com/huggingface/transformers/blob/main/src/transformers/models/vit/modeling_vit.py
+
+    Shapes: S positions, D hidden.
+    """
+    if len(stored_SD) == positions:
+        return stored_SD
+    side_there, side_here = math.isqrt(len(stored_SD) - 1), math.isqrt(positions - 1)
+    patches_1DHW = stored_SD[1:].float().T.reshape(1, -1, side_there, side_there)
+    resized_1DHW = F.interpolate(
+        patches_1DHW, size=(side_here, side_here), mode="bicubic", align_corners=False
+    )
+    return torch.cat((stored_SD[:1].float(), resized_1DHW.flatten(2)[0].T))
+
 
 logger = logging.getLogger(__name__)
 

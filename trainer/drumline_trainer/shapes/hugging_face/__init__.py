@@ -5,12 +5,13 @@ our model stands for. A key that is neither known here nor null is refused: noth
 ignored that might give other logits.
 
 `kinds` lists their model types as tables, `parts` has what no table of names can say, `translation`
-goes both ways, `folder` reads the file, `language_part` takes the language model out of a
-multimodal one, `vision` has what a model of images is and how its pixels are scaled.
+goes both ways, `folder` reads the file and takes the language model out of a multimodal one,
+`vision` has what a model of images is and how its pixels are scaled.
 """
 
 from drumline_trainer.shapes.hugging_face.folder import (
     CONFIG_FILE,
+    LanguageNames,
     model_folder,
     read_config,
     read_json,
@@ -18,7 +19,6 @@ from drumline_trainer.shapes.hugging_face.folder import (
     with_model_of_folder,
 )
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Kind
-from drumline_trainer.shapes.hugging_face.language_part import LanguageNames
 from drumline_trainer.shapes.hugging_face.translation import (
     differences,
     kind_of,
