@@ -33,7 +33,7 @@ from drumline_trainer.parallelism.pipeline_parallel.tied import (
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.shapes.partition import model_costs, partition
-from drumline_trainer.sharding.dtensor import local_shard, sharded_slices_of
+from drumline_trainer.sharding.dtensor import local_box, local_shard
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
@@ -216,7 +216,16 @@ def step(pipeline: Pipeline, case: Case, world: World) -> Tensor:
 def slices_and_gradients(
     modules: Sequence[nn.Module],
 ) -> tuple[Sequence[TensorSlice], list[Tensor]]:
-    slices = [part for module in modules for part in sharded_slices_of(module)]
+    slices = [
+        TensorSlice(
+            name=name,
+            shape=tuple(parameter.shape),
+            box=local_box(parameter),
+            tensor=local_shard(parameter.detach()),
+        )
+        for module in modules
+        for name, parameter in module.named_parameters()
+    ]
     gradients: list[Tensor] = []
     for parameter in (p for module in modules for p in module.parameters()):
         whole = torch.full_like(parameter, torch.nan) if parameter.grad is None else parameter.grad

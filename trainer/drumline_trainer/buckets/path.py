@@ -21,7 +21,7 @@ from drumline_trainer.buckets.failures import BucketError, StoreError
 from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.contract import BUCKET_SCHEMES, checked_bucket
 
-_READER: Final = "drumline_trainer.buckets.reader"
+_READER: Final = "drumline_trainer.buckets.path"
 T = TypeVar("T")
 
 
@@ -146,7 +146,7 @@ def read_apart(url: str, *, limit: int) -> bytes:
     """`read_file` of a bucket in a process of its own.
 
     The library's threads do not live on in a forked process, and its calls never return there: who
-    forks ranks must not have called it.
+    forks ranks must not have called it. `write_to_output` is that process.
 
     Raises:
         FileNotFoundError, StoreError.
@@ -172,3 +172,24 @@ def _asked(ask: Callable[[], T]) -> T:
         if error.errno == errno.EFBIG:  # it says something about the file
             raise OSError(errno.EFBIG, error.strerror) from None
         raise StoreError(str(error), may_come_back=error.errno == errno.EREMOTEIO) from None
+
+
+def write_to_output(url: str, limit: str) -> int:
+    """Write an object to standard output. Returns an exit code: 0, or the kind of error (`errno`).
+
+    An error is one line on standard error.
+    """
+    try:
+        body = BucketPath.parse(url).read(limit=int(limit))
+    except StoreError as error:
+        sys.stderr.write(f"{error}\n")
+        return errno.EREMOTEIO if error.may_come_back else errno.EINVAL
+    except OSError as error:
+        sys.stderr.write(f"{error.strerror}\n")
+        return error.errno or errno.EIO
+    sys.stdout.buffer.write(body)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(write_to_output(*sys.argv[1:]))

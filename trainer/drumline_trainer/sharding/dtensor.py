@@ -6,11 +6,10 @@ empty. Importing them takes half a second, so only what is about FSDP2 imports t
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import TensorSlice
 
 
 def local_shard(tensor: Tensor) -> Tensor:
@@ -41,16 +40,3 @@ def local_box(tensor: Tensor) -> Box:
             shape[dim] = min(piece, shape[dim] - start)
             offsets[dim] += start
     return Box(offsets=tuple(offsets), shape=tuple(shape))
-
-
-def sharded_slices_of(module: nn.Module) -> list[TensorSlice]:
-    """The slices of a model that FSDP2 alone has cut, over ranks that hold no copies."""
-    return [
-        TensorSlice(
-            name=name,
-            shape=tuple(parameter.shape),
-            box=local_box(parameter),
-            tensor=local_shard(parameter.detach()),
-        )
-        for name, parameter in module.named_parameters()
-    ]
