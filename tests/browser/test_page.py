@@ -10,6 +10,8 @@ from tests.unit.cli.manifests import an_event
 from tests.unit.cli.ui.shown import Shown
 from tests.unit.cli.ui.test_pages import HOSTILE, hostile_cluster, hostile_status
 
+pytestmark = pytest.mark.extended(keep=12)
+
 PATHS = ("", "job/team/llama-70b", "job/team/deepseek-sft", "job/team/vit-b")
 FORMS = (
     *(f"job/team/llama-70b/{action}" for action in ("delete", "priority", "clone")),

@@ -20,9 +20,12 @@ from tests.cluster.nodes import dra_driver, other_devices
 from tests.e2e.site import QUEUE, Site
 from tests.kube import Json
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("DRUMLINE_ACCELERATORS") != "all", reason="make test-all WHAT=accelerators"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("DRUMLINE_ACCELERATORS") != "all", reason="make test-all WHAT=accelerators"
+    ),
+    pytest.mark.extended,
+]
 VENDORS = {"amd": "amd.com/gpu", "gaudi": "habana.ai/gaudi"}
 NVIDIA = "nvidia.com/gpu.present"
 

@@ -17,6 +17,8 @@ from tests.e2e.site import VALUES, Site, close_site, open_site
 from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Kube
 
+pytestmark = pytest.mark.extended
+
 ARCHIVER = "deployment/drumline-archiver"
 CLAIM = "archive"
 

@@ -160,6 +160,7 @@ def test_the_kubelet_refuses_a_third_gpu(cluster: Cluster, namespace: str) -> No
     wait_for_phase(cluster, namespace, "full", "Running")
 
 
+@pytest.mark.extended
 def test_an_unhealthy_device_lowers_allocatable_and_not_capacity(cluster: Cluster) -> None:
     node = cluster.nodes[0]
 
@@ -174,6 +175,7 @@ def test_an_unhealthy_device_lowers_allocatable_and_not_capacity(cluster: Cluste
     assert capacity == "2"
 
 
+@pytest.mark.extended
 def test_a_node_whose_cable_is_pulled_is_out_of_reach_until_it_is_plugged_in(
     cluster: Cluster,
 ) -> None:
@@ -203,6 +205,7 @@ def assert_no_trace(spec: ClusterSpec) -> None:
     assert spec.name not in Path("/proc/self/mountinfo").read_text()
 
 
+@pytest.mark.extended
 def test_down_leaves_nothing_of_a_cluster_with_a_running_pod() -> None:
     spec = ClusterSpec(name=f"drumline-gone-{secrets.token_hex(3)}", nodes=1, gpus_per_node=1)
     try:
@@ -216,6 +219,7 @@ def test_down_leaves_nothing_of_a_cluster_with_a_running_pod() -> None:
     assert_no_trace(spec)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("moment", ["control plane ...", "1 nodes with 2 GPUs each ..."])
 def test_down_leaves_nothing_of_a_start_that_was_killed(moment: str) -> None:
     spec = ClusterSpec(name=f"drumline-killed-{secrets.token_hex(3)}", nodes=1)

@@ -165,6 +165,7 @@ while True:
 """
 
 
+@pytest.mark.extended
 def test_a_drain_under_a_template_gives_every_pod_its_grace_and_ends(site: Site) -> None:
     """Any image, no agent of ours: SIGTERM to the whole gang, then a start on other nodes."""
     template = {

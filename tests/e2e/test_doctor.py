@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.site import Site
+
+pytestmark = pytest.mark.extended
 
 ROOT = Path(__file__).parents[2]
 

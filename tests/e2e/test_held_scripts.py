@@ -5,10 +5,14 @@ Its ranks are preloaded: the second attempt runs in a process that had imported 
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cluster import kubectl
 from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.site import Site
 from tests.kube import Json, phase_is
+
+pytestmark = pytest.mark.extended
 
 SCRIPT = """
 import os, pathlib, sys, time

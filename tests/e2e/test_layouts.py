@@ -13,6 +13,8 @@ from tests.cluster import ClusterSpec, start, stop
 from tests.e2e.site import POOL, QUEUE, Site, close_site, open_site
 from tests.kube import Kube
 
+pytestmark = pytest.mark.extended
+
 STEPS = 20
 CHECKPOINT = {"claimName": "checkpoints", "everySteps": STEPS}
 

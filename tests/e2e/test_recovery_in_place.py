@@ -16,6 +16,8 @@ from tests.e2e.rehearsals import REHEARSED, Fault, Outcome, Rehearsal, rehearse
 from tests.e2e.site import Site
 from tests.kube import Json
 
+pytestmark = pytest.mark.extended
+
 LIMITS = {"maxRestarts": 20, "maxOutOfMemoryRestarts": 5, "maxHangRestarts": 5}
 
 FAULTS = (

@@ -21,6 +21,8 @@ from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.network import fabric_netns
 from tests.e2e.site import QUEUE, Site
 
+pytestmark = pytest.mark.extended(keep=1)
+
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "of-this-test"}
 GATEWAY = "10.90.0.254"
 API = f"https://{SERVICE_ADDRESS}:443"

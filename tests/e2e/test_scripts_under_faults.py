@@ -27,6 +27,8 @@ from tests.e2e.scripts.script_job import (
 from tests.e2e.site import Site
 from tests.seeds import seed_of
 
+pytestmark = pytest.mark.extended
+
 DAILY_BLOWS = ("killed", "deleted", "drained", "preempted", "spot")
 """The others take a node or the operator away for longer."""
 UNDER_WAY = 2

@@ -25,6 +25,8 @@ from tests.cluster.network import fabric_netns
 from tests.e2e.site import QUEUE, Site
 from tests.kube import phase_is
 
+pytestmark = pytest.mark.extended(keep=1)
+
 SECONDS = 180.0
 API = f"https://{SERVICE_ADDRESS}:443"
 

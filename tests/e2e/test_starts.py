@@ -9,6 +9,8 @@ import pytest
 from tests.e2e.site import Site
 from tests.kube import Json, phase_is, reason_is
 
+pytestmark = pytest.mark.extended(keep=1)
+
 MOUNT = {"name": "volume", "mountPath": "/volume"}
 ONE_START = {"maxFailedStarts": 1}
 

@@ -70,6 +70,7 @@ def test_a_checkpoint_is_taken_up_by_another_number_of_ranks(stage: Site, first:
     assert all(abs(after - before) < 1.5 for before, after in pairwise(losses[s] for s in (60, 61)))
 
 
+@pytest.mark.extended
 def test_a_gang_keeps_to_one_rack_while_a_looser_fit_exists(site: Site) -> None:
     # node-2, alone in rack-1, has one GPU left: the tightest place for one of the two pods.
     site.submit("filler", template=SLEEPER, nodeSelector={"kubernetes.io/hostname": "node-2"})
@@ -127,6 +128,7 @@ else:
     assert site.logs("meeting-0-g1").strip() == "heard meeting-1"
 
 
+@pytest.mark.extended
 def test_an_operator_killed_while_a_job_trains_changes_nothing_for_the_job(site: Site) -> None:
     site.submit("steady", nodes=2, trainer={"steps": 150})
     site.wait("steady", phase_is("Running"))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import pytest
 import torch.distributed as dist
 
 from drumline_trainer.checkpoint.background_save import BackgroundSave
@@ -22,6 +23,8 @@ from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU, opened, restore_once, train_rank, training_state
 from tests.gloo.stored import same_bits, whole_tensors
+
+pytestmark = pytest.mark.extended(keep=2)
 
 
 def fill(slices: list[TensorSlice], value: float) -> None:

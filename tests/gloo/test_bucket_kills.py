@@ -27,6 +27,8 @@ from tests.object_store import BUCKET, ObjectStore
 from tests.seeds import seed_of
 from tests.store_proxy import Fate, Proxy, Request, proxy_to
 
+pytestmark = pytest.mark.extended(keep=1)
+
 RANKS = 2
 STEPS, KEEP = (1, 2, 3), 2
 REQUESTS = 32

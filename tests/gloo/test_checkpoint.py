@@ -31,6 +31,8 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU, opened, restore_once, save_steps, train_rank, training_state
 from tests.gloo.scale import DAMAGES
 
+pytestmark = pytest.mark.extended(keep=12)
+
 
 def restore_mutated(
     placement: Placement, pipe: Connection, config: TrainerConfig, seed: int

@@ -29,6 +29,8 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.stored import whole_tensors
 
+pytestmark = pytest.mark.extended(keep=1)
+
 STEPS = 10
 
 

@@ -15,6 +15,8 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.stored import same_bits, whole_tensors
 
+pytestmark = pytest.mark.extended(keep=2)
+
 STEPS = 2
 PIPELINE = {"pipeline": 2}
 TWICE = {"pipeline": 2, "stages_per_rank": 2}

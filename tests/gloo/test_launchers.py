@@ -22,6 +22,8 @@ from tests.gloo.configs import small
 from tests.gloo.gang import REPOSITORY, GangStarter
 from tests.gloo.jobs import run_program
 
+pytestmark = pytest.mark.extended(keep=2)
+
 MPIRUN = shutil.which("mpirun")
 
 

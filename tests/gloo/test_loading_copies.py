@@ -23,6 +23,8 @@ from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU, joined
 
+pytestmark = pytest.mark.extended(keep=1)
+
 
 def built(config: TrainerConfig) -> nn.Module:
     """A model of one's own, the same on every rank."""

@@ -18,6 +18,8 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.standin import StandIn
 from tests.gloo.stored import trainer_state
 
+pytestmark = pytest.mark.extended(keep=3)
+
 ENDLESS = 1_000_000
 
 

@@ -15,6 +15,8 @@ from drumline_trainer.preflight import agree
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
+pytestmark = pytest.mark.extended(keep=2)
+
 SHORT, LONG = timedelta(seconds=8), timedelta(minutes=5)
 ALIKE = {"torch": "2.15.0", "configuration": "12ab"}
 

@@ -25,6 +25,8 @@ from tests.gloo.scale import RECOVERIES
 from tests.gloo.standin import Fault, StandIn
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
 
+pytestmark = pytest.mark.extended(keep=6)
+
 RANKS = 3
 
 

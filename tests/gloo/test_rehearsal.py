@@ -25,6 +25,8 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import run_program
 from tests.gloo.scale import ALL
 
+pytestmark = pytest.mark.extended(keep=1)
+
 LAYOUTS = {
     "fsdp, tensor, interleaved": ParallelismConfig(
         tensor=4, pipeline=4, schedule=Schedule.INTERLEAVED, stages_per_rank=2

@@ -17,6 +17,8 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank, train_until, train_with_death
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
 
+pytestmark = pytest.mark.extended(keep=4)
+
 
 def undisturbed(
     gangs: GangStarter, config: TrainerConfig, folder: Path, *, world_size: int

@@ -25,6 +25,8 @@ from tests.gloo.counted_reads import CountedStorage
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU, opened, training_state
 
+pytestmark = pytest.mark.extended(keep=4)
+
 
 def save_numbered(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
     """Save steps 1 and 2: every element has a value of its own, by its place in the tensor."""

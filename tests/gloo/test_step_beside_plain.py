@@ -16,6 +16,8 @@ from drumline_trainer.rank_protocol.placement import Placement
 from tests.bench.trainer_steps import LOSS_TOLERANCE, PARALLELISM, beside, config_of
 from tests.gloo.gang import GangStarter
 
+pytestmark = pytest.mark.extended(keep=1)
+
 STEPS = 2
 
 

@@ -19,6 +19,8 @@ from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 
+pytestmark = pytest.mark.extended(keep=4)
+
 LAYOUTS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "ddp": ({"data_parallel": "ddp"}, {"all_reduce/dp"}),
     "zero1": ({"data_parallel": "zero1"}, {"reduce_scatter/dp", "all_gather/dp"}),

@@ -31,7 +31,7 @@ FOUR_BITS: dict[str, Any] = {
 """Each of two ranks has whole blocks of every weight."""
 BF16_TOLERANCE = FP8_TOLERANCE = 2e-2
 
-pytestmark = pytest.mark.gloo
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=3)]
 
 
 def case(data: str = "ddp", *, model: str = "untied", **changes: Any) -> Case:

@@ -28,7 +28,7 @@ CUT = Case(data="zero1", model="deepseek", tensor=2)
 COPIES = Case(data="ddp", model="deepseek", accumulation=2)
 MOVING = {"model": {"routing": {"correction_rate": 0.01}}}
 
-pytestmark = pytest.mark.gloo
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
 
 
 @pytest.fixture(scope="module")

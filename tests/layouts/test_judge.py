@@ -63,6 +63,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
     made.pool.close()
 
 
+@pytest.mark.extended
 @pytest.mark.gloo
 def test_one_process_that_sums_as_a_sensitive_layout_trains_its_weights(runs: Runs) -> None:
     """Against the usual order of sums the weights of this layout are off by 2.5e-5."""

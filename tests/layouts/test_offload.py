@@ -14,6 +14,8 @@ from tests.layouts.jobs import train, train_in_small_parts
 from tests.layouts.runs import Runs
 from tests.layouts.test_numerics import Case, case
 
+pytestmark = pytest.mark.extended(keep=2)
+
 STEPS = 4
 PATHS = ("offload_optimizer", "offload_parameters", "offload_activations")
 CASES: dict[str, tuple[Case, dict[str, Any], dict[str, Any]]] = {

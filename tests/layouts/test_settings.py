@@ -83,6 +83,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     made.pool.close()
 
 
+@pytest.mark.extended(keep=2)
 @pytest.mark.gloo
 @pytest.mark.parametrize("cell", sampled_cells(), ids=lambda cell: cell.name)
 def test_a_setting_trains_in_a_layout_what_it_trains_in_one_process(runs: Runs, cell: Cell) -> None:

@@ -19,6 +19,8 @@ from drumline.lifecycle.model.timestamps import timestamp
 from tests.unit.controller.budget_leader import NOON, Leader, a_queue
 from tests.unit.controller.views import assignment, job_view
 
+pytestmark = pytest.mark.extended(keep=20)
+
 POOLS = {"h100": None, "mixed": 7}
 BUDGET = {"gpuHours": 10**6, "windowDays": 92, "cost": "100000000", "userGpuHours": 10**6}
 

@@ -13,6 +13,8 @@ from drumline.scheduling import Policy, PreemptionLimit, Snapshot
 from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
+pytestmark = pytest.mark.extended(keep=40)
+
 HOUR = 3600.0
 
 

@@ -36,6 +36,8 @@ from tests.unit.scheduling.builders import (
     still_waiting,
 )
 
+pytestmark = pytest.mark.extended(keep=20)
+
 POLICIES = (
     Policy(),
     Policy(waiting=WaitingRule.STRICT),

@@ -27,6 +27,8 @@ from drumline.simulator.week.trace import arrivals
 from drumline.simulator.workload import Arrival, Execution
 from tests.unit.simulator.clusters import a_job
 
+pytestmark = pytest.mark.extended(keep=25)
+
 SEEDS = range(60 if os.environ.get("DRUMLINE_PROPERTIES") == "all" else 6)
 SIDES = {"ours": sides.ours, "peer": sides.peer, "best": sides.best_peer}
 _SLACK = 1e-6

@@ -6,14 +6,15 @@ A test is in `make test` unless it is marked:
     @pytest.mark.extended(keep=3)    # three of them, picked by the seed, are in `make test`
 
 `make test-slice` runs one in `SHARE` of the others. Consecutive seeds pick different ones: after
-`SHARE` seeds every test has run. Without an option pytest runs every test.
+`SHARE` seeds every test has run. A module that is marked without `keep` runs as a whole, since its
+tests share one expensive fixture. Without an option pytest runs every test.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -34,16 +35,16 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     seed = seed_of(SEED_VARIABLE)
     extended = _extended(items, seed=seed)
     if choice == ESSENTIAL:
-        chosen = {item.nodeid for item in items} - extended
+        chosen = {item.nodeid for item in items} - extended.keys()
     else:
-        chosen = extended if choice == EXTENDED else _share(extended, seed=seed)
+        chosen = extended.keys() if choice == EXTENDED else _share(extended, seed=seed)
     left_out = [item for item in items if item.nodeid not in chosen]
     items[:] = [item for item in items if item.nodeid in chosen]
     config.hook.pytest_deselected(items=left_out)
 
 
-def _extended(items: Sequence[pytest.Item], *, seed: int) -> set[str]:
-    """Names of the marked tests, without those that `keep` leaves in `make test`."""
+def _extended(items: Sequence[pytest.Item], *, seed: int) -> dict[str, str]:
+    """Return the marked tests that are not in `make test`, each with what it runs together with."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     kept: dict[str, int] = {}
     for item in items:
@@ -52,14 +53,17 @@ def _extended(items: Sequence[pytest.Item], *, seed: int) -> set[str]:
             groups[group].append(item.nodeid)
             kept[group] = mark.kwargs.get("keep", 0)
             break
-    output: set[str] = set()
+    output: dict[str, str] = {}
     for group, names in groups.items():
-        output |= set(_rotated(names, by=seed * kept[group])[kept[group] :])
+        whole = "::" not in group and not kept[group]
+        for name in _rotated(names, by=seed * kept[group])[kept[group] :]:
+            output[name] = group if whole else name
     return output
 
 
-def _share(names: set[str], *, seed: int) -> set[str]:
-    return {name for name in names if _number(name) % SHARE == seed % SHARE}
+def _share(extended: Mapping[str, str], *, seed: int) -> set[str]:
+    turn = seed % SHARE
+    return {name for name, together in extended.items() if _number(together) % SHARE == turn}
 
 
 def _rotated(names: Sequence[str], *, by: int) -> list[str]:

@@ -28,6 +28,8 @@ from drumline.scheduling.capture import MAX_BYTES
 from drumline.settings import Settings, from_environment
 from tests.cluster.binaries import ensure_binaries
 
+pytestmark = pytest.mark.extended(keep=30)
+
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/drumline"
 NAMESPACE = "drumline-system"

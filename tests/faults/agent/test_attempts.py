@@ -11,6 +11,8 @@ from drumline_trainer.contract import ExitCode, FaultClass
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
 
+pytestmark = pytest.mark.extended(keep=6)
+
 RESUMED = ["beat(3)", "hang(until=1)", "print(now().attempt, now().restore_snapshot)", "done(9)"]
 STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "first_step")
 

@@ -17,6 +17,8 @@ from tests.cluster.context import ensure_bundle, image_cache
 from tests.faults.agent.agents import JOB_UID, TOKEN, Agent, Band
 from tests.faults.agent.commands import launched
 
+pytestmark = pytest.mark.extended(keep=2)
+
 PYTHON = f"{BUNDLE_FOLDER}/bin/python3"
 CHROOT = ["/usr/sbin/chroot"]
 LARGEST_MEBIBYTES = 40

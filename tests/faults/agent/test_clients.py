@@ -15,6 +15,8 @@ from drumline_trainer.contract import ExitCode, FaultClass, Launch
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
+pytestmark = pytest.mark.extended(keep=4)
+
 
 @pytest.fixture
 async def pods() -> AsyncIterator[Gang]:

@@ -15,6 +15,8 @@ from drumline_trainer.contract.step_series import decode
 from tests.faults.agent.commands import CommandBand, launched, start_commands
 from tests.faults.agent.gang import Gang
 
+pytestmark = pytest.mark.extended(keep=7)
+
 
 @pytest.fixture
 async def pods(tmp_path: Path) -> AsyncIterator[Gang]:

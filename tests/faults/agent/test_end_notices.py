@@ -14,6 +14,8 @@ from drumline_trainer.contract import ExitCode, Launch, LaunchSettings, NoticeSi
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
+pytestmark = pytest.mark.extended(keep=1)
+
 
 @pytest.fixture
 async def pods(tmp_path: Path) -> AsyncIterator[Gang]:

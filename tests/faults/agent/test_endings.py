@@ -15,6 +15,8 @@ from drumline_trainer.contract import AgentPhase, ExitCode, FaultClass, Generati
 from tests.faults.agent.agents import HANG_SECONDS, Agent, Band
 from tests.faults.agent.scripts import MODULE, script
 
+pytestmark = pytest.mark.extended(keep=7)
+
 
 async def died(pid: int) -> None:
     """Wait for the end of a process that is not our child."""

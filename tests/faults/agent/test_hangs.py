@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
+
+pytestmark = pytest.mark.extended(keep=2)
 
 STEPS = ["import time", "for step in range(5):\n    beat(step); time.sleep(0.01)"]
 """Fast steps, so that two seconds of silence are unusual."""

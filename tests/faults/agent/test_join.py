@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from drumline_trainer.contract import ExitCode
 from tests.faults.agent.agents import Agent, Band
+
+pytestmark = pytest.mark.extended(keep=1)
 
 
 def gang_file(agent: Agent, name: str) -> str:

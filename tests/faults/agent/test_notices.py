@@ -6,9 +6,13 @@ import asyncio
 import signal
 from pathlib import Path
 
+import pytest
+
 from drumline_trainer.contract import ExitCode, NoticeAnswer
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
+
+pytestmark = pytest.mark.extended(keep=3)
 
 STAY = ["beat(3)", "save(7)", "print('stayed')", "hang()"]
 LEAVE = ["beat(3)", "asked = save(7)", "__import__('os')._exit(77 if asked.leave else 1)"]

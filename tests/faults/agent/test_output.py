@@ -9,6 +9,8 @@ import pytest
 
 from tests.faults.agent.agents import JOB_UID, Band
 
+pytestmark = pytest.mark.extended(keep=2)
+
 VARIABLES = {"DRUMLINE_RANK_MODULE": "tests.faults.agent.scripted_rank"}
 
 

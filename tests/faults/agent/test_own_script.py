@@ -15,6 +15,8 @@ from drumline_trainer.contract import ExitCode, Launch, LaunchSettings
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
+pytestmark = pytest.mark.extended(keep=1)
+
 SCRIPT = Path(__file__).with_name("ddp_script.py")
 LOSS = re.compile(r"^iter (\d+): loss ([\d.]+),")
 

@@ -7,6 +7,8 @@ import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+
 from drumline_trainer.contract import (
     SIGNATURE_HEADER,
     AgentPhase,
@@ -15,6 +17,8 @@ from drumline_trainer.contract import (
     sign,
 )
 from tests.faults.agent.agents import JOB_UID, PORT, TOKEN, Agent, Band
+
+pytestmark = pytest.mark.extended(keep=3)
 
 HANG = {
     "DRUMLINE_RANK_MODULE": "tests.faults.agent.scripted_rank",

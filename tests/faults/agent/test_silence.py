@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.faults.agent.agents import Agent
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
+
+pytestmark = pytest.mark.extended(keep=2)
 
 
 async def silent_at(agent: Agent) -> set[int]:

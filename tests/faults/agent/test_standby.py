@@ -19,6 +19,8 @@ from tests.faults.agent.agents import Agent
 from tests.faults.agent.commands import CommandBand, launched, start_commands
 from tests.faults.agent.gang import Gang
 
+pytestmark = pytest.mark.extended(keep=3)
+
 EARLY = """
 import os
 ATTEMPT = os.environ["TORCHELASTIC_RESTART_COUNT"]

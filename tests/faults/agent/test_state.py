@@ -20,6 +20,8 @@ from drumline_trainer.contract import Launch
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
+pytestmark = pytest.mark.extended(keep=1)
+
 SCRIPT = Path(__file__).with_name("state_script.py")
 STEP = re.compile(r"^(?:\[rank \d+\] )?step (\d+): (.*)$")
 

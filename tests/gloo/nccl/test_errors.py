@@ -14,6 +14,8 @@ from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank import exit_code_of
 from tests.gloo.nccl.errors import ABORTED, ECC, NcclResult
 
+pytestmark = pytest.mark.extended(keep=3)
+
 TORCH = Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"
 NEAR = 1 << 16
 """Bytes: words of one file are stored beside each other."""

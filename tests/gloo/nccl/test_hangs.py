@@ -32,6 +32,7 @@ def verdict(gang: StandIn, *, silent: bool) -> Blame | None:
     return blame(known, ranks=gang.ranks)
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize(
     "case",
     [

@@ -25,6 +25,8 @@ from tests.gloo.nccl.process_group import (
     register,
 )
 
+pytestmark = pytest.mark.extended(keep=4)
+
 TIMEOUT = timedelta(minutes=10)
 SHORT = timedelta(seconds=0.3)
 """Of the operation that is never completed."""

@@ -15,6 +15,8 @@ from tests.gloo.jobs import train_rank
 from tests.gloo.standin import Fault, StandIn
 from tests.gloo.test_recovery import RANKS, assert_equal_runs, config_of
 
+pytestmark = pytest.mark.extended(keep=2)
+
 MODULE = "tests.gloo.nccl.rank"
 SPINNING = "tests.gloo.nccl.spinning_rank"
 

@@ -138,6 +138,7 @@ def test_two_ranks_train_as_one_process(gangs: GangStarter) -> None:
         assert_one_process(case, got)
 
 
+@pytest.mark.extended(keep=3)
 @pytest.mark.parametrize("kind", DataParallel)
 @pytest.mark.parametrize("precision", [Precision.FP32, LOSSY])
 def test_one_rank_needs_no_process_group(kind: DataParallel, precision: Precision) -> None:

@@ -31,6 +31,8 @@ from drumline_trainer.sharding.world import World
 from tests.gloo.configs import SMALL
 from tests.gloo.gang import GangStarter
 
+pytestmark = pytest.mark.extended(keep=3)
+
 CPU = torch.device("cpu")
 RANKS = 2
 MIXTURE = {"experts": 4, "tied_embeddings": False}

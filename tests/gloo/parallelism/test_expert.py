@@ -27,6 +27,8 @@ from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 
+pytestmark = pytest.mark.extended(keep=4)
+
 CPU = torch.device("cpu")
 RANKS = 4
 STEPS = 20

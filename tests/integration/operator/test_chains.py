@@ -7,7 +7,7 @@ import pytest
 from tests.integration.operator.conftest import Site
 from tests.kube import phase_is, reason_is
 
-pytestmark = pytest.mark.usefixtures("operator")
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
 
 ALL: dict[str, int] = {"nodes": 1, "gpusPerNode": 8}
 

@@ -14,7 +14,7 @@ from tests.integration.operator.dra import allocating_operator
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.usefixtures("no_operator")
+pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
 
 
 @pytest.fixture

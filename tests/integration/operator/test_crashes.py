@@ -139,6 +139,7 @@ def started(operator: OperatorProcess) -> None:
         operator.start()
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize(("write", "before"), chosen(last=LIFE_WRITES))
 def test_a_crash_at_a_write_leaves_the_state_of_an_undisturbed_life(
     site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
@@ -184,6 +185,7 @@ def assert_replaced_alone(site: Site, proxy: Proxy) -> None:
     assert created(site, proxy) == 4
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize(("write", "before"), chosen(first=9, last=LOSS_WRITES, slice_size=3))
 def test_a_crash_while_a_member_is_replaced_replaces_it_once(
     site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
@@ -243,6 +245,7 @@ def test_what_it_costs_to_give_way(site: Site, proxy: Proxy, proxied: OperatorPr
     assert 2 * 2 + 3 <= made["trainingjobs/status"] <= 2 * 2 + 4
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize(("write", "before"), chosen(first=10, last=YIELD_WRITES, slice_size=5))
 def test_a_crash_during_a_preemption_asks_once_and_loses_nothing(
     site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool

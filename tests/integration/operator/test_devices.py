@@ -17,7 +17,7 @@ from tests.integration.operator.conftest import Site, next_nodes
 from tests.integration.operator.dra import allocating_operator
 from tests.kube import Json, Kube, phase_is, reason_is
 
-pytestmark = pytest.mark.usefixtures("no_operator")
+pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
 
 DRIVER = "gpu.example.com"
 TAINT = {"key": "gpu.example.com/xid", "value": "79", "effect": "NoSchedule"}

@@ -118,6 +118,7 @@ def announce(site: Site, node: str, component: Component) -> None:
         site.kube.patch_status("nodes", node, body, None)
 
 
+@pytest.mark.extended(keep=2)
 @pytest.mark.parametrize("name", components())
 def test_a_node_that_announces_its_end_is_left_before_it_goes(gang: Trainers, name: str) -> None:
     component, site, before = components()[name], gang.site, gang.uids()
@@ -320,6 +321,7 @@ def as_an_earlier_version_left_it(site: Site, name: str, *, nodes: int) -> None:
     )
 
 
+@pytest.mark.extended
 def test_a_gang_of_an_earlier_version_keeps_its_own_budget_and_takes_it_along(
     site: Site, operator: OperatorProcess
 ) -> None:

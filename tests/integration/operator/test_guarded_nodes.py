@@ -25,7 +25,7 @@ from tests.integration.operator.guard_race import (
 from tests.kube import Json, Kube
 from tests.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.usefixtures("no_operator")
+pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
 
 ROUNDS = int(os.environ.get("DRUMLINE_RACE_ROUNDS") or 2)
 SEED = int(os.environ.get("DRUMLINE_RACE_SEED") or 17)

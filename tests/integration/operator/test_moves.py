@@ -16,7 +16,7 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.usefixtures("no_operator")
+pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
 
 SAVED = Progress(step=30, total_steps=100, checkpoint_step=30, checkpoint_digest="digest-30")
 CHOICES = {"surplus": True, "moveBack": True, "moves": {"gpuSeconds": 1_000_000}}

@@ -30,7 +30,7 @@ from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import ROOT
 
-pytestmark = pytest.mark.usefixtures("operator")
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=3)]
 
 SETTINGS = (
     "notifications.enabled=true",

@@ -11,7 +11,7 @@ from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import Site, next_nodes
 from tests.kube import Json, phase_is, reason_is
 
-pytestmark = pytest.mark.usefixtures("operator")
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 

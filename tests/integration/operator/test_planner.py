@@ -13,6 +13,8 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube
 from tests.operator_process import OperatorProcess
 
+pytestmark = pytest.mark.extended(keep=1)
+
 LLAMA: Json = {
     "model": "llama-8b",
     "precision": "bf16",

@@ -14,6 +14,8 @@ from tests.kstatus import kstatus
 from tests.kube import Kube, phase_is, ready, reason_is
 from tests.operator_process import CHART_FILES, OperatorProcess, errors_in
 
+pytestmark = pytest.mark.extended(keep=2)
+
 Json = dict[str, Any]
 
 

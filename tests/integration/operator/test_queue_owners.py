@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drumline_trainer.contract import Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import left_because, phase_is, reason_is
 from tests.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.extended(keep=1)
 
 
 def test_a_namespace_that_loses_its_label_starts_nothing_more(

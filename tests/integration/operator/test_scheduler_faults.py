@@ -16,6 +16,8 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Kube, phase_is, reason_is
 from tests.operator_process import ROOT, OperatorProcess
 
+pytestmark = pytest.mark.extended(keep=1)
+
 BLOCKS = {"drumline.test/block": "b0"}
 
 

@@ -13,7 +13,7 @@ from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is
 
-pytestmark = pytest.mark.usefixtures("operator")
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 NOTICE = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
 SECONDS = 120

@@ -7,7 +7,7 @@ import pytest
 from tests.integration.operator.conftest import Site
 from tests.kube import Json, phase_is
 
-pytestmark = pytest.mark.usefixtures("operator")
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 TEMPLATE: Json = {
     "image": "any:1",

@@ -21,6 +21,8 @@ from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess, is_established
 
+pytestmark = pytest.mark.extended(keep=4)
+
 GATE = {"name": "drumline.dev/queue"}
 KINDS = ("RayCluster", "RayJob", "PyTorchJob", "MPIJob")
 VALUES = (

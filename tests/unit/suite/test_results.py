@@ -29,6 +29,15 @@ def test_has_no_fixture(broken): pass
 """
 ROOT = Path(__file__).parents[3]
 PYTEST_PART = Part(name="these", budget_minutes=1, paths=("tests",))
+ELSEWHERE = {
+    "tests/e2e/test_accelerators.py": "tests/integration/operator/test_devices.py",
+    "tests/e2e/test_archive.py": "tests/integration/operator/test_archive.py",
+    "tests/e2e/test_doctor.py": "tests/integration/cli/test_doctor.py",
+    "tests/e2e/test_held_scripts.py": "tests/faults/agent/test_commands.py",
+    "tests/e2e/test_layouts.py": "tests/layouts/test_layouts.py",
+    "tests/e2e/test_recovery_in_place.py": "tests/e2e/test_own_scripts.py",
+    "tests/e2e/test_scripts_under_faults.py": "tests/e2e/test_own_scripts.py",
+}
 COMMAND = Part(name="lint", budget_minutes=1, command=("lint",), checks=4)
 
 
@@ -120,6 +129,21 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "tests/integration/operator/loss",  # two of its files are a part of their own
         "tests/integration/operator/test_upgrade.py",
     }
+
+
+def test_every_feature_keeps_a_real_path_in_make_test() -> None:
+    """A file whose tests are all extended names the file that keeps its feature."""
+    marked = re.compile(r"^pytestmark = .*?extended(?!\()", re.MULTILINE | re.DOTALL)
+    head = re.compile(r"\A.*?(?=^(?:async )?def |^@)", re.MULTILINE | re.DOTALL)
+    found = {
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if (start := head.search(file.read_text())) and marked.search(start.group())
+    }
+    assert found == ELSEWHERE.keys()
+    for kept in ELSEWHERE.values():
+        assert (ROOT / kept).exists()
+        assert kept not in ELSEWHERE
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)

@@ -45,12 +45,21 @@ def test_one(): pass
 def test_two(): pass
 """
 NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+STORY = """
+import pytest
+
+pytestmark = pytest.mark.extended
+
+@pytest.mark.parametrize("number", range(9))
+def test_verdict(number): pass
+"""
 ALWAYS = {"test_file.py::test_always", "test_file.py::test_a_parameter[a]"}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, text in (("conftest", CONFTEST), ("test_file", FILE), ("test_module", MODULE)):
+    files = {"conftest": CONFTEST, "test_file": FILE, "test_module": MODULE, "test_story": STORY}
+    for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text)
     return tmp_path
 
@@ -71,7 +80,7 @@ def chosen(folder: Path, choice: str, *, seed: int = 5) -> set[str]:
 def test_make_test_and_the_extended_tests_are_all_tests(folder: Path) -> None:
     everything, essential = chosen(folder, "all"), chosen(folder, "essential")
     assert chosen(folder, "extended") == everything - essential
-    assert len(everything) == 13
+    assert len(everything) == 22
     assert essential > ALWAYS
     in_groups = essential - ALWAYS
     assert sum("test_many" in name for name in in_groups) == 2
@@ -85,6 +94,8 @@ def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
     assert {"test_file.py::test_marked", "test_file.py::test_a_parameter[b]"} <= together
     assert sum(map(len, slices)) == len(together)
     assert ALWAYS.isdisjoint(together)
+    verdicts = [sum("test_story" in name for name in one) for one in slices]
+    assert sorted(verdicts) == [0, 0, 9]
 
 
 def test_the_seed_moves_what_is_kept_and_nothing_else_does(folder: Path) -> None:

@@ -21,6 +21,8 @@ from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.shapes.hugging_face import to_theirs
 from tests.texts import Golden, missing
 
+pytestmark = pytest.mark.extended(keep=8)
+
 SMALL = ["--gpus", "8", "--batch", "32", "--sequence", "2048"]
 JOB = """\
 apiVersion: drumline.dev/v1alpha1
