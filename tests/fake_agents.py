@@ -24,6 +24,7 @@ from drumline_trainer.contract import (
     Progress,
     verify,
 )
+from tests.patience import HANG_SECONDS
 
 
 class FakeAgent:
@@ -83,7 +84,7 @@ class FakeAgent:
             self.status = replace(self.status, version=self.status.version + 1, **fields)
             self._changed.notify_all()
 
-    def wait_for(self, what: Any, *, seconds: float = 120.0) -> None:
+    def wait_for(self, what: Any, *, seconds: float = HANG_SECONDS) -> None:
         """Return once `what(self)` holds: it is looked at after every request and change."""
         with self._changed:
             assert self._changed.wait_for(lambda: what(self), timeout=seconds), self.requests[-5:]

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tests.cluster.rest import TOO_MANY_REQUESTS, Api, ApiStatusError
+from tests.patience import HANG_SECONDS
 
 Json = dict[str, Any]
 
@@ -185,7 +186,7 @@ class Kube:
         namespace: str | None,
         until: Callable[[Json | None], bool],
         *,
-        seconds: float = 120,
+        seconds: float = HANG_SECONDS,
     ) -> Json | None:
         """Return the object once `until(object or None)` holds, watching it change."""
         field = f"metadata.name={name}"
@@ -206,7 +207,7 @@ class Kube:
         *,
         labels: str = "",
         fields: str = "",
-        seconds: float = 120,
+        seconds: float = HANG_SECONDS,
     ) -> list[Json]:
         """Return the objects of a kind once `until(objects)` holds, watching them change.
 

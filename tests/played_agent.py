@@ -21,8 +21,8 @@ from drumline_client.wire import (
     decode_client_message,
     encode,
 )
+from tests.patience import HANG_SECONDS
 
-WAIT_SECONDS = 120.0
 QUICK = Welcome(v=VERSION, report_seconds=0.05)
 Kind = TypeVar("Kind")
 
@@ -51,7 +51,7 @@ class PlayedAgent:
     def wait_for(self, kind: type[Kind]) -> Kind:
         """The next message of a kind; others before it are dropped."""
         while True:
-            message = self.heard.get(timeout=WAIT_SECONDS)
+            message = self.heard.get(timeout=HANG_SECONDS)
             if isinstance(message, kind):
                 return message
 

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.patience import HANG_SECONDS
+
 Json = dict[str, Any]
-PATIENCE_SECONDS: Final = 60.0
 _KEYS: Final = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), "ArrowRight": (39, "")}
 
 
@@ -44,7 +45,7 @@ class Connection:
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         message: Json = {"id": number, "method": method, "params": params}
         await self._socket.send_json(message | ({"sessionId": session} if session else {}))
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             said = await answer
         if "error" in said:
             raise DevToolsError(f"{method}: {said['error']}")
@@ -94,7 +95,7 @@ class Page:
 
     async def next_load(self, seen: int) -> None:
         """Wait until more documents than `seen` have been loaded."""
-        async with asyncio.timeout(PATIENCE_SECONDS), self._loaded:
+        async with asyncio.timeout(HANG_SECONDS), self._loaded:
             await self._loaded.wait_for(lambda: self._loads > seen)
 
     async def value(self, expression: str) -> Any:

@@ -21,9 +21,8 @@ from tests.cluster.images import REHEARSAL_IMAGE
 from tests.cluster.inside import Inhabitant, inhabitants
 from tests.e2e.site import Site
 from tests.kube import Json
+from tests.patience import HANG_SECONDS
 
-STEP_SECONDS = 180.0
-"""A bound for a busy machine; nobody waits for it to pass."""
 INDEX, BIRTH = "drumline.dev/index", "drumline.dev/generation"
 RESOURCES = {"cpu": "1500m", "memory": "2Gi"}
 """Of a pod: its share of a busy machine, and a limit to outgrow."""
@@ -134,7 +133,7 @@ class Rehearsal:
         lines = self.written()
         return lines[-1][0] if lines else 0
 
-    def reach(self, step: int, *, seconds: float = STEP_SECONDS) -> int:
+    def reach(self, step: int, *, seconds: float = HANG_SECONDS) -> int:
         """Wait until a step is finished; returns the newest."""
         return self._until(
             lambda: newest if (newest := self.last_step()) >= step else None,
@@ -142,7 +141,7 @@ class Rehearsal:
             seconds=seconds,
         )
 
-    def struck(self, fault: str, *, seconds: float = STEP_SECONDS) -> float:
+    def struck(self, fault: str, *, seconds: float = HANG_SECONDS) -> float:
         """Wait until a planned fault has struck; returns when it did (seconds since the epoch)."""
         note = self.folder / "struck" / fault
         return self._until(
@@ -169,7 +168,7 @@ class Rehearsal:
         """Train as fast as it goes from here on."""
         (self.folder / "paced").unlink()
 
-    def goes_on(self, *, seconds: float = STEP_SECONDS) -> None:
+    def goes_on(self, *, seconds: float = HANG_SECONDS) -> None:
         """Wait until training finished two more steps, new ones or old ones again."""
         lines = len(self.written()) + 2
         self._until(
@@ -178,7 +177,7 @@ class Rehearsal:
             seconds=seconds,
         )
 
-    def hear(self, event: str, *, times: int = 1, seconds: float = STEP_SECONDS) -> str:
+    def hear(self, event: str, *, times: int = 1, seconds: float = HANG_SECONDS) -> str:
         """Wait until some agent has logged an event so often; returns when it was the last time."""
 
         def heard() -> str | None:
@@ -201,7 +200,7 @@ class Rehearsal:
         value = self.site.kube.get("trainingjobs", self.name, self.site.namespace)
         return value["status"]["generation"]
 
-    def finish(self, *, seconds: float = STEP_SECONDS) -> Json:
+    def finish(self, *, seconds: float = HANG_SECONDS) -> Json:
         """Wait for the job's success; returns its status."""
         return self.site.finish(self.name, seconds=seconds)
 

@@ -12,6 +12,7 @@ from tests import install
 from tests.cluster import Cluster, kubectl
 from tests.cluster.images import TRAINER_IMAGE
 from tests.kube import Json, Kube, phase_is
+from tests.patience import HANG_SECONDS
 
 POOL = "gpus"
 QUEUE = "research"
@@ -52,13 +53,13 @@ class Site:
             }
         )
 
-    def wait(self, name: str, until: Any, *, seconds: float = 180) -> Json:
+    def wait(self, name: str, until: Any, *, seconds: float = HANG_SECONDS) -> Json:
         """Wait for a job."""
         result = self.kube.wait("trainingjobs", name, self.namespace, until, seconds=seconds)
         assert result is not None
         return result
 
-    def finish(self, name: str, *, seconds: float = 180) -> Json:
+    def finish(self, name: str, *, seconds: float = HANG_SECONDS) -> Json:
         """Wait until a job succeeded; a failed one shows its message and its logs."""
         done = self.wait(
             name, lambda job: phase_is("Succeeded")(job) or phase_is("Failed")(job), seconds=seconds
@@ -97,5 +98,5 @@ def close_site(site: Site) -> None:
     """Delete its jobs, wait until their pods have given their devices back."""
     for job in site.kube.list("trainingjobs", site.namespace):
         site.kube.delete("trainingjobs", job["metadata"]["name"], site.namespace)
-    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, seconds=180)
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, seconds=HANG_SECONDS)
     kubectl(site.cluster, "delete", "namespace", site.namespace, "--wait=false")

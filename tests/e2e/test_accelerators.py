@@ -48,13 +48,13 @@ def vendors(site: Site) -> Iterator[Site]:
                     "spec": spec,
                 }
             )
-            site.kube.wait("nodes", node.name, None, _offers(resource, "2"), seconds=120)
+            site.kube.wait("nodes", node.name, None, _offers(resource, "2"))
         more = [{"gpuPool": name, "nominalGpus": 2} for name in VENDORS]
         site.kube.patch("trainingqueues", QUEUE, {"spec": {"quotas": [*quotas, *more]}})
         yield site
         for job in site.kube.list("trainingjobs", site.namespace):
             site.kube.delete("trainingjobs", job["metadata"]["name"], site.namespace)
-        site.kube.wait_all("pods", site.namespace, lambda pods: not pods, seconds=180)
+        site.kube.wait_all("pods", site.namespace, lambda pods: not pods)
         site.kube.patch("trainingqueues", QUEUE, {"spec": {"quotas": quotas}})
     for name, node in zip(VENDORS, nodes, strict=True):
         site.kube.delete("gpupools", name)
@@ -135,7 +135,7 @@ def driven(site: Site) -> Iterator[tuple[Site, Path]]:
         yield site, log
         for job in site.kube.list("trainingjobs", site.namespace):
             site.kube.delete("trainingjobs", job["metadata"]["name"], site.namespace)
-        site.kube.wait_all("pods", site.namespace, lambda pods: not pods, seconds=180)
+        site.kube.wait_all("pods", site.namespace, lambda pods: not pods)
         site.kube.patch("trainingqueues", QUEUE, {"spec": {"quotas": quotas}})
     site.kube.delete("gpupools", "dra")
     site.kube.delete("resourceslices", f"{node.name}-gpus")

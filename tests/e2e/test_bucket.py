@@ -80,7 +80,7 @@ def test_a_killed_job_goes_on_from_its_bucket(site: Site, store: ObjectStore) ->
     assert _saved(saved), saved["status"]
     (pod,) = site.pods("kept")
     strike(site.cluster, pod["metadata"]["uid"], 1, signal.SIGKILL)
-    status = site.finish("kept", seconds=400)
+    status = site.finish("kept")
 
     (pod,) = site.pods("kept")
     logs = site.logs(pod["metadata"]["name"])

@@ -19,6 +19,7 @@ from tests.e2e.announcers import ANNOUNCERS, Announcer, Marker
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import OPERATOR_NODE, Site
 from tests.kube import Json, phase_is
+from tests.patience import HANG_SECONDS
 
 PLAYED = list(ANNOUNCERS) if os.environ.get("DRUMLINE_SIGNALS") == "all" else ["GKE", "Karpenter"]
 DRAIN = "kubectl drain"
@@ -116,8 +117,9 @@ def test_the_checkpoint_is_committed_before_the_deadline(story: Story, name: str
     move = story.moves[name]
     seconds = DRAIN_SECONDS if name == DRAIN else ANNOUNCERS[name].seconds
     saved = move.moved["checkpoint"]["step"]
-    # a busy machine's kubectl and disk take their time, and nobody ends the node here
-    assert move.announced_at <= move.committed_at[saved] < move.announced_at + max(seconds, 60)
+    # a busy machine takes its time, and nobody ends the node here
+    latest = move.announced_at + max(seconds, HANG_SECONDS)
+    assert move.announced_at <= move.committed_at[saved] < latest
 
 
 @pytest.mark.parametrize("name", PLAYED)

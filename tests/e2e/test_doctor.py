@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.site import Site
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.extended
 
@@ -27,7 +28,7 @@ def test_pods_try_the_image_the_limit_and_the_network_and_are_gone_afterwards(si
         capture_output=True,
         text=True,
         check=False,
-        timeout=400,
+        timeout=HANG_SECONDS,
     )
     assert "trying" in done.stderr
     findings = {row["check"]: row for row in json.loads(done.stdout)["findings"]}

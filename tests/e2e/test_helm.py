@@ -68,7 +68,7 @@ def test_running_jobs_notice_nothing_of_a_releases_life(cluster: Cluster, site: 
     assert_all_is_well(site, job, before, guest="after-rollback")
 
     install.helm(cluster, "uninstall", RELEASE, "--wait", "--timeout=180s", say=print)
-    site.kube.wait_all("pods", SYSTEM_NAMESPACE, lambda pods: not pods, labels=LABELS, seconds=120)
+    site.kube.wait_all("pods", SYSTEM_NAMESPACE, lambda pods: not pods, labels=LABELS)
     assert of_the_release(cluster) == KEPT
     job.goes_on()
     assert lives(site) == before
@@ -104,7 +104,7 @@ def remove(site: Site, name: str) -> None:
     """Delete a job, and wait until its pods are gone."""
     site.kube.delete("trainingjobs", name, site.namespace)
     labels = f"drumline.dev/job={name}"
-    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, labels=labels, seconds=120)
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, labels=labels)
 
 
 def lives(site: Site) -> Json:

@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.site import POOL, QUEUE, Site
 from tests.install import SITE_PACKAGES_CLAIM
+from tests.patience import HANG_SECONDS
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_idle_nodes_check_themselves_and_each_other(site: Site) -> None:
         (sys.executable, "-m", "drumline", "check-nodes", POOL, *options, *config),
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=HANG_SECONDS,
         check=False,
         env={**os.environ, "PYTHONPATH": "operator:trainer"},
     )

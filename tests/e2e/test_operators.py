@@ -30,7 +30,7 @@ def two_operators(cluster: Cluster, drumline: Kube) -> Iterator[None]:
     """As the chart has them by default: spread over the nodes; afterwards as the others expect."""
     values: Json = {"preemptionSeconds": PREEMPTION_SECONDS, "replicas": 2}
     install.install(cluster, say=print, progress_seconds=1, values=values)
-    drumline.wait_all("pods", SYSTEM_NAMESPACE, are_two, labels=LABELS, seconds=120)
+    drumline.wait_all("pods", SYSTEM_NAMESPACE, are_two, labels=LABELS)
     yield
     install.install(cluster, say=print, progress_seconds=1, values=VALUES)
 
@@ -53,7 +53,7 @@ def leader_of(kube: Kube, pods: list[Json]) -> Json:
     def is_held(lease: Json | None) -> bool:
         return lease is not None and lease["spec"].get("holderIdentity", "") in names
 
-    kube.wait("leases", LEASE, SYSTEM_NAMESPACE, is_held, seconds=120)
+    kube.wait("leases", LEASE, SYSTEM_NAMESPACE, is_held)
     return names[holder(kube)]
 
 
@@ -87,7 +87,7 @@ def test_a_dead_node_with_the_leader_costs_the_rest_of_its_lease(
     finally:
         boot(dies, folder=cluster.folder)
         kube.wait("nodes", dies.name, None, lambda node: is_usable(node, gpus=dies.gpus))
-        kube.wait_all("pods", SYSTEM_NAMESPACE, are_two, labels=LABELS, seconds=180)
+        kube.wait_all("pods", SYSTEM_NAMESPACE, are_two, labels=LABELS)
 
 
 def test_a_rolling_update_takes_no_step_and_no_pod_of_a_running_job(site: Site) -> None:
@@ -111,7 +111,7 @@ def test_a_rolling_update_takes_no_step_and_no_pod_of_a_running_job(site: Site) 
         site.wait(name, is_decided)
         waited.append(time.monotonic() - asked_at)
         if number == 1:
-            kube.wait_all("pods", SYSTEM_NAMESPACE, are_new, labels=LABELS, seconds=180)
+            kube.wait_all("pods", SYSTEM_NAMESPACE, are_new, labels=LABELS)
         kube.delete("trainingjobs", name, site.namespace)
     print("decisions during the update after", ", ".join(f"{each:.1f} s" for each in waited))
     assert holder(kube) not in old

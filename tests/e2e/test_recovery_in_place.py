@@ -78,7 +78,7 @@ def story(stage: Site) -> Story:
     before = stage.pods(job.name)
     with away(stage.kube):
         time.sleep(5)
-    status = job.finish(seconds=240)
+    status = job.finish()
     return Story(job=job, status=status, pods_before=before, pods_after=stage.pods(job.name))
 
 

@@ -20,6 +20,7 @@ from tests.cluster.control_plane import SERVICE_ADDRESS
 from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.network import fabric_netns
 from tests.e2e.site import QUEUE, Site
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.extended(keep=1)
 
@@ -89,7 +90,7 @@ def run(site: Site, *arguments: str, **environment: str) -> str:
         inside(site, *command, *claim, *arguments, "--", "python3", "train.py"),
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=HANG_SECONDS,
         check=False,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": "operator:trainer", **environment},
     )

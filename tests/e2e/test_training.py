@@ -137,7 +137,7 @@ def test_an_operator_killed_while_a_job_trains_changes_nothing_for_the_job(site:
     for operator in operators:
         site.kube.delete("pods", operator["metadata"]["name"], SYSTEM_NAMESPACE, grace=0)
     site.submit("next", nodes=1, gpusPerNode=2, trainer={"steps": 10})
-    site.finish("next", seconds=240)
+    site.finish("next")
     status = site.finish("steady")
     assert status["generation"] == 1
     assert {pod["metadata"]["uid"] for pod in site.pods("steady")} == before

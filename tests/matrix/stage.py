@@ -37,6 +37,7 @@ from tests.matrix.strikes import (
     strikes_of,
 )
 from tests.matrix.warm import STRIKING
+from tests.patience import HANG_SECONDS
 
 CONFIG: dict[str, Any] = {
     # rows that do not split evenly over four ranks
@@ -64,8 +65,6 @@ CONFIG: dict[str, Any] = {
 }
 FOLDERS = (DIARIES, PIDS, STRUCK, "checkpoints")
 """What the folder of a cell is made of."""
-CELL_SECONDS = 120.0
-SLOW_CELL_SECONDS = 240.0
 AWAY_SECONDS = 10.0
 HANG_TIMEOUT_SECONDS = 10.0
 """Where nobody is behind the others, a gang's silence is all that shows: minutes by default."""
@@ -133,10 +132,9 @@ async def _perform(
     gang = Gang(band=WarmBand(folder=folder, starter=starter))
     started = time.monotonic()
     ending = None
-    limit = SLOW_CELL_SECONDS if cell is not None and cell.slow else CELL_SECONDS
     async with StandIn(gang=gang, variables=variables, **_circumstances(cell)) as operator:
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(HANG_SECONDS):
                 ending = await operator.run()
         except TimeoutError:
             pass  # said by `ending`

@@ -18,14 +18,13 @@ from tests.cluster.volumes import bind_folder
 from tests.e2e.rehearsals import Rehearsal
 from tests.e2e.site import Site
 from tests.libraries.__main__ import environment
+from tests.patience import HANG_SECONDS
 
 FILES = Path(__file__).parent / "programs"
 LIBRARIES_CLAIM = "libraries"
 STEPS = 400
 SAVED_EVERY = 10
 SNAPSHOT_EVERY = 4
-WAIT_SECONDS = 180.0
-"""A bound for a busy machine; nobody waits for it to pass."""
 SHAPE = {"nodes": 2, "gpusPerNode": 1}
 RESOURCES = {"cpu": "1500m", "memory": "2Gi"}
 """A pod of this size fills a node of two processors: the ranks are on two nodes."""
@@ -114,7 +113,7 @@ class ScriptJob:
 
     def wait_for_life(self, life: str, *, ranks: int = 2) -> list[StepLine]:
         """Wait until another process than this finishes steps as one of so many; its lines."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + HANG_SECONDS
         while True:
             lines = self.lines()
             newest = [line for line in lines if line.life == lines[-1].life]

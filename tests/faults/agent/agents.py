@@ -30,12 +30,12 @@ from drumline_trainer.contract import (
     sign,
 )
 from tests.faults.agent.gate import Gate
+from tests.patience import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
 TOKEN = b"0123456789abcdef0123456789abcdef"
 JOB_UID = "11111111-2222-3333-4444-555555555555"
 PORT = 29400
-HANG_SECONDS = 120.0
 
 
 @dataclass

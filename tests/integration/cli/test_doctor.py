@@ -20,6 +20,7 @@ from tests.cluster import Cluster
 from tests.cluster.rest import Api
 from tests.kube import Kube
 from tests.operator_process import prepare
+from tests.patience import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -66,7 +67,7 @@ def doctor(kubeconfig: Path) -> tuple[int, dict[str, list[dict[str, str]]]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     assert done.stderr == ""
     document = json.loads(done.stdout)

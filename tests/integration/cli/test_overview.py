@@ -20,6 +20,7 @@ from tests.cluster.rest import Api
 from tests.integration.cli.test_report import ROOT, without_rights
 from tests.kube import Kube
 from tests.operator_process import prepare
+from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_manifest, a_running_status
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"}
@@ -40,7 +41,7 @@ def ran(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
 
 

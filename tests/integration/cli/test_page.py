@@ -33,6 +33,7 @@ from tests.cluster.rest import Api
 from tests.integration.cli.test_overview import ENVIRONMENT, store
 from tests.kube import Kube
 from tests.operator_process import prepare
+from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_running_status
 
 HOST = "page.example"
@@ -114,8 +115,8 @@ def site(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
             yield Site(f"http://127.0.0.1:{port}", port, left, right, log, kube)
         finally:
             process.terminate()
-            assert process.wait(timeout=60) == 0
-            rest.wait(timeout=60)
+            assert process.wait(timeout=HANG_SECONDS) == 0
+            rest.wait(timeout=HANG_SECONDS)
             kube.close()
     said = log.read_text()
     assert "page_stopped" in said
@@ -430,7 +431,7 @@ async def test_requests_that_are_none_leave_no_token_in_the_log(site: Site) -> N
         f"GET / HTTP/1.1\r\nHost: {HOST}\r\nCookie: {token * 20}\r\n\r\n",
         f"Bearer {token}\r\n\r\n",
     ):
-        with socket.create_connection(("127.0.0.1", site.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", site.port), timeout=HANG_SECONDS) as connection:
             connection.sendall(lines.encode())
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(65536)

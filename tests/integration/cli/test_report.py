@@ -17,6 +17,7 @@ from tests.cluster import Cluster
 from tests.cluster.rest import Api
 from tests.kube import Kube
 from tests.operator_process import prepare
+from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_manifest, a_running_status, an_event, an_incident
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +45,7 @@ def report(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
 
 
@@ -119,7 +120,7 @@ def test_what_kubectl_prints_is_reported_the_same(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     done = report(control_plane.kubeconfig, "llama", "-n", namespace, "-o", "json")
     for field in ("sentence", "incidents", "shares", "next_steps"):

@@ -17,6 +17,7 @@ from drumline_trainer.agent.programs.unpack_code import CodeFile, code_entries
 from tests.cluster import Cluster
 from tests.kube import Kube
 from tests.operator_process import prepare
+from tests.patience import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
 
@@ -56,7 +57,7 @@ def drumline(kubeconfig: Path, folder: Path, *arguments: str) -> subprocess.Comp
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
 
 

@@ -18,6 +18,7 @@ from tests.cluster.kwok import fake_node
 from tests.cluster.rest import ApiStatusError
 from tests.kube import Kube
 from tests.operator_process import OperatorProcess, prepare
+from tests.patience import HANG_SECONDS
 
 LOG_LINES = 80
 """Of the operator, shown where a test fails."""
@@ -135,7 +136,7 @@ class Site:
         """Read a job."""
         return self.kube.get("trainingjobs", name, self.namespace)
 
-    def wait(self, name: str, until: Any, *, seconds: float = 120) -> dict[str, Any]:
+    def wait(self, name: str, until: Any, *, seconds: float = HANG_SECONDS) -> dict[str, Any]:
         """Wait for a job."""
         job = self.kube.wait("trainingjobs", name, self.namespace, until, seconds=seconds)
         assert job is not None

@@ -19,6 +19,7 @@ from tests.integration.operator.conftest import Site
 from tests.integration.operator.proxy import Proxy
 from tests.kube import Kube, phase_is
 from tests.operator_process import ROOT
+from tests.patience import HANG_SECONDS
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
 
@@ -56,7 +57,7 @@ class ArchiverProcess:
         """SIGTERM; returns the exit code."""
         assert self._process is not None
         self._process.terminate()
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=HANG_SECONDS)
         code, self._process = self._process.returncode, None
         return code
 

@@ -61,7 +61,7 @@ def test_each_pod_gets_the_channel_of_its_node_and_a_node_has_one(domains: Site)
     (owner,) = domain["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("TrainingJob", "pair")
     domains.kube.create(compute_domains.template_of(domain))
-    domains.wait("pair", phase_is("Running"), seconds=120)
+    domains.wait("pair", phase_is("Running"))
     claims = claims_of(domains, "pair")
     assert len(claims) == 2
     assert set(claims) < set(domains.nodes[:3])
@@ -73,12 +73,12 @@ def test_each_pod_gets_the_channel_of_its_node_and_a_node_has_one(domains: Site)
         assert config["opaque"]["parameters"]["domainID"] == domain["metadata"]["uid"]
     # half of the GPUs of these nodes are free, but none of their channels
     domains.submit("second", nodes=2, gpusPerNode=4, computeDomain={})
-    domains.wait("second", reason_is("InsufficientResources"), seconds=120)
+    domains.wait("second", reason_is("InsufficientResources"))
     domains.submit("plain", nodes=4, gpusPerNode=4)
-    domains.wait("plain", phase_is("Running"), seconds=120)
+    domains.wait("plain", phase_is("Running"))
     domains.end_pods("pair")
     domains.kube.create(compute_domains.template_of(domain_of(domains, "second")))
-    domains.wait("second", phase_is("Running"), seconds=120)
+    domains.wait("second", phase_is("Running"))
 
 
 def test_no_channel_of_somebody_elses_domain_is_given(

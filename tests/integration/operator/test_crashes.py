@@ -18,6 +18,7 @@ from tests.integration.operator.proxy import NeverSentError, Proxy, Write
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Kube, phase_is
 from tests.operator_process import OperatorProcess
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.usefixtures("no_operator")
 
@@ -90,16 +91,16 @@ def running_in(generation: int) -> Any:
 def live(site: Site) -> None:
     """Submitted, running, a pod lost, replaced, suspended, resumed."""
     site.submit("life", nodes=2, gpusPerNode=8)
-    site.wait("life", running_in(1), seconds=60)
+    site.wait("life", running_in(1))
     site.kube.delete("pods", "life-1-g1", site.namespace, grace=0)
-    site.wait("life", running_in(2), seconds=60)
+    site.wait("life", running_in(2))
     site.kube.patch("trainingjobs", "life", {"spec": {"suspend": True}}, site.namespace)
-    site.wait("life", phase_is("Suspended"), seconds=60)
+    site.wait("life", phase_is("Suspended"))
     site.kube.wait_all(
         "pods", site.namespace, lambda pods: not pods, labels="drumline.dev/job=life"
     )
     site.kube.patch("trainingjobs", "life", {"spec": {"suspend": False}}, site.namespace)
-    site.wait("life", running_in(3), seconds=60)
+    site.wait("life", running_in(3))
 
 
 def state(site: Site, proxy: Proxy) -> dict[str, Any]:
@@ -292,7 +293,7 @@ def test_an_undisturbed_job_costs_its_pods_and_six_writes(
 ) -> None:
     started(proxied)
     site.submit("plain", nodes=4, gpusPerNode=8)
-    site.wait("plain", phase_is("Running"), seconds=60)
+    site.wait("plain", phase_is("Running"))
     site.end_pods("plain")
     site.wait("plain", phase_is("Succeeded"))
     writes = Counter(write.about for write in proxy.of(site.namespace))
@@ -321,11 +322,11 @@ def test_a_leader_that_wakes_up_after_another_took_over_changes_nothing(
     assert first.process is not None
     try:
         site.submit("watched", nodes=2, gpusPerNode=8)
-        before = site.wait("watched", phase_is("Running"), seconds=60)
+        before = site.wait("watched", phase_is("Running"))
         first.process.send_signal(signal.SIGSTOP)
         second.start()
         epoch = before["status"]["epoch"]
-        site.wait("watched", lambda job: job["status"]["epoch"] > epoch, seconds=60)
+        site.wait("watched", lambda job: job["status"]["epoch"] > epoch)
         late: list[Write] = []
 
         def note(write: Write) -> None:
@@ -336,8 +337,8 @@ def test_a_leader_that_wakes_up_after_another_took_over_changes_nothing(
         # Both see this; only one may act upon it.
         site.kube.delete("pods", "watched-0-g1", site.namespace, grace=0)
         first.process.send_signal(signal.SIGCONT)
-        assert first.process.wait(timeout=60) != 0
-        after = site.wait("watched", running_in(2), seconds=60)
+        assert first.process.wait(timeout=HANG_SECONDS) != 0
+        after = site.wait("watched", running_in(2))
         assert after["status"]["epoch"] > epoch
         assert {write.code for write in late} <= {409}
         assert len(site.pods("watched")) == 2

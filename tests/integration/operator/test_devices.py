@@ -109,15 +109,15 @@ def test_each_pod_gets_devices_of_its_own_and_a_job_waits_for_the_tainted_one(
     devices.submit("pair", gpusPerNode=2)
     devices.submit("single")
     for name in ("pair", "single"):
-        devices.wait(name, phase_is("Running"), seconds=120)
+        devices.wait(name, phase_is("Running"))
     pair, single = (devices_of(claim_of(devices, name)) for name in ("pair", "single"))
     assert (len(pair), len(single), pair | single) == (2, 1, {"gpu-0", "gpu-1", "gpu-2"})
 
     devices.submit("late")
-    waits = devices.wait("late", reason_is("InsufficientGpus"), seconds=120)
+    waits = devices.wait("late", reason_is("InsufficientGpus"))
     assert "0 of 3 free" in waits["status"]["message"]
     devices.end_pods("pair")
-    devices.wait("late", phase_is("Running"), seconds=120)
+    devices.wait("late", phase_is("Running"))
     assert devices_of(claim_of(devices, "late")) < pair
 
 
@@ -133,12 +133,12 @@ def test_a_job_waits_for_devices_that_an_administrator_has_tainted(devices: Site
     }
     devices.kube.ensure(rule)
     try:
-        devices.kube.wait("gpupools", devices.pool, None, total_gpus(0), seconds=120)
+        devices.kube.wait("gpupools", devices.pool, None, total_gpus(0))
         devices.submit("early")
-        devices.wait("early", reason_is("ExceedsCluster"), seconds=120)
+        devices.wait("early", reason_is("ExceedsCluster"))
     finally:
         devices.kube.delete("devicetaintrules", devices.pool)
-    devices.wait("early", phase_is("Running"), seconds=120)
+    devices.wait("early", phase_is("Running"))
 
 
 def total_gpus(count: int) -> Callable[[Json | None], bool]:

@@ -262,7 +262,7 @@ def test_an_operator_killed_between_any_two_events_takes_up_where_it_was(
     operator.kill()
     site.submit("meanwhile", nodes=2, gpusPerNode=8)
     operator.start()
-    site.wait("meanwhile", phase_is("Running"), seconds=60)
+    site.wait("meanwhile", phase_is("Running"))
     after = site.wait(
         "steady", lambda job: (job or {})["status"]["epoch"] > before["status"]["epoch"]
     )

@@ -42,12 +42,12 @@ def pauses(gang: Trainers, seconds: float) -> None:
 def saves(gang: Trainers) -> None:
     """Saves once it is asked to; that it shows no pause meanwhile is heard before it is done."""
     agent = gang.agents["gang-0-g1"]
-    agent.wait_for(lambda agent: agent.notices, seconds=60)
+    agent.wait_for(lambda agent: agent.notices)
     notice = agent.notices[-1]
     assert notice.leave
     agent.change(pause=SAVES)
     asks_on = f"since={agent.status.version}&"
-    agent.wait_for(lambda agent: any(asks_on in path for path in agent.requests), seconds=60)
+    agent.wait_for(lambda agent: any(asks_on in path for path in agent.requests))
     answer = NoticeAnswer(id=notice.id, step=SAVED.checkpoint_step, digest=SAVED.checkpoint_digest)
     agent.change(notice=answer, progress=SAVED)
 
@@ -62,14 +62,14 @@ def test_idle_gpus_are_said_and_given_back_also_under_the_next_leader(
 ) -> None:
     site = gang.site
     pauses(gang, 70.0)
-    job = site.wait("gang", reason_is("StaysIdle"), seconds=60)
+    job = site.wait("gang", reason_is("StaysIdle"))
     assert (job["status"]["phase"], idle_condition(job)["status"]) == ("Running", "True")
     gang.agents["gang-0-g1"].change(pause=WORKS)
-    job = site.wait("gang", reason_is("Training"), seconds=60)
+    job = site.wait("gang", reason_is("Training"))
     assert idle_condition(job)["status"] == "False"
 
     pauses(gang, 3_600.0)
-    status = site.wait("gang", reason_is("StaysIdle"), seconds=60)["status"]
+    status = site.wait("gang", reason_is("StaysIdle"))["status"]
     operator.stop()
     # Its owner has known it for two minutes, by what the next leader reads.
     earlier = datetime.now(UTC) - timedelta(seconds=120)
@@ -81,7 +81,7 @@ def test_idle_gpus_are_said_and_given_back_also_under_the_next_leader(
     assert gang.agents["gang-0-g1"].notices == []
     operator.start()
     saves(gang)
-    job = site.wait("gang", phase_is("Suspended"), seconds=60)
+    job = site.wait("gang", phase_is("Suspended"))
     status = job["status"]
     assert (status["reason"], status["checkpoint"]["step"]) == ("IdleGpus", 410)
     assert "step 410 is saved. drumline resume gang" in status["message"]

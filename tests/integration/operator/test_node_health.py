@@ -99,10 +99,10 @@ def test_a_node_that_is_slow_for_two_tenants_takes_no_new_pods(
     session_operator.start()
     roomy.submit("all", nodes=3, gpusPerNode=8)
     message = "3 of 5 nodes cannot be used (2 cordoned, 1 quarantined)"
-    roomy.wait("all", says(message), seconds=60)
+    roomy.wait("all", says(message))
     trusted = {"spec": {"nodeHealth": {"trustedNodes": [slow]}}}
     roomy.kube.patch("gpupools", roomy.pool, trusted)
-    roomy.wait("all", is_placed, seconds=60)
+    roomy.wait("all", is_placed)
 
 
 def _is_about(event: Json, node: str) -> bool:

@@ -29,6 +29,7 @@ from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import ROOT
+from tests.patience import HANG_SECONDS
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=3)]
 
@@ -77,7 +78,7 @@ class NotifierProcess:
         """SIGTERM or SIGKILL; returns the exit code."""
         assert self.process is not None
         (self.process.kill if kill else self.process.terminate)()
-        self.process.communicate(timeout=90)
+        self.process.communicate(timeout=HANG_SECONDS)
         code, self.process = self.process.returncode, None
         return code
 
@@ -293,7 +294,7 @@ def test_of_two_notifiers_the_later_goes_on(
     later.start()
     site.submit("llama", nodes=1, gpusPerNode=8)
     assert notifier.process is not None
-    output = notifier.process.communicate(timeout=90)[0]
+    output = notifier.process.communicate(timeout=HANG_SECONDS)[0]
     assert "ConfigMap drumline-notifier was changed" in output
     assert notifier.process.returncode == 1
     notifier.process = None

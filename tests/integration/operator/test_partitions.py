@@ -63,22 +63,22 @@ def test_each_kind_has_places_of_its_own_and_the_queue_pays_parts(mixed: Site) -
     mixed.submit("small", nodes=7, gpuPartition=SMALL)
     mixed.submit("large", nodes=2, gpuPartition=LARGE)
     for name in ("whole", "small", "large"):
-        mixed.wait(name, phase_is("Running"), seconds=120)
+        mixed.wait(name, phase_is("Running"))
     for name, resource in (("whole", "nvidia.com/gpu"), ("small", SMALL), ("large", LARGE)):
         (limits, *_) = [
             pod["spec"]["containers"][0]["resources"]["limits"] for pod in mixed.pods(name)
         ]
         assert [each for each in limits if "/" in each] == [resource]
     # 1 x 7 + 7 x 1 + 2 x 3 = 20 of 28 parts; a whole GPU is free, and is no small one
-    mixed.kube.wait("trainingqueues", mixed.queue, None, uses(20), seconds=120)
+    mixed.kube.wait("trainingqueues", mixed.queue, None, uses(20))
     mixed.submit("one-more", gpuPartition=SMALL)
-    job = mixed.wait("one-more", reason_is("InsufficientResources"), seconds=120)
+    job = mixed.wait("one-more", reason_is("InsufficientResources"))
     assert SMALL in job["status"]["message"]
 
 
 def test_a_partition_that_the_pool_does_not_offer_is_named(mixed: Site) -> None:
     mixed.submit("unknown", gpuPartition="nvidia.com/mig-2g.20gb")
-    job = mixed.wait("unknown", reason_is("PoolNotFound"), seconds=120)
+    job = mixed.wait("unknown", reason_is("PoolNotFound"))
     assert (
         f"no partition nvidia.com/mig-2g.20gb; it has {SMALL}, {LARGE}" in job["status"]["message"]
     )

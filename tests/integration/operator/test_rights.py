@@ -41,7 +41,7 @@ def test_a_whole_life_needs_no_more_than_the_chart_grants(
             site.submit(
                 "whole", nodes=2, gpusPerNode=8, ttlSecondsAfterFinished=1, template=template
             )
-            site.wait("whole", phase_is("Running"), seconds=60)
+            site.wait("whole", phase_is("Running"))
             site.submit("waits", nodes=4, gpusPerNode=8)
             site.wait("waits", phase_is("Pending"))
             site.kube.delete("trainingjobs", "waits", site.namespace)

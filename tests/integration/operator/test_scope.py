@@ -84,15 +84,15 @@ def test_two_installations_do_not_disturb_each_other(
     api.wait("gpupools", first.site.pool, None, _uses(8))  # pods and jobs come by different watches
     for each, gpus in zip(installations, (16 + 8, 16), strict=True):
         each.site.submit("works", nodes=2, gpusPerNode=8, ttlSecondsAfterFinished=1)
-        each.site.wait("works", phase_is("Running"), seconds=60)
+        each.site.wait("works", phase_is("Running"))
         api.wait("gpupools", each.site.pool, None, _uses(gpus))
     # three nodes of its four are left, and two of these train
     first.site.submit("waits", nodes=2, gpusPerNode=8)
-    first.site.wait("waits", phase_is("Pending"), seconds=60)
+    first.site.wait("waits", phase_is("Pending"))
     second.site.submit("fits", nodes=2, gpusPerNode=8)
-    second.site.wait("fits", phase_is("Running"), seconds=60)
+    second.site.wait("fits", phase_is("Running"))
     api.delete("pods", foreign, "nobodys", grace=0)
-    first.site.wait("waits", phase_is("Running"), seconds=60)
+    first.site.wait("waits", phase_is("Running"))
     for each in installations:
         each.site.end_pods("works")
         api.wait("trainingjobs", "works", each.site.namespace, lambda job: job is None)

@@ -55,7 +55,7 @@ def test_the_standby_takes_over_within_the_lease(
     site: Site, replicas: list[OperatorProcess]
 ) -> None:
     site.submit("before", nodes=1, gpusPerNode=8)
-    site.wait("before", phase_is("Running"), seconds=60)
+    site.wait("before", phase_is("Running"))
     leading = [process for process in replicas if has_lines(process, "elected")]
     assert len(leading) == 1
     (leader,) = leading
@@ -76,14 +76,14 @@ def test_the_standby_knows_the_last_places_of_the_leader_before(
 ) -> None:
     """Nothing is booked twice, however late the standby's watches were."""
     site.submit("first", nodes=3, gpusPerNode=8)
-    site.wait("first", phase_is("Running"), seconds=60)
+    site.wait("first", phase_is("Running"))
     (leader,) = [process for process in replicas if has_lines(process, "elected")]
     site.submit("second", nodes=1, gpusPerNode=8)
     site.wait("second", has_nodes)
     leader.kill()
     site.submit("third", nodes=1, gpusPerNode=8)
-    site.wait("third", has_reason, seconds=90)
+    site.wait("third", has_reason)
     assert "assignment" not in site.job("third")["status"]
-    site.wait("second", phase_is("Running"), seconds=60)
+    site.wait("second", phase_is("Running"))
     site.kube.delete("trainingjobs", "first", site.namespace)
-    site.wait("third", phase_is("Running"), seconds=60)
+    site.wait("third", phase_is("Running"))

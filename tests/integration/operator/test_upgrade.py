@@ -138,10 +138,10 @@ def _start_all(site: Site, agents: ExitStack) -> None:
         gang.submit(nodes=1)
     for gang in gangs:
         gang.attend("0-g1")
-        gang.running(1, seconds=120)
+        gang.running(1)
     for number in range(SINGLES):
         site.submit(f"single-{number}", nodes=1, gpusPerNode=1)
-    site.kube.wait_all("trainingjobs", site.namespace, _all_run, seconds=180)
+    site.kube.wait_all("trainingjobs", site.namespace, _all_run)
 
 
 def _all_run(jobs: list[Json]) -> bool:
@@ -152,9 +152,9 @@ def _do_a_days_work(site: Site, number: int) -> None:
     """This operator starts a job, sees it end, and has looked at every other by then."""
     name = f"guest-{number}"
     site.submit(name, nodes=1, gpusPerNode=1)
-    site.wait(name, phase_is("Running"), seconds=120)
+    site.wait(name, phase_is("Running"))
     site.end_pods(name)
-    site.wait(name, phase_is("Succeeded"), seconds=60)
+    site.wait(name, phase_is("Succeeded"))
     site.kube.delete("trainingjobs", name, site.namespace)
     site.kube.wait_all(
         "pods",

@@ -14,6 +14,7 @@ from tests.fake_agents import FakeAgent
 from tests.integration.operator.conftest import Site
 from tests.kube import Json
 from tests.operator_process import SIGNING_KEY
+from tests.patience import HANG_SECONDS
 
 
 class Trainers:
@@ -61,7 +62,9 @@ class Trainers:
         spec.setdefault("checkpoint", {"claimName": "checkpoints"})
         self.site.submit(self.name, nodes=nodes, gpusPerNode=8, trainer=trainer, **spec)
 
-    def attend(self, *names: str, after: Trainers | None = None, seconds: float = 120) -> None:
+    def attend(
+        self, *names: str, after: Trainers | None = None, seconds: float = HANG_SECONDS
+    ) -> None:
         """Give these pods their agents once they run; agents of pods that are gone end.
 
         Args:
@@ -99,7 +102,7 @@ class Trainers:
         agent.saves = self.saves
         self.agents[metadata["name"]] = agent
 
-    def running(self, generation: int, *, seconds: float = 120) -> Json:
+    def running(self, generation: int, *, seconds: float = HANG_SECONDS) -> Json:
         """The job once all members of this generation train."""
 
         def runs(job: Json | None) -> bool:

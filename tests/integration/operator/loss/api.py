@@ -19,8 +19,8 @@ from typing import Self
 import aiohttp
 
 from tests.kube import Json, path_of
+from tests.patience import HANG_SECONDS
 
-WAIT_SECONDS = 60.0
 MOST_VERSIONS = 2000
 """An operator that writes for ever does not keep a test waiting for ever."""
 LOOKS = 10
@@ -167,7 +167,7 @@ class Mirror:
     namespace: str
     plurals: tuple[str, ...]
     on_version: Callable[[Version], None] = lambda _: None
-    patience: float = WAIT_SECONDS
+    patience: float = HANG_SECONDS
     objects: dict[str, dict[str, Json]] = field(default_factory=dict[str, dict[str, Json]])
     """By plural and name."""
     history: list[Version] = field(default_factory=list[Version])

@@ -20,9 +20,10 @@ from drumline_trainer.contract import FinalReport, Progress
 from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import a_claim
 from tests.integration.operator.loss.agents import AgentHost, Gang, fresh_address
-from tests.integration.operator.loss.api import WAIT_SECONDS, AsyncKube, Mirror, Version
+from tests.integration.operator.loss.api import AsyncKube, Mirror, Version
 from tests.kube import Json
 from tests.operator_process import SIGNING_KEY
+from tests.patience import HANG_SECONDS
 
 CHILDREN = ("secrets", "networkpolicies", "poddisruptionbudgets")
 SHARED = ("networkpolicies", "poddisruptionbudgets")
@@ -286,7 +287,7 @@ class Corner:
         self.revive()
         for job in list(self.jobs):
             await self.delete(job)
-        await self.empty(seconds=WAIT_SECONDS)
+        await self.empty(seconds=HANG_SECONDS)
         for plural in SHARED:
             await self.kube.delete(plural, SHARED_NAME, self.name)
         await self.mirror.wait(lambda: not any(self.mirror.objects.values()))
@@ -305,7 +306,7 @@ class Corner:
         for plural, objects in self.mirror.objects.items():
             for name in list(objects):
                 await self.kube.delete(plural, name, self.name, grace=0)
-        await self.empty(seconds=WAIT_SECONDS)
+        await self.empty(seconds=HANG_SECONDS)
 
     async def forget(self) -> None:
         """What the last life left in the tests' memory, and of its nodes."""
