@@ -6,7 +6,7 @@ from tests.property.scale import many
 from tests.property.scheduling_mixed_life import MixedLife
 from tests.seeds import seed_of
 
-LIVES = many(150, 4000)
+LIVES = many(60, 4000)
 
 
 def test_whatever_happens_to_jobs_over_two_pools_every_cycle_is_right() -> None:

@@ -20,7 +20,6 @@ def server(request: pytest.FixtureRequest, as_installed: Server, alone: Server) 
     return {"policy": as_installed, "alone": alone}[request.param]
 
 
-@pytest.mark.extended(keep=150)
 @pytest.mark.parametrize("bad", TABLE, ids=lambda bad: bad.why.replace(" ", "-"))
 def test_a_bad_spec_is_refused_with_its_field_and_the_fix(server: Server, bad: Bad) -> None:
     answer = server.create(bad.body, dry_run=True)

@@ -15,6 +15,8 @@ import yaml
 from tests.integration.api.conftest import ROOT, Helm, Kubectl
 from tests.integration.api.manifests import Json, manifest
 
+pytestmark = pytest.mark.extended(keep=4)
+
 CHART = ROOT / "helm/drumline"
 QUEUE = "drumline.dev/queue"
 POLICIES = ("-foreign-pods", "-closed-queues")

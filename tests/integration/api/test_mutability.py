@@ -110,7 +110,6 @@ def changed(body: Json, change: Json, *, suspend: bool) -> Json:
     return {**body, "spec": laid_over(body["spec"], {**change, "suspend": suspend})}
 
 
-@pytest.mark.extended(keep=24)
 @pytest.mark.parametrize(
     ("change", "was", "becomes"), [*itertools.product(ANY_TIME, (False, True), (False, True))]
 )
@@ -122,7 +121,6 @@ def test_some_fields_change_at_any_time(
     assert answer.body["spec"]["suspend"] is becomes
 
 
-@pytest.mark.extended(keep=24)
 @pytest.mark.parametrize("becomes", [False, True], ids=["resumed", "still-suspended"])
 @pytest.mark.parametrize("change", WHILE_SUSPENDED)
 def test_most_fields_change_while_suspended(
@@ -134,7 +132,6 @@ def test_most_fields_change_while_suspended(
     assert answer.body["spec"] == body["spec"]
 
 
-@pytest.mark.extended(keep=24)
 @pytest.mark.parametrize("becomes", [False, True], ids=["running", "suspended-at-once"])
 @pytest.mark.parametrize("change", WHILE_SUSPENDED)
 def test_most_fields_do_not_change_while_running(
@@ -169,7 +166,6 @@ def with_assignment(server: Server, job: Json, assignment: Json | None) -> Json:
     return answer.body
 
 
-@pytest.mark.extended(keep=24)
 @pytest.mark.parametrize("becomes", [False, True], ids=["resumed", "still-suspended"])
 @pytest.mark.parametrize("change", WHILE_SUSPENDED)
 def test_most_fields_do_not_change_before_the_nodes_are_given_back(

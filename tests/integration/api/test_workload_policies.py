@@ -28,6 +28,8 @@ from tests.integration.api.test_chart_policies import (
     workload,
 )
 
+pytestmark = pytest.mark.extended(keep=3)
+
 __all__ = ["namespace"]  # a fixture
 
 JOB_SET_VERSION = "0.11.0"

@@ -20,6 +20,8 @@ from tests.operator_process import prepare
 from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_manifest, a_running_status, an_event, an_incident
 
+pytestmark = pytest.mark.extended(keep=2)
+
 ROOT = Path(__file__).parents[3]
 
 

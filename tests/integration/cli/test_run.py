@@ -19,6 +19,8 @@ from tests.kube import Kube
 from tests.operator_process import prepare
 from tests.patience import HANG_SECONDS
 
+pytestmark = pytest.mark.extended(keep=2)
+
 ROOT = Path(__file__).parents[3]
 
 

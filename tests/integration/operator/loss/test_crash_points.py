@@ -30,6 +30,8 @@ pytestmark = MARKS
 WHICH = os.environ.get("DRUMLINE_CRASH_POINTS", "")
 ALL = bool(WHICH)
 SLICE = 200
+"""Points of the sample; each of its parts plays a share of them."""
+PARTS = [0] if ALL else [0, *(pytest.param(n, marks=pytest.mark.extended) for n in (1, 2))]
 TOGETHER = int(os.environ.get("DRUMLINE_CRASHES_A_LIFE", "1" if ALL else "3"))
 """So many operators end in one life, each at a point of its own."""
 LANES = 12
@@ -38,8 +40,9 @@ MISSED = 0.2
 
 
 @pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", PARTS)
 async def test_a_crash_at_any_write_ends_as_if_it_had_not_happened(
-    api: Kube, observed: dict[str, Undisturbed]
+    api: Kube, observed: dict[str, Undisturbed], part: int
 ) -> None:
     api.ensure(HIGH_CLASS)
     seed = seed_of("LOSS_SEED")
@@ -47,7 +50,7 @@ async def test_a_crash_at_any_write_ends_as_if_it_had_not_happened(
     async with lanes(api.kubeconfig, count=LANES) as among:
         undisturbed = await observe_all(among, lives, known=observed)
         campaign = Campaign(among=among, undisturbed=undisturbed)
-        points = campaign.points if ALL else campaign.sample(SLICE, seed=seed)
+        points = campaign.points if ALL else campaign.sample(SLICE, seed=seed)[part :: len(PARTS)]
         await campaign.run(points, in_one_life=TOGETHER)
     struck = Counter(point.flavor for outcome in campaign.outcomes for point in outcome.points)
     among = f"of {len(campaign.points)} crash points in {len(campaign.outcomes)} lives"
