@@ -1,7 +1,7 @@
 """`make check`: style, types and the unit tests of what differs from main, in a minute.
 
 A changed module is tested by the file that mirrors its path and by every unit test that imports it;
-a changed test tests itself. `make test` runs everything.
+a changed test tests itself. `make test` runs every feature.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Part:
 
     name: str
     budget_minutes: float
-    """About 1.4 times the time on two idle cores beside the other lane; a warning above it."""
+    """About 1.4 times the expected time on two idle cores. A longer run prints a warning."""
     paths: tuple[str, ...] = ()
     """Folders and options of pytest."""
     command: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Part:
         return [*nice, *command]
 
 
-NOT_EVERY_DAY = tuple(
+NOT_IN_CI = tuple(
     f"--deselect=tests/e2e/{name}"
     for name in (
         "test_preemption.py::test_at_the_deadline_the_last_verified_step_counts",
@@ -102,7 +102,7 @@ PARTS = (
     # side by side as they follow: integration's waits would end late beside eight ranks
     Part(
         name="integration",
-        budget_minutes=16,
+        budget_minutes=11,
         paths=(
             "tests/integration",
             "tests/browser",
@@ -115,17 +115,17 @@ PARTS = (
     ),
     Part(
         name="trainer",
-        budget_minutes=17,
+        budget_minutes=9,
         paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
         seeds=("BUCKET_SEED",),
         needs_binaries=True,  # a store for checkpoints in buckets
     ),
-    Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seeds=("LAYOUT_SEED",)),
-    Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seeds=("MATRIX_SEED",)),
+    Part(name="layouts", budget_minutes=4, paths=("tests/layouts",), seeds=("LAYOUT_SEED",)),
+    Part(name="matrix", budget_minutes=4, paths=("tests/matrix",), seeds=("MATRIX_SEED",)),
     # every point and distortion, outages and clocks: `make test-all WHAT=crash` and `loss`
     Part(
         name="loss",
-        budget_minutes=5,
+        budget_minutes=3,
         paths=(
             "tests/integration/operator/loss/test_crash_points.py",
             "tests/integration/operator/loss/test_distortions.py",
@@ -136,10 +136,10 @@ PARTS = (
     # on one cluster: two side by side took longer than one after the other
     Part(
         name="e2e",
-        budget_minutes=24,
+        budget_minutes=12,
         # what waits longest, in `make test-all WHAT=e2e`; mutants are also in trainer and
         # matrix, the deadline in integration
-        paths=("tests/e2e", *LEFT_OUT, *NOT_EVERY_DAY),
+        paths=("tests/e2e", *LEFT_OUT, *NOT_IN_CI),
         seeds=("SCRIPT_SEED",),
         group="nodes",
         needs_binaries=True,
@@ -148,7 +148,7 @@ PARTS = (
     # real nodes leave almost half of two cores: what one process computes runs there
     Part(
         name="unit",
-        budget_minutes=12,
+        budget_minutes=8,
         paths=(
             *("tests/unit", "tests/property"),
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),

@@ -15,7 +15,7 @@ import yaml
 from tests.integration.api.conftest import ROOT, Helm, Kubectl
 from tests.integration.api.manifests import Json, manifest
 
-pytestmark = pytest.mark.extended(keep=4)
+pytestmark = pytest.mark.extended(keep=3)
 
 CHART = ROOT / "helm/drumline"
 QUEUE = "drumline.dev/queue"

@@ -28,7 +28,7 @@ from tests.integration.api.test_chart_policies import (
     workload,
 )
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=2)
 
 __all__ = ["namespace"]  # a fixture
 

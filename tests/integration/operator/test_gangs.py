@@ -12,7 +12,7 @@ from tests.cluster.rest import ApiStatusError
 from tests.integration.operator.conftest import OperatorProcess, Site
 from tests.kube import Json, phase_is, ready, reason_is
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=8)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=6)]
 
 
 def nodes_of(pods: list[Json]) -> set[str]:

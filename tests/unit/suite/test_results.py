@@ -133,7 +133,8 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
 
 def test_every_feature_keeps_a_real_path_in_make_test() -> None:
     """A file whose tests are all extended names the file that keeps its feature."""
-    marked = re.compile(r"^pytestmark = .*?extended(?!\()", re.MULTILINE | re.DOTALL)
+    of_module = r"^pytestmark = (?:\[[^\]]*|[^\n\[]*)pytest\.mark\.extended(?!\()"
+    marked = re.compile(of_module, re.MULTILINE)
     head = re.compile(r"\A.*?(?=^(?:async )?def |^@)", re.MULTILINE | re.DOTALL)
     found = {
         str(file.relative_to(ROOT))
