@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from drumline.api.conditions import DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings, new_agent_image
@@ -42,6 +41,7 @@ from tests.builders import (
     running,
     with_status,
 )
+from tests.unit.lifecycle.planning import decided
 
 SETTINGS = PodSettings(trainer_image="drumline/trainer:1", join_image="drumline/operator:1")
 NODES = ("node-a", "node-b", "node-c")
@@ -63,12 +63,6 @@ def manifest(job: Job) -> Json:
 
 def variables_of(container: Json) -> Json:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
-
-
-def decided(job: Job, seen: Observed, *, now: float = T0 + 1) -> TrainingJobStatus:
-    status = plan_job(job, seen, now=now, epoch=EPOCH).status
-    assert status is not None
-    return status
 
 
 def standing_with(job: Job, index: int, **facts: Any) -> Observed:

@@ -15,7 +15,6 @@ from drumline.lifecycle.incidents.avoided_nodes import (
 )
 from drumline.lifecycle.incidents.failures import classify
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode
@@ -32,6 +31,7 @@ from tests.builders import (
     running,
     with_status,
 )
+from tests.unit.lifecycle.planning import decided
 
 NODES = ("node-a", "node-b", "node-c")
 ECC = "rank 1: AcceleratorError: CUDA error: uncorrectable ECC error encountered"
@@ -43,12 +43,6 @@ def a_gang(**spec: Any) -> Job:
     return running(
         admitted(a_job(nodes=3, **({"trainer": {"globalBatchSize": 12}} | spec)), nodes=NODES)
     )
-
-
-def decided(job: Job, seen: Observed, *, now: float = T0 + 1) -> TrainingJobStatus:
-    status = plan_job(job, seen, now=now, epoch=EPOCH).status
-    assert status is not None
-    return status
 
 
 def avoided(status: TrainingJobStatus) -> list[str]:

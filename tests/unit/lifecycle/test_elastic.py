@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.observed import NodeDisruption, Observed, PodEvents
+from drumline.lifecycle.model.observed import NodeDisruption, PodEvents
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
     DeleteGenerations,
@@ -23,7 +24,6 @@ from drumline.lifecycle.plan.actions import (
     PushRecord,
 )
 from drumline.lifecycle.plan.elastic import growth_notice_id
-from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,
@@ -37,6 +37,7 @@ from tests.builders import (
     running,
     with_status,
 )
+from tests.unit.lifecycle import planning
 
 SPEC: dict[str, Any] = {
     "nodes": 4,
@@ -57,14 +58,8 @@ def a_growing_gang() -> Job:
     return with_status(job, status)
 
 
-def planned(job: Job, seen: Observed, *, now: float = T0 + 6) -> JobPlan:
-    return plan_job(job, seen, now=now, epoch=EPOCH)
-
-
-def decided(job: Job, seen: Observed, *, now: float = T0 + 6) -> TrainingJobStatus:
-    status = planned(job, seen, now=now).status
-    assert status is not None
-    return status
+planned = partial(planning.planned, now=T0 + 6)
+decided = partial(planning.decided, now=T0 + 6)
 
 
 def indices(status: TrainingJobStatus) -> list[int]:

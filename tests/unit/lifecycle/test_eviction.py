@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
+from drumline.api.jobstatus import CheckpointStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import DeleteGenerations, JobPlan, Notify
-from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode, FaultClass, Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,
@@ -32,6 +31,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
+from tests.unit.lifecycle import planning
 
 DEADLINE = T0 + 40
 TEMPLATE = {"image": "any:1"}
@@ -56,19 +56,13 @@ def preempted(job: Job, *, at: float = T0 + 10) -> Job:
     return with_status(job, status)
 
 
-def planned(job: Job, seen: Observed, *, now: float = T0 + 11) -> JobPlan:
-    return plan_job(job, seen, now=now, epoch=EPOCH)
+planned = partial(planning.planned, now=T0 + 11)
+decided = partial(planning.decided, now=T0 + 11)
 
 
 def notice_of(job: Job) -> str:
     assert job.status.disruption is not None
     return job.status.disruption.id
-
-
-def decided(job: Job, seen: Observed, *, now: float = T0 + 11) -> TrainingJobStatus:
-    status = planned(job, seen, now=now).status
-    assert status is not None
-    return status
 
 
 def test_a_disruption_is_said_in_status_before_anybody_is_asked() -> None:

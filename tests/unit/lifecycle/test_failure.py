@@ -21,7 +21,6 @@ from drumline.lifecycle.plan.actions import (
     JobPlan,
     PushRecord,
 )
-from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode, FaultClass, FinalReport, Incident, Progress
 from tests.builders import (
     EPOCH,
@@ -37,6 +36,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
+from tests.unit.lifecycle.planning import decided, planned
 
 NODES = ("node-a", "node-b", "node-c")
 TEMPLATE = {"image": "any:1"}
@@ -44,16 +44,6 @@ TEMPLATE = {"image": "any:1"}
 
 def a_gang(**spec: Any) -> Job:
     return running(admitted(a_job(nodes=3, trainer={"globalBatchSize": 12}, **spec), nodes=NODES))
-
-
-def planned(job: Job, seen: Observed, *, now: float = T0 + 1) -> JobPlan:
-    return plan_job(job, seen, now=now, epoch=EPOCH)
-
-
-def decided(job: Job, seen: Observed, *, now: float = T0 + 1) -> TrainingJobStatus:
-    status = planned(job, seen, now=now).status
-    assert status is not None
-    return status
 
 
 def standing_with(job: Job, index: int, **facts: Any) -> Observed:

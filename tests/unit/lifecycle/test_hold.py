@@ -13,9 +13,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.gang import observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
-from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.generation_record import generation_record
-from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import (
     ExitCode,
     FaultClass,
@@ -38,6 +36,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
+from tests.unit.lifecycle.planning import planned
 
 SENTENCE = "held until 2023-11-14T22:23:20Z: `drumline shell llama --rank 3` looks into the pod"
 TEMPLATE = {"image": "mine:1", "command": ["train"], "launch": "PerGpu"}
@@ -51,10 +50,6 @@ def a_held_job(**spec: Any) -> Job:
 def held(job: Job, **rest: Any) -> Observed:
     remark = Remark(kind=RemarkKind.HELD, sentence=SENTENCE)
     return replace(observed(*ready_pods(job), **rest), remark=remark, waiting_for="")
-
-
-def planned(job: Job, seen: Observed, *, now: float) -> JobPlan:
-    return plan_job(job, seen, now=now, epoch=EPOCH)
 
 
 def shown(job: Job, *, now: float) -> Job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import DeleteGenerations, JobPlan, Notify, ProtectMembers
 from drumline.lifecycle.plan.node_disruption import Step, Workload, evacuated, next_step
-from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import FaultClass, Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,
@@ -32,6 +32,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
+from tests.unit.lifecycle import planning
 
 TEMPLATE = {"image": "any:1", "terminationGracePeriodSeconds": 40}
 CLAIM = {"claimName": "shared"}
@@ -100,14 +101,8 @@ def seen_on(job: Job, *announced: NodeDisruption, **rest: Any) -> Observed:
     return observed(*ready_pods(job), **{"evictable": 0, "node_disruptions": announced, **rest})
 
 
-def planned(job: Job, seen: Observed, *, now: float = T0 + 11) -> JobPlan:
-    return plan_job(job, seen, now=now, epoch=EPOCH)
-
-
-def decided(job: Job, seen: Observed, *, now: float = T0 + 11) -> TrainingJobStatus:
-    status = planned(job, seen, now=now).status
-    assert status is not None
-    return status
+planned = partial(planning.planned, now=T0 + 11)
+decided = partial(planning.decided, now=T0 + 11)
 
 
 def notice_of(job: Job) -> str:

@@ -9,7 +9,6 @@ import pytest
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
@@ -35,11 +34,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
-
-
-def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> JobPlan:
-    return plan_job(job, seen or observed(), now=now, epoch=EPOCH)
-
+from tests.unit.lifecycle.planning import planned
 
 TEMPLATE = {"image": "any:1", "command": ["true"]}
 

@@ -10,9 +10,7 @@ from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
     DeleteGenerations,
@@ -21,7 +19,6 @@ from drumline.lifecycle.plan.actions import (
     PushRecord,
 )
 from drumline.lifecycle.plan.deadlines import restart_backoff_seconds
-from drumline.lifecycle.plan.planner import plan_job
 from tests.builders import (
     EPOCH,
     T0,
@@ -35,11 +32,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
-
-
-def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> JobPlan:
-    return plan_job(job, seen or observed(), now=now, epoch=EPOCH)
-
+from tests.unit.lifecycle.planning import planned
 
 TEMPLATE = {"image": "any:1", "command": ["true"]}
 

@@ -7,17 +7,13 @@ from typing import Any
 import pytest
 
 from drumline.api.conditions import Phase, Reason
-from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
     DeleteGenerations,
     JobPlan,
 )
-from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode
 from tests.builders import (
-    EPOCH,
     T0,
     a_job,
     a_pod,
@@ -29,11 +25,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
-
-
-def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> JobPlan:
-    return plan_job(job, seen or observed(), now=now, epoch=EPOCH)
-
+from tests.unit.lifecycle.planning import planned
 
 TEMPLATE = {"image": "any:1", "command": ["true"]}
 

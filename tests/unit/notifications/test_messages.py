@@ -17,7 +17,7 @@ from drumline.notifications.messages import (
     mail_message,
     slack_message,
 )
-from tests.texts import missing
+from tests.texts import Golden, missing
 from tests.unit.notifications.jobs import a_change, at, failed, time
 
 EVIL = "<!channel> *b* <http://x|y> & \r\nBcc: all@example.com\x1b[31m\u202e"
@@ -48,16 +48,8 @@ def test_headlines(change: OutlookChange, words: str) -> None:
     assert headline(change) == f"research/llama {words}"
 
 
-def test_a_failure_says_who_and_why() -> None:
-    assert details(FAILED) == (
-        "5 of 5 restarts within 3600 s",
-        "Culprit: rank 3, pod llama-1-g4, node gpu-7: killed by signal 9",
-        "Step: 40 of 100",
-        "Restarts: 5",
-        "Queue: nlp",
-        "At: 2026-11-23T11:00:00Z",
-        "More: drumline report llama -n research",
-    )
+def test_a_failure_says_who_and_why(golden: Golden) -> None:
+    golden("failed.txt", "\n".join(details(FAILED)))
 
 
 def test_a_preemption_says_when_the_job_returns() -> None:

@@ -104,11 +104,11 @@ def test_what_is_known_against_a_node_is_shown_with_it() -> None:
     pool = a_pool() | {"status": {"nodeHealth": health}}
     cordoned = a_node("node-3", spec={"unschedulable": True})
     rows = node_rows(a_cluster(pool, a_node("node-1"), a_node("node-2"), cordoned))
-    assert [(row.state, row.why) for row in rows] == [
-        ("Ready", "Slow (by 20 %) for jobs in team-a"),
-        ("Quarantined", "CheckFailed"),
-        ("Cordoned", "kubectl uncordon opens it again"),
-    ]
+    assert [row.state for row in rows] == ["Ready", "Quarantined", "Cordoned"]
+    slow, failed, cordoned = (row.why for row in rows)
+    assert "Slow (by 20 %)" in slow
+    assert failed == "CheckFailed"
+    assert "kubectl uncordon" in cordoned
 
 
 def test_of_two_pools_that_select_a_node_the_older_has_it() -> None:

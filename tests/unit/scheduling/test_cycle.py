@@ -28,16 +28,15 @@ def keys(outcomes: tuple[Placed, ...] | tuple[Blocked, ...]) -> list[str]:
 def test_a_gang_is_placed_whole_with_its_domain_and_message() -> None:
     decisions = run(cluster(*racks()), gang("a", nodes=2, gpus=2))
     assert decisions.blocked == ()
-    assert decisions.placed == (
-        Placed(
-            key="training/a",
-            uid="uid-a",
-            pool="h100",
-            assignment=("n0", "n1"),
-            level="rack",
-            domain=("rack-0",),
-            message="placed on 2 nodes, in rack rack-0",
-        ),
+    (placed,) = decisions.placed
+    assert not missing(placed.message, "2 nodes", "rack-0")
+    assert replace(placed, message="") == Placed(
+        key="training/a",
+        uid="uid-a",
+        pool="h100",
+        assignment=("n0", "n1"),
+        level="rack",
+        domain=("rack-0",),
     )
 
 
@@ -78,12 +77,8 @@ def test_s14_many_equal_gangs_that_cannot_fit_do_not_hide_one_behind_them_that_c
     small = gang("cpu", at=1000, per_pod=pod(0, cpu=1))
     decisions = run(cluster(*racks(count=1)), *waiting, small)
     assert keys(decisions.placed) == ["cpu"]
-    assert {blocked.message for blocked in decisions.blocked} == {
-        (
-            "needs 6 GPUs (3 pods of 2) in pool h100; it has room for 2 such pods even when empty:"
-            " ask for less or add nodes"
-        )
-    }
+    (message,) = {blocked.message for blocked in decisions.blocked}
+    assert not missing(message, "6 GPUs (3 pods of 2)", "pool h100", "2")
 
 
 def test_best_effort_lets_a_small_gang_pass_a_big_one_that_waits() -> None:
@@ -179,9 +174,7 @@ def test_s18_a_gang_that_backs_off_says_why_and_lets_others_go() -> None:
     assert keys(decisions.placed) == ["c"]
     assert decisions.retry_at == 20.0
     assert decisions.blocked[0].reason is BlockReason.BACKING_OFF
-    assert decisions.blocked[0].message == (
-        "waits before the next try: pods is forbidden: exceeded quota"
-    )
+    assert "pods is forbidden: exceeded quota" in decisions.blocked[0].message
     later = run(cluster(*racks()), rejected, now=30.0)
     assert (keys(later.placed), later.retry_at) == (["a"], None)
 

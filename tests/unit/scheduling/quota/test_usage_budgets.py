@@ -115,16 +115,16 @@ def test_no_gang_of_a_queue_whose_budget_is_spent_starts_and_others_do() -> None
     waits, starts = gang("waits"), gang("starts", queue="other", at=1.0)
     decisions = run(world(), waits, starts, now=NOON)
     assert [placed.key for placed in decisions.placed] == ["training/starts"]
-    assert decisions.blocked == (
-        Blocked(
-            key="training/waits",
-            uid="uid-waits",
-            reason=BlockReason.BUDGET_SPENT,
-            message="queue research has spent 110 % of its budget of 10 GPU-hours in 2 days: its"
-            " jobs start once enough has flowed back, on 2024-10-01 (UTC) at the earliest, or once"
-            " budget.gpuHours of the queue is raised",
-            remedy=Remedy(kind=RemedyKind.WAIT),
-        ),
+    (blocked,) = decisions.blocked
+    assert not missing(
+        blocked.message, "queue research", "110 %", "10 GPU-hours", "2024-10-01", "budget.gpuHours"
+    )
+    assert replace(blocked, message="") == Blocked(
+        key="training/waits",
+        uid="uid-waits",
+        reason=BlockReason.BUDGET_SPENT,
+        message="",
+        remedy=Remedy(kind=RemedyKind.WAIT),
     )
     assert decisions.retry_at == (MONDAY + 1) * DAY
     assert [placed.key for placed in run(world(), waits, now=decisions.retry_at).placed] == [
