@@ -42,6 +42,7 @@ PAIRS = re.findall(
 )
 REFUSED = re.findall(r"^\| (?:on (\d+) ranks )?`(--[^`]+)` \| (.+) \|$", PAGE, re.MULTILINE)
 COMMANDS = re.findall(r"^\$ (.* -m drumline_trainer .*)$", PAGE, re.MULTILINE)
+QUOTED = re.findall(r"`([a-z_0-9.]+: [^`]+)`", PAGE)
 MANIFESTS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -63,6 +64,11 @@ def of_trainer(fragment: str) -> TrainerConfig:
     assert given["trainer"] == raw["trainer"]  # no field was ignored
     config = trainer_config(parsed)
     return config.with_model(MODEL_PRESETS["tiny"]) if isinstance(config, FolderConfig) else config
+
+
+def facts(sentence: str) -> list[str]:
+    """Return the settings and figures of a sentence; its other words may differ."""
+    return re.findall(r"^[a-z_0-9.]+(?=:)|[a-z0-9]+(?:[._][a-z0-9_]+)+|\d+", sentence)
 
 
 def test_there_is_something_to_check() -> None:
@@ -97,10 +103,12 @@ def test_the_three_axes_are_the_example_that_is_named() -> None:
 
 
 @pytest.mark.parametrize(("ranks", "options", "sentence"), REFUSED)
-def test_what_is_refused_is_refused_in_these_words(ranks: str, options: str, sentence: str) -> None:
+def test_what_is_refused_is_refused_with_these_figures(
+    ranks: str, options: str, sentence: str
+) -> None:
     config = of_command(options, preset="llama-8b")
     result = violations(config, world_size=int(ranks or RANKS))
-    assert [objection.text for objection in result] == [sentence]
+    assert [facts(objection.text) for objection in result] == [facts(sentence)]
 
 
 @pytest.mark.parametrize(
@@ -111,10 +119,10 @@ def test_what_is_refused_is_refused_in_these_words(ranks: str, options: str, sen
         {"lora": {"base_bits": 8}},
     ],
 )
-def test_what_no_number_of_ranks_helps_is_refused_in_these_words(raw: dict[str, Any]) -> None:
+def test_what_no_number_of_ranks_helps_is_refused_with_these_figures(raw: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:
         TrainerConfig.from_dict(raw)
-    assert f"`{refused.value}`" in PAGE
+    assert facts(str(refused.value)) in [facts(quoted) for quoted in QUOTED]
 
 
 def test_every_reason_to_refuse_is_shown() -> None:
