@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster import Cluster, ClusterSpec, start, stop
+from tests.kube import Kube
+from tests.operator_process import prepare
 
 
 def pytest_configure() -> None:
@@ -30,3 +33,20 @@ def control_plane() -> Iterator[Cluster]:
     finally:
         if kept is None:
             stop(spec.name, say=print)
+
+
+@pytest.fixture
+def kube(control_plane: Cluster) -> Iterator[Kube]:
+    """The API server with our CRDs and what the chart brings besides the operator."""
+    kube = Kube(control_plane.kubeconfig)
+    prepare(kube)
+    yield kube
+    kube.close()
+
+
+@pytest.fixture
+def namespace(kube: Kube) -> str:
+    """A namespace of the test's own."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name

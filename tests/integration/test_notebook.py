@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,22 +10,6 @@ import drumline.notebook as dl
 from tests.cluster import Cluster
 from tests.integration.cli.test_report import without_rights
 from tests.kube import Kube
-from tests.operator_process import prepare
-
-
-@pytest.fixture
-def kube(control_plane: Cluster) -> Iterator[Kube]:
-    kube = Kube(control_plane.kubeconfig)
-    prepare(kube)
-    yield kube
-    kube.close()
-
-
-@pytest.fixture
-def namespace(kube: Kube) -> str:
-    name = f"notebook-{uuid.uuid4().hex[:8]}"
-    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return name
 
 
 def test_the_life_of_a_job_in_a_notebook(

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,10 @@ from tests.cluster.binaries import ensure_binaries
 from tests.cluster.rest import Api
 from tests.integration.cli.test_report import ROOT, without_rights
 from tests.kube import Kube
-from tests.operator_process import prepare
 from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_manifest, a_running_status
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"}
-
-
-@pytest.fixture
-def kube(control_plane: Cluster) -> Iterator[Kube]:
-    kube = Kube(control_plane.kubeconfig)
-    prepare(kube)
-    yield kube
-    kube.close()
 
 
 def ran(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:

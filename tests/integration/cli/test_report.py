@@ -6,38 +6,18 @@ import json
 import os
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.rest import Api
 from tests.kube import Kube
-from tests.operator_process import prepare
 from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_manifest, a_running_status, an_event, an_incident
 
 pytestmark = pytest.mark.extended(keep=2)
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def kube(control_plane: Cluster) -> Iterator[Kube]:
-    kube = Kube(control_plane.kubeconfig)
-    prepare(kube)
-    yield kube
-    kube.close()
-
-
-@pytest.fixture
-def namespace(kube: Kube) -> str:
-    name = f"cli-{uuid.uuid4().hex[:8]}"
-    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return name
 
 
 def report(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

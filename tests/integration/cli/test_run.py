@@ -6,8 +6,6 @@ import base64
 import os
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,27 +14,11 @@ import yaml
 from drumline_trainer.agent.programs.unpack_code import CodeFile, code_entries
 from tests.cluster import Cluster
 from tests.kube import Kube
-from tests.operator_process import prepare
 from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.extended(keep=2)
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def kube(control_plane: Cluster) -> Iterator[Kube]:
-    kube = Kube(control_plane.kubeconfig)
-    prepare(kube)
-    yield kube
-    kube.close()
-
-
-@pytest.fixture
-def namespace(kube: Kube) -> str:
-    name = f"cli-{uuid.uuid4().hex[:8]}"
-    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return name
 
 
 @pytest.fixture
