@@ -1,27 +1,54 @@
-"""A cluster that admits other workloads than jobs, and what these and their queue hold there."""
+"""A cluster of two nodes, its jobs and other workloads, and what these hold there."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.workloads import Workloads
 from drumline.kube.views import GateView, PlacementView, PodView
+from drumline.lifecycle.model.job import Job
+from drumline.scheduling.model import Node
 from tests.unit.controller.views import foreign_pod, node_view, pool_view, queue_view
 
 NOW = 1_800_000_000.0
+KEY = "team/llama"
+"""Of the one job."""
 LABELS = {"drumline.dev/queue": "research"}
 
 
 def two_nodes(*, quota: int) -> ClusterCache:
-    """Two nodes of eight GPUs, and a queue of so many."""
-    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=True)
+    """Two nodes of eight GPUs, and a queue of so many; other workloads are admitted, too."""
+    return filled(cache(admits_workloads=True), quota=quota)
+
+
+def cache(**settings: Any) -> ClusterCache:
+    """An empty cluster."""
+    return ClusterCache(nodes=NodeCache(clock=lambda: NOW), **settings)
+
+
+def filled(state: ClusterCache, *, quota: int) -> ClusterCache:
+    """The same with a pool of two nodes of eight GPUs, and a queue of so many."""
     state.on_pool(None, pool_view())
     state.on_queue(None, queue_view(gpus=quota))
     for name in ("node-0", "node-1"):
         state.nodes.on_node(None, node_view(name))
     return state
+
+
+def node(state: ClusterCache, name: str = "node-0") -> Node:
+    """A node as the scheduler sees it."""
+    return next(node for node in state.scheduling.snapshot(now=NOW).nodes if node.name == name)
+
+
+def written(state: ClusterCache, *, version: int, **status: Any) -> Job:
+    """The job as it is after a status write of our own was acknowledged."""
+    job = state.jobs.get(KEY)
+    assert job is not None
+    changed = job.status.model_copy(update=status)
+    return replace(job, resource_version=str(version), status=changed)
 
 
 def workloads(state: ClusterCache) -> Workloads:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from drumline_trainer.agent.base.settings import AgentSettings, AgentSettingsError
+from tests.unit.agent.settings_builder import agent_settings
 
 
 @pytest.fixture
@@ -24,27 +25,12 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_pod_needs_only_what_the_operator_sets(environ: dict[str, str], tmp_path: Path) -> None:
-    assert AgentSettings.from_environment(environ) == AgentSettings(
-        namespace="default",
-        job="job",
+    assert AgentSettings.from_environment(environ) == agent_settings(
         job_uid="uid",
         pod_uid="pod",
-        pod_ip="10.0.0.7",
         index=3,
         generation=2,
-        checkpoint_folder=None,
-        checkpoint_bucket=None,
         token=(tmp_path / "token").read_bytes(),
-        address="0.0.0.0",
-        port=29400,
-        store_port=29500,
-        store_is_open=False,
-        gang_folder=Path("/var/run/drumline/gang"),
-        termination_log=Path("/dev/termination-log"),
-        grace_seconds=30,
-        peer_lost_seconds=30,
-        teardown_seconds=30,
-        rank_module="drumline_trainer.rank",
         snapshot_folder=Path("/dev/shm/drumline/pod"),  # noqa: S108 - memory of the pod
     )
 

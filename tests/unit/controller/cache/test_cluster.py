@@ -17,7 +17,6 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.snapshots import Backoff
 from drumline.disruption.node_scores import NodeStanding
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
-from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
@@ -34,35 +33,12 @@ from tests.unit.controller.views import (
     priority_view,
     queue_view,
 )
-
-KEY = "team/llama"
-NOW = 1_800_000_000.0
-
-
-def empty() -> ClusterCache:
-    return ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+from tests.unit.controller.workload_state import KEY, NOW, cache, filled, node, written
 
 
 @pytest.fixture
 def state() -> ClusterCache:
-    state = empty()
-    state.on_pool(None, pool_view())
-    state.on_queue(None, queue_view())
-    for name in ("node-0", "node-1"):
-        state.nodes.on_node(None, node_view(name))
-    return state
-
-
-def node(state: ClusterCache, name: str = "node-0") -> Node:
-    return next(node for node in state.scheduling.snapshot(now=NOW).nodes if node.name == name)
-
-
-def written(state: ClusterCache, *, version: int, **status: Any) -> Job:
-    """The job as it is after a status write of our own was acknowledged."""
-    job = state.jobs.get(KEY)
-    assert job is not None
-    changed = job.status.model_copy(update=status)
-    return replace(job, resource_version=str(version), status=changed)
+    return filled(cache(), quota=64)
 
 
 def test_every_pod_on_a_node_counts_until_it_has_ended(state: ClusterCache) -> None:
@@ -308,7 +284,7 @@ class Incremental(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = empty()
+        self.state = cache()
         self.pods: dict[str, PodView] = {}
         self.nodes: dict[str, NodeView] = {}
         self.pools: dict[str, ObjectView] = {}
@@ -362,7 +338,7 @@ class Incremental(RuleBasedStateMachine):
 
     @invariant()
     def equals_a_fresh_look(self) -> None:
-        fresh = empty()
+        fresh = cache()
         for pool in self.pools.values():
             fresh.on_pool(None, pool)
         for pod in self.pods.values():
@@ -412,7 +388,7 @@ def replace_owner(pod: PodView) -> PodView:
 
 
 def test_an_admitted_gang_is_the_same_object_until_something_of_it_changes() -> None:
-    state = empty()
+    state = cache()
     status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW)}
     state.on_job(None, job_view(status=status))
     state.on_pod(None, pod_view(index=0))
@@ -428,7 +404,7 @@ def test_an_admitted_gang_is_the_same_object_until_something_of_it_changes() -> 
 
 
 def test_work_at_risk_counts_anew_when_it_is_a_tenth_more() -> None:
-    state = empty()
+    state = cache()
     status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW - 86_400)}
     state.on_job(None, job_view(status=status))
     (first,) = state.scheduling.snapshot(now=NOW).admitted
@@ -440,7 +416,7 @@ def test_work_at_risk_counts_anew_when_it_is_a_tenth_more() -> None:
 
 
 def test_a_group_does_not_wait_for_members_that_have_started_and_ended() -> None:
-    state = empty()
+    state = cache()
     group = {"name": "rl", "jobs": 3}
     for name in ("actor", "learner"):
         state.on_job(None, job_view(name, uid=name, group=group))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.conversion.held import ForeignPod, foreign_pod_of
 from drumline.kube.views import ContainerView, PodPhase, PodView
-from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import BlockReason
-from drumline.scheduling.model import Admitted, Node, Policy
+from drumline.scheduling.model import Admitted, Policy
 from drumline.scope import InstallationScope
 from tests.property.invariants import violations
 from tests.unit.controller.views import (
@@ -26,44 +23,21 @@ from tests.unit.controller.views import (
     job_view,
     node_view,
     pod_view,
-    pool_view,
     queue_view,
 )
+from tests.unit.controller.workload_state import KEY, NOW, cache, filled, node, written
 
-KEY = "team/llama"
-NOW = 1_800_000_000.0
 NAMES_RESEARCH = {"drumline.dev/queue": "research"}
 
 
 @pytest.fixture
 def state() -> ClusterCache:
-    return filled(ClusterCache(nodes=NodeCache(clock=lambda: NOW)))
-
-
-def filled(state: ClusterCache) -> ClusterCache:
-    """With a pool of two nodes and a queue."""
-    state.on_pool(None, pool_view())
-    state.on_queue(None, queue_view(gpus=4))
-    for name in ("node-0", "node-1"):
-        state.nodes.on_node(None, node_view(name))
-    return state
+    return filled(cache(), quota=4)
 
 
 def running_pod(name: str, **rest: Any) -> PodView:
     """A foreign pod that its kubelet has accepted."""
     return foreign_pod(name, phase=PodPhase.RUNNING, **rest)
-
-
-def node(state: ClusterCache, name: str = "node-0") -> Node:
-    return next(node for node in state.scheduling.snapshot(now=NOW).nodes if node.name == name)
-
-
-def written(state: ClusterCache, *, version: int, **status: Any) -> Job:
-    """The job as it is after a status write of our own was acknowledged."""
-    job = state.jobs.get(KEY)
-    assert job is not None
-    changed = job.status.model_copy(update=status)
-    return replace(job, resource_version=str(version), status=changed)
 
 
 def residual(state: ClusterCache) -> list[Admitted]:
@@ -264,7 +238,7 @@ def test_an_open_queue_pays_for_a_foreign_pod_that_names_it(
 def test_no_queue_pays_for_pods_of_another_installation(watched: tuple[str, ...]) -> None:
     """Nobody but this installation's namespaces can use its queues; no job of ours owned them."""
     scope = InstallationScope(namespaces=watched)
-    state = filled(ClusterCache(nodes=NodeCache(clock=lambda: NOW), scope=scope))
+    state = filled(cache(scope=scope), quota=4)
     state.on_pod(None, running_pod("notebook", gpus=3, labels=NAMES_RESEARCH))
     pod = pod_view(terminating=True)
     state.on_pod(None, structs.replace(pod, labels={**pod.labels, **NAMES_RESEARCH}))
@@ -355,7 +329,7 @@ def test_a_pod_gives_back_what_its_queue_borrows_in_guarded_pools_alone(
     guarded: str | None, *, gives_back: bool
 ) -> None:
     pools = None if guarded is None else frozenset({guarded})
-    state = filled(ClusterCache(nodes=NodeCache(clock=lambda: NOW), guarded_pools=pools))
+    state = filled(cache(guarded_pools=pools), quota=4)
     spec = queue_view().spec | {"foreignPods": {"borrowed": "Evict"}}
     state.on_queue(queue_view(), structs.replace(queue_view(), spec=spec))
     state.on_pod(None, running_pod("notebook", gpus=2, labels=NAMES_RESEARCH))
