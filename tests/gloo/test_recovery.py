@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,31 @@ def assert_equal_runs(run: Path, undisturbed: Path) -> None:
     assert ours == theirs
 
 
+def recovered(
+    gangs: GangStarter,
+    folder: Path,
+    config: TrainerConfig,
+    *faults: Fault,
+    lost: Sequence[set[int]],
+    undisturbed: Path,
+    **module: str,
+) -> list[Heartbeat]:
+    """Train through the faults and return the heartbeats of the second attempt.
+
+    The survivors keep their processes, and the run ends as an undisturbed one.
+    """
+    with StandIn(gangs, config, world_size=RANKS, folder=folder, **module) as gang:
+        gang.start(list(faults))
+        before = gang.pids
+        assert [gang.recover() for _ in lost] == list(lost)
+        survivors = set(before).difference(*lost)
+        gang.finish()
+        assert {n: gang.pids[n] for n in survivors} == {n: before[n] for n in survivors}
+        beats = gang.beats(attempt=1)
+    assert_equal_runs(folder, undisturbed)
+    return beats
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -78,16 +103,9 @@ def assert_equal_runs(run: Path, undisturbed: Path) -> None:
 def test_a_lost_rank_costs_nothing_but_time(
     gangs: GangStarter, tmp_path: Path, undisturbed: Path, fault: Fault
 ) -> None:
-    folder = tmp_path / "run"
-    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
-        gang.start([fault])
-        before = gang.pids
-        assert gang.recover() == {fault.rank}
-        survivors = set(before) - {fault.rank}
-        gang.finish()
-        assert {n: gang.pids[n] for n in survivors} == {n: before[n] for n in survivors}
-        assert {beat.restored_from for beat in gang.beats(attempt=1)} >= {RestoreTier.MEMORY}
-    assert_equal_runs(folder, undisturbed)
+    folder, config, lost = tmp_path / "run", config_of(tmp_path), [{fault.rank}]
+    beats = recovered(gangs, folder, config, fault, lost=lost, undisturbed=undisturbed)
+    assert {beat.restored_from for beat in beats} >= {RestoreTier.MEMORY}
 
 
 @pytest.mark.parametrize(
@@ -111,26 +129,19 @@ def test_the_comparison_sees_each_mutant(
 def test_a_second_rank_is_lost_during_the_recovery(
     gangs: GangStarter, tmp_path: Path, undisturbed: Path, phase: Phase
 ) -> None:
-    folder = tmp_path / "run"
-    step = 6 if phase is Phase.DATA else 0
-    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
-        first = Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL")
-        # a rank that is forked anew knows of no step while it starts
-        gang.start([first, Fault(rank=1, step=step, phase=phase, kind="SIGKILL", attempt=1)])
-        before = gang.pids
-        assert [gang.recover(), gang.recover()] == [{1}, {1}]
-        gang.finish()
-        assert (gang.pids[0], gang.pids[2]) == (before[0], before[2])
-    assert_equal_runs(folder, undisturbed)
+    step = 6 if phase is Phase.DATA else 0  # a rank that is forked anew knows of no step yet
+    faults = [
+        Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL"),
+        Fault(rank=1, step=step, phase=phase, kind="SIGKILL", attempt=1),
+    ]
+    folder, config, lost = tmp_path / "run", config_of(tmp_path), [{1}, {1}]
+    recovered(gangs, folder, config, *faults, lost=lost, undisturbed=undisturbed)
 
 
 def test_two_ranks_are_lost_at_once(gangs: GangStarter, tmp_path: Path, undisturbed: Path) -> None:
-    folder = tmp_path / "run"
-    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
-        gang.start([Fault(rank=r, step=6, phase=Phase.FORWARD, kind="SIGKILL") for r in (0, 2)])
-        assert gang.recover() == {0, 2}
-        gang.finish()
-    assert_equal_runs(folder, undisturbed)
+    faults = [Fault(rank=r, step=6, phase=Phase.FORWARD, kind="SIGKILL") for r in (0, 2)]
+    folder, config, lost = tmp_path / "run", config_of(tmp_path), [{0, 2}]
+    recovered(gangs, folder, config, *faults, lost=lost, undisturbed=undisturbed)
 
 
 def test_survivors_of_a_hung_rank_leave_when_told_and_it_need_not_be_dead(

@@ -13,7 +13,7 @@ from drumline_trainer.rank_protocol.orders import Interrupt
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.standin import Fault, StandIn
-from tests.gloo.test_recovery import RANKS, assert_equal_runs, config_of
+from tests.gloo.test_recovery import RANKS, assert_equal_runs, config_of, recovered
 
 pytestmark = pytest.mark.extended(keep=2)
 
@@ -49,47 +49,29 @@ def test_survivors_of_a_lost_rank_are_parked_and_go_on(
     gangs: GangStarter, tmp_path: Path, undisturbed: Path, fault: Fault
 ) -> None:
     """No watchdog ends them, and an abort's error is no failure of their own."""
-    folder = tmp_path / "run"
-    config = evaluated(tmp_path)
-    with StandIn(gangs, config, world_size=RANKS, folder=folder, module=MODULE) as gang:
-        gang.start([fault])
-        before = gang.pids
-        assert gang.recover() == {fault.rank}
-        survivors = set(before) - {fault.rank}
-        gang.finish()
-        assert {n: gang.pids[n] for n in survivors} == {n: before[n] for n in survivors}
-    assert_equal_runs(folder, undisturbed)
+    folder, config, lost = tmp_path / "run", evaluated(tmp_path), [{fault.rank}]
+    recovered(gangs, folder, config, fault, lost=lost, undisturbed=undisturbed, module=MODULE)
 
 
 def test_who_waits_burning_a_processor_hears_that_it_is_to_leave(
     gangs: GangStarter, tmp_path: Path, undisturbed: Path
 ) -> None:
-    folder = tmp_path / "run"
-    config = evaluated(tmp_path)
-    with StandIn(gangs, config, world_size=RANKS, folder=folder, module=SPINNING) as gang:
-        gang.start([Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.BACKWARD)])
-        before = gang.pids
-        assert gang.recover() == {1}
-        gang.finish()
-        assert [gang.pids[n] for n in (0, 2)] == [before[n] for n in (0, 2)]
-    assert_equal_runs(folder, undisturbed)
+    fault = Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.BACKWARD)
+    folder, config, lost = tmp_path / "run", evaluated(tmp_path), [{1}]
+    recovered(gangs, folder, config, fault, lost=lost, undisturbed=undisturbed, module=SPINNING)
 
 
 def test_another_rank_is_lost_while_all_restore(
     gangs: GangStarter, tmp_path: Path, undisturbed: Path
 ) -> None:
     """They wait in collectives of the restore; nothing of the second loss is theirs either."""
-    folder = tmp_path / "run"
-    config = evaluated(tmp_path)
-    with StandIn(gangs, config, world_size=RANKS, folder=folder, module=MODULE) as gang:
-        first = Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.BACKWARD)
+    faults = [
+        Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.BACKWARD),
         # a rank that is forked anew knows of no step while it restores
-        gang.start([first, Fault(kind="SIGKILL", rank=1, step=0, phase=Phase.RESTORING, attempt=1)])
-        before = gang.pids
-        assert [gang.recover(), gang.recover()] == [{1}, {1}]
-        gang.finish()
-        assert [gang.pids[n] for n in (0, 2)] == [before[n] for n in (0, 2)]
-    assert_equal_runs(folder, undisturbed)
+        Fault(kind="SIGKILL", rank=1, step=0, phase=Phase.RESTORING, attempt=1),
+    ]
+    folder, config, lost = tmp_path / "run", evaluated(tmp_path), [{1}, {1}]
+    recovered(gangs, folder, config, *faults, lost=lost, undisturbed=undisturbed, module=MODULE)
 
 
 def test_no_step_is_made_of_the_partial_sums_that_an_abort_leaves(
