@@ -35,9 +35,9 @@ def test_idle_nodes_of_the_pool_are_checked_and_suspect_ones_first() -> None:
     ]
     assert names(rows) == ["out", "suspect", "good"]
     assert names(rows, "busy") == ["busy"]
-    with pytest.raises(BadInput, match="node 'other' is not in pool 'h100'"):
+    with pytest.raises(BadInput, match=r"'other'.*'h100'"):
         names(rows, "other")
-    with pytest.raises(NotAnswered, match="no node of pool 'h100' is idle"):
+    with pytest.raises(NotAnswered, match="'h100'"):
         names(rows[:2])
 
 

@@ -286,7 +286,7 @@ def test_a_key_that_yaml_reads_as_a_number_is_text() -> None:
     document = pytorchjob()
     document["metadata"]["labels"] = {1: "a"}
     container(document)["resources"]["limits"][2] = "1"
-    with pytest.raises(ConversionError, match=r"spec.resources: .* fix the name"):
+    with pytest.raises(ConversionError, match=r"spec\.resources"):
         convert(document)
     del container(document)["resources"]["limits"][2]
     assert convert(document).job["metadata"]["labels"] == {"1": "a"}

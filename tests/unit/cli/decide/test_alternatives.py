@@ -12,6 +12,7 @@ from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
 from drumline.scheduling import CycleInput, Gang, NodeOffer, Policy, Pool, Queue, Snapshot, decide
 from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.model import CapacityType, PriceRule, SpotRule
+from tests.texts import Golden
 from tests.unit.scheduling.builders import PREEMPTS, admitted, cluster, gang, node
 
 DEMAND = Pool(name="h100", levels=("rack",), price=2_500_000)
@@ -112,7 +113,7 @@ def test_without_prices_there_is_nothing_to_compare() -> None:
     assert of(site(pools=(replace(DEMAND, price=None), replace(SPOT, price=None))), BIG) == {}
 
 
-def test_people_read_a_line_for_each() -> None:
+def test_people_read_a_line_for_each(golden: Golden) -> None:
     choices = of(site(offer("spot")), BIG)
     row = JobDecision(
         job="training/big",
@@ -123,10 +124,4 @@ def test_people_read_a_line_for_each() -> None:
         verdict=JobVerdict.WAITS,
         alternatives=tuple(choices.values()),
     )
-    assert alternatives_text([row], now=0.0).splitlines() == [
-        "training/big could",
-        "  wait: starts in 1 h, then 24 GPUs of spot, 21.60 an hour",
-        "  ask for 2 pods: starts now, 16 GPUs of h100, 40.00 an hour",
-        "  preempt training/held: costs 4.1 GPU-hours (10.33), then 24 GPUs of h100, 60.00 an hour",
-        "  buy 3 nodes of spot: 21.60 an hour",
-    ]
+    golden("alternatives.txt", alternatives_text([row], now=0.0))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.texts import missing
 from tests.unit.cli.decide.test_command import (
     a_class,
     a_job,
@@ -125,7 +126,7 @@ def test_a_group_that_is_not_complete_is_said_below(
     text = run(capsys, "decide", "-f", written(tmp_path, a_node("n1"), a_pool(), a_queue(), half))[
         1
     ]
-    assert text.splitlines()[-1] == "team/pods/g: WaitingForGroup: 1 of 2 pods are there"
+    assert not missing(text.splitlines()[-1], "team/pods/g", "WaitingForGroup", "1 of 2 pods")
 
 
 def a_slice(node: str, *, gpus: int, tainted: int = 0) -> Json:

@@ -11,6 +11,7 @@ import pytest
 from drumline.cli.export_trace.trace_jobs import trace_of
 from drumline.cli.program import main
 from drumline.simulator.input.trace import TraceJob, read
+from tests.texts import missing
 from tests.unit.overview.objects import (
     NOW,
     a_cluster,
@@ -92,9 +93,7 @@ def test_the_file_is_read_back_and_names_nobody(
     dump.write_text(printed(jobs))
     os.utime(dump, (NOW, NOW))
     assert main(("export-trace", str(file), "--anonymous", "-f", str(dump))) == 0
-    assert capsys.readouterr().out == (
-        "2 jobs written\n1 job left out: no GPU-time is known of them yet\n"
-    )
+    assert not missing(capsys.readouterr().out, "2 jobs", "1 job", "GPU-time")
     text = file.read_text()
     assert not any(name in text for name in ("ada", "llama", "team", "research"))
     written = list(read(text.splitlines(), file="trace.csv"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from drumline.cli.gantt import chart, picture, text
 from drumline.overview.gantt import HELD, PLANNED, STARTS_WITHIN, WAITED
 from drumline.overview.rows import GanttBar, GanttRow
+from tests.texts import missing
 from tests.unit.overview.objects import NOW
 
 SINCE, UNTIL = NOW - 3600, NOW + 3600
@@ -52,7 +53,9 @@ def test_a_narrow_terminal_and_no_rows_are_drawn_too() -> None:
 def test_every_bar_of_the_page_says_what_it_is() -> None:
     page = chart.page(ROWS, now=NOW, since=SINCE, until=UNTIL)
     said = re.findall(r"<title>([^<]*)</title>", page)
-    assert "team/llama: will hold them from 2027-01-15 08:00:00Z, nobody knows how long" in said
+    assert any(
+        not missing(each, "team/llama", "2027-01-15 08:00:00Z") and "will" in each for each in said
+    )
     assert [
         sign for sign in ("waited", "held", "planned", "startswithin") if f"band {sign}" in page
     ]

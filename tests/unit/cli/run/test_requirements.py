@@ -13,6 +13,7 @@ import pytest
 
 from drumline.cli.errors import BadInput
 from drumline.cli.run.requirements import INSTALL, MAX_CHARS, read_requirements, with_requirements
+from tests.texts import missing
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_what_cannot_be_installed_fails_the_container_and_says_why(
 ) -> None:
     said = install(python, tmp_path / "requirements", "tidy==3.0\n", wheels)
     assert said.startswith("1\n")
-    assert "No matching distribution found for tidy==3.0" in said
+    assert not missing(said, "tidy==3.0")
 
 
 def test_pip_has_the_variables_of_the_job_and_ranks_the_path() -> None:

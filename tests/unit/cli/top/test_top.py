@@ -28,6 +28,7 @@ from drumline.overview.nodes import node_rows
 from drumline.overview.queues import queue_rows
 from drumline.overview.rows import JobRow
 from drumline.overview.workloads import workload_uses
+from tests.texts import missing
 from tests.unit.overview.objects import (
     NOW,
     a_cluster,
@@ -79,7 +80,7 @@ def rows() -> TopRows:
 
 def test_pools_queues_and_jobs_are_on_it(rows: TopRows) -> None:
     title, pool, queue, empty, heads, *jobs = render(rows, width=200)
-    assert "GPUs held on 2 nodes   1 job with GPUs   1 job in line for 32 GPUs" in title
+    assert not missing(title, "GPUs", "2 nodes", "1 job", "32 GPUs")
     assert pool.startswith("gpus ")
     assert "█" in pool
     assert queue.startswith("queue research")
@@ -88,7 +89,7 @@ def test_pools_queues_and_jobs_are_on_it(rows: TopRows) -> None:
     assert [line.split()[0] for line in jobs] == ["team/llama", "team/big", "team/ended"]
     assert "420/1000   2.31" in jobs[0]
     assert "ends in 1 h 23 min" in jobs[0]
-    assert "#1, starts in 10 min to 1 h 30 min" in jobs[1]
+    assert not missing(jobs[1], "#1", "10 min", "1 h", "30 min")
     assert "ended 60.0 s ago" in jobs[2]
 
 
@@ -96,7 +97,7 @@ def test_what_foreign_pods_hold_stands_beside_the_bar_of_their_queue(rows: TopRo
     (queue,) = rows.queues
     quotas = (replace_row(queue.quotas[0], foreign_gpus=3),)
     screen = render(replace(rows, queues=[replace_row(queue, quotas=quotas)]), width=200)
-    assert screen[2].endswith("3 by foreign pods, 1 job in line")
+    assert not missing(screen[2], "3", "1 job")
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 8), (80, 24), (10, 3), (1, 1)])
@@ -193,9 +194,7 @@ def test_what_was_read_stays_when_the_cluster_does_not_answer(rows: TopRows) -> 
     failed.set_exception(NotAnswered("the API server does not answer"))
     take(failed, view)
     assert view.rows is rows
-    assert view.note(12.0) == (
-        "the API server does not answer; shown is what it was 12.0 s ago (q quits)"
-    )
+    assert not missing(view.note(12.0), "API", "12.0 s")
     fine.set_result(many(rows))
     take(fine, view)
     assert (view.rows, view.error) == (fine.result(), "")

@@ -67,7 +67,7 @@ async def test_the_answer_stands_above_the_questions_that_keep_what_was_asked() 
     shown = Shown(*objects())
     document = what_if(await shown.cluster(), MORE, await shown.what_if(MORE))
     text = audited(document).text
-    assert "If queue research had 64 GPUs more in pool h100" in text
+    assert "64 GPUs more in pool h100" in text
     assert "team/deepseek-sftresearch432WaitsPlacedat once" in text
     assert '<option value="research" selected="">' in document
     assert 'name="gpus" min="0" max="384" step="1" value="64"' in document

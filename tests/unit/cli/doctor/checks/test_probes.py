@@ -3,6 +3,7 @@ from __future__ import annotations
 from drumline.cli.doctor.checks.probes import images, locked_memory, network_policies
 from drumline.cli.doctor.facts import NetworkProbe, NodeProbe, Probes, Unread
 from drumline.cli.doctor.results import CheckFailed, Passed, Undecided, Warned
+from tests.texts import missing
 
 IMAGE = "registry.example.com/trainer:1"
 
@@ -26,9 +27,7 @@ def test_a_node_that_cannot_pull_the_image_is_named_with_what_its_kubelet_says()
     tried = probed(a_node("gpu-0"), a_node("gpu-1", problem="ErrImagePull: unauthorized"))
     (refused,) = images(tried)
     assert isinstance(refused, CheckFailed)
-    assert refused.message == (
-        f"gpu-1 of pool h100 does not run {IMAGE}: ErrImagePull: unauthorized"
-    )
+    assert not missing(refused.message, "gpu-1", "pool h100", IMAGE, "ErrImagePull: unauthorized")
     (well,) = images(probed(a_node("gpu-0"), a_node("gpu-1")))
     assert well == Passed(message=f"{IMAGE} starts on gpu-0, gpu-1")
     (nowhere,) = images(probed())
@@ -39,7 +38,7 @@ def test_the_smallest_limit_of_locked_memory_is_named() -> None:
     tried = probed(a_node("gpu-0"), a_node("gpu-1", locked=64 * 2**20), a_node("b", locked=2**23))
     (limited,) = locked_memory(tried)
     assert isinstance(limited, Warned)
-    assert "pods on b, gpu-1 may lock only 8 MiB" in limited.message
+    assert not missing(limited.message, "gpu-1", "8 MiB")
     (well,) = locked_memory(probed(a_node("gpu-0")))
     assert well == Passed(message="no limit on gpu-0")
     assert list(locked_memory(probed(a_node("gpu-0", problem="ErrImagePull: no")))) == []

@@ -32,7 +32,7 @@ def test_queues_that_promise_what_is_not_there() -> None:
     assert isinstance(missing, CheckFailed)
     assert "absent: no GpuPool b200" in missing.message
     assert isinstance(beyond, Warned)
-    assert "large: 16 GPUs of h100 are promised, which has 8" in beyond.message
+    assert "large: 16 GPUs of h100" in beyond.message
     assert isinstance(parentless, CheckFailed)
     assert "orphan: no parent gone" in parentless.message
 
@@ -65,7 +65,7 @@ def test_pods_give_back_in_guarded_pools_alone() -> None:
     without_right = replace(guarding, evicts_foreign_pods=False)
     (no_right,) = guarded_pools(without_right, pools, (a_queue(), serving))
     assert isinstance(no_right, Warned)
-    assert no_right.fix.startswith("set foreignPods.evict of the chart")
+    assert "foreignPods.evict" in no_right.fix
 
 
 def test_a_guarded_pool_that_does_not_exist_is_said() -> None:
