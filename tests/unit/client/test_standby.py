@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from drumline_client import environment
+from tests.texts import missing
 
 PROGRAM = Path(environment.__file__).with_name("standby.py")
 DEADLINE_SECONDS = 60
@@ -203,7 +204,7 @@ def test_a_script_that_is_not_there_ends_it_as_it_ends_an_interpreter(folder: Pa
 def test_isolated_it_looks_for_no_module_beside_the_script(folder: Path) -> None:
     with standby(folder, ["code/train.py"], "-I") as waiting:
         reason = waiting.said()["reason"]
-    assert reason == "import early: ModuleNotFoundError: No module named 'early'"
+    assert not missing(reason, "ModuleNotFoundError", "'early'")
 
 
 def test_a_module_of_ours_is_none_of_the_user_s(folder: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_program_that_begins_earlier_by_itself_starts_another_history(tmp_path
     attempt.take(5, {"x": 3})
     assert [file.name for file in (tmp_path / "rank-00001").iterdir()] == ["step-00000005.snapshot"]
     assert attempt.snapshots.take(5, {"x": 3}) == 0
-    with pytest.raises(ValueError, match="step 4 after that of step 5"):
+    with pytest.raises(ValueError, match=r"step 4.*step 5"):
         attempt.snapshots.take(4, {"x": 3})
 
 

@@ -26,6 +26,7 @@ from drumline.disruption.node_scores import (
     sentence,
     standing,
 )
+from tests.texts import missing
 
 NOW = 1_000 * HOUR_SECONDS
 POOL = PoolRules(nodes=[f"n{i}" for i in range(10)])
@@ -137,7 +138,7 @@ def test_nodes_of_other_pools_and_the_future_do_not_count() -> None:
 
 def test_what_speaks_against_a_node_in_words() -> None:
     health = judge(SLOW_FOR_A, FAILED)["n1"]
-    assert sentence(health) == "CheckFailed (matmul wrong); Slow (by 20 %) for jobs in team-a"
+    assert not missing(sentence(health), "CheckFailed", "Slow", "20 %")
 
 
 FEW = settings(deadline=None, max_examples=40, derandomize=True)

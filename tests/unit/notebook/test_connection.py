@@ -111,9 +111,7 @@ def test_a_job_has_its_figures(tmp_path: Path) -> None:
         assert waits.eta == datetime.fromisoformat(at(600)).astimezone(UTC)
         assert waits.rows()[0]["message"] == "8 of 8 GPUs are held"
         assert "team/waits" in waits._repr_html_()
-        with pytest.raises(
-            dl.NotAnswered, match="trainingjob 'none' not found in namespace 'team'"
-        ):
+        with pytest.raises(dl.NotAnswered, match=r"'none'.*'team'"):
             cluster.job("none")
 
 
@@ -136,7 +134,7 @@ def test_wait_returns_at_the_end_and_shows_it(tmp_path: Path) -> None:
 def test_wait_gives_up_after_its_time(tmp_path: Path) -> None:
     with connected(tmp_path, SmallCluster(statuses=[{"phase": "Running"}])) as cluster:
         job = cluster.job("train")
-        with pytest.raises(TimeoutError, match=r"team/train: Running, .* after 0 seconds"):
+        with pytest.raises(TimeoutError, match=r"team/train.*0"):
             job.wait(timeout_seconds=0)
 
 

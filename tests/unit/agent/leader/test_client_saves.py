@@ -24,6 +24,7 @@ from drumline_trainer.agent.leader.client_saves import (
 )
 from drumline_trainer.agent.leader.save_round import Order, SaveRequest
 from drumline_trainer.agent.protocol.client_messages import ConnectionClosed
+from tests.texts import missing
 
 NOTICE = SaveRequest(id="spot", leave=False)
 
@@ -193,4 +194,4 @@ def test_a_part_that_could_not_be_written_is_the_answer() -> None:
     played.saves.hear(1, PartSaved(step=13, error="disk full"))
     [answer] = played.answers
     assert (answer.request, answer.step) == (NOTICE, None)
-    assert answer.error == "rank 1 could not save step 13: disk full"
+    assert not missing(answer.error, "rank 1", "step 13")

@@ -10,7 +10,8 @@ import pytest
 from drumline_trainer.agent.leader.hold import Hold
 from drumline_trainer.agent.protocol.leader_orders import Abandon
 from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import ExitCode, FaultClass, Remark, RemarkKind
+from drumline_trainer.contract import ExitCode, FaultClass, RemarkKind
+from tests.texts import missing
 from tests.unit.agent.settings_builder import agent_settings
 
 ORDER = Abandon(
@@ -37,11 +38,15 @@ async def test_it_says_until_when_and_how_to_go_on_and_the_order_says_how_long_i
     before = status.version
     keeping = asyncio.create_task(a_hold(status, gate).keep(ORDER))
     await status.wait_for_other_version(before)
-    assert status.remark == Remark(
-        kind=RemarkKind.HELD,
-        sentence="held until 2023-11-14T22:23:20Z: `drumline shell mine --rank 3` looks into the"
-        " pod, `drumline stop mine` ends it at once; member 1: rank 3: ValueError: shapes (no"
-        " restart of class Application is left)",
+    assert status.remark is not None
+    assert status.remark.kind is RemarkKind.HELD
+    assert not missing(
+        status.remark.sentence,
+        "2023-11-14T22:23:20Z",
+        "drumline shell mine --rank 3",
+        "drumline stop mine",
+        "member 1: rank 3: ValueError: shapes",
+        "class Application",
     )
     gate.set()
     assert await keeping == replace(ORDER, held_seconds=600.0)

@@ -155,7 +155,7 @@ def test_damaged_compression_is_refused(bundle: bytes, sentence: str) -> None:
 
 
 def test_other_bytes_than_those_of_the_digest_are_not_looked_at() -> None:
-    with pytest.raises(BadCodeArchive, match=r"its digest is sha256:\w+, the job names sha256:0"):
+    with pytest.raises(BadCodeArchive, match=r"sha256.*sha256:0"):
         code_entries(b"anything", digest="sha256:0")
 
 
