@@ -80,7 +80,7 @@ def test_ranks_are_counted_by_the_launcher_or_by_the_command_line(
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
     monkeypatch.setenv("MASTER_ADDR", "node1")
     assert started_as(None) == started_as(8) == detect_launcher(os.environ)
-    with pytest.raises(ConfigError, match=r"--ranks 4: Open MPI \(mpirun\) has started 8"):
+    with pytest.raises(ConfigError, match=r"--ranks.*4.*MPI.*8"):
         started_as(4)
 
 

@@ -143,7 +143,7 @@ def test_merged_weights_do_what_weights_and_adapters_did(bits: int, doubly: bool
 
 
 def test_adapters_that_the_model_has_no_place_for_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"lora.targets: the model has no layer called gate"):
+    with pytest.raises(ConfigError, match=r"lora\.targets"):
         begun(configured(model={"family": "gpt2", "kv_heads": 4}, lora={"targets": "gate"}))
 
 

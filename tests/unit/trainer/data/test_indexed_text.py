@@ -20,6 +20,7 @@ from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.indexed_text import IndexedTextError
 from drumline_trainer.data.sources import open_dataset
+from tests.texts import missing
 
 VOCABULARY = 400
 CODES = {"<u1": 1, "<i2": 3, "<i4": 4, "<i8": 5, "<u2": 8}
@@ -107,7 +108,7 @@ def test_documents_are_packed_and_models_checked_as_with_shards(config: DataConf
     assert not begins & set(batch.targets.flatten().tolist())
     assert (batch.targets == IGNORED).any()
     dataset.check_model(ModelConfig(vocab_size=VOCABULARY))
-    with pytest.raises(ConfigError, match="256 is less than the 400 tokens"):
+    with pytest.raises(ConfigError, match=r"256.*400 tokens"):
         dataset.check_model(ModelConfig(vocab_size=256))
 
 
@@ -121,7 +122,7 @@ def test_a_token_of_another_tokenizer_ends_the_run(config: DataConfig) -> None:
     write(Path(config.source), "b", [[[300, VOCABULARY]]])
     text = text_of(config)
     assert text.tokens(0, 16)[-1] == 300
-    with pytest.raises(IndexedTextError, match="holds token 400 at 16 or after"):
+    with pytest.raises(IndexedTextError, match=r"token 400.*16"):
         text.tokens(16, 1)
 
 
@@ -143,7 +144,7 @@ def test_without_a_tokenizer_it_is_refused(config: DataConfig) -> None:
 
 def test_files_of_different_types_are_refused(config: DataConfig) -> None:
     write(Path(config.source), "c", [[[1, 2]]], type="<i4")
-    assert "tokens of the types int32, uint16" in refused(config)
+    assert not missing(refused(config), "int32", "uint16")
 
 
 @pytest.mark.parametrize(
@@ -172,9 +173,7 @@ def test_a_damaged_index_is_refused(
 def test_an_index_of_another_file_is_refused(config: DataConfig) -> None:
     path = Path(config.source) / "b.bin"
     path.write_bytes(path.read_bytes()[:-2])
-    assert "b.idx is not the index of b.bin: it is of 14 bytes, and the file has 12" in refused(
-        config
-    )
+    assert not missing(refused(config), "b.idx", "b.bin", "14 bytes", "12")
     path.unlink()
     assert "b.bin: No such file" in refused(config)
 
@@ -182,4 +181,4 @@ def test_an_index_of_another_file_is_refused(config: DataConfig) -> None:
 def test_a_header_that_ends_is_refused(config: DataConfig) -> None:
     path = Path(config.source) / "b.idx"
     path.write_bytes(path.read_bytes()[:20])
-    assert "it has 20 bytes, which is less than a header" in refused(config)
+    assert not missing(refused(config), "20 bytes")

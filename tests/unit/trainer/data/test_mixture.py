@@ -11,6 +11,7 @@ from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.data.dataset import IGNORED, Dataset
 from drumline_trainer.data.mixture import ROUND, MixtureDataset, dealt
 from drumline_trainer.data.run_data import RunData, open_run_data
+from tests.texts import missing
 from tests.unit.trainer.data.records.conversations import (
     conversation,
     write_chat_model,
@@ -58,7 +59,7 @@ def test_epochs_of_each_part_for_one_of_the_whole(source: Path) -> None:
     assert isinstance(dataset, MixtureDataset)
     share = 2 * 3 / (2 * 3 + 0.5 * 40)
     assert dataset.counts == (round(share * ROUND), ROUND - round(share * ROUND))
-    assert "few: 23.1% of the samples; 3 windows, an epoch in 13 samples" in dataset.notes()[1]
+    assert not missing(dataset.notes()[1], "23.1%", "3 windows", "13")
 
 
 def test_any_slice_is_that_of_the_whole_order(source: Path) -> None:
@@ -108,7 +109,7 @@ def test_texts_beside_conversations_are_whole_documents_too(tmp_path: Path) -> N
 
 def test_a_share_below_one_in_a_round_is_refused() -> None:
     assert sum(dealt([1 / 3] * 3, names="abc")) == ROUND
-    with pytest.raises(ConfigError, match=r"b would be 0\.0001 of the samples; the least is 1 of"):
+    with pytest.raises(ConfigError, match=r"0\.0001.*1"):
         dealt([0.9999, 0.0001], names="ab")
 
 

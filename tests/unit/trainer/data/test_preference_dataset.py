@@ -113,16 +113,16 @@ def test_what_does_not_fit_or_says_nothing_is_left_out(model: Path, tmp_path: Pa
     assert sum(len(texts) for texts in answers(dataset, model)) == 4
     assert "data: 2 pairs in" in dataset.notes()[0]
     assert dataset.notes()[0].endswith("left out, as too long or without an answer: 1")
-    with pytest.raises(ConfigError, match="of 1 pairs none fits into 64 tokens"):
+    with pytest.raises(ConfigError, match=r"1 pairs.*64 tokens"):
         opened(tmp_path, model, [pair(200)], sequence_length=64)
 
 
 def test_records_of_other_kinds_are_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no object with the texts 'prompt', 'chosen'"):
+    with pytest.raises(ConfigError, match=r"'prompt'.*'chosen'"):
         opened(tmp_path, model, [pair(0), conversation(0)])
     with pytest.raises(ConfigError, match="is no conversation, as the first one is"):
         opened(tmp_path, model, [conversation(0), pair(0)])
-    with pytest.raises(ConfigError, match="or 'chosen' and 'rejected' with a 'prompt'"):
+    with pytest.raises(ConfigError, match=r"'chosen'.*'rejected'.*'prompt'"):
         opened(tmp_path, model, [{"chosen": "yes", "rejected": "no"}])
 
 
@@ -201,9 +201,9 @@ def test_pairs_and_dpo_belong_together(model: Path, tmp_path: Path) -> None:
         open_run_data(TrainerConfig.from_dict({**raw, "model": {"vocab_size": 320}, **changes}))
 
     run(pair(0), dpo={})
-    with pytest.raises(ConfigError, match="holds pairs, 'chosen' and 'rejected'; set"):
+    with pytest.raises(ConfigError, match=r"'chosen'.*'rejected'"):
         run(pair(0))
-    with pytest.raises(ConfigError, match="holds no pairs, records with 'chosen'"):
+    with pytest.raises(ConfigError, match="'chosen'"):
         run(conversation(0), dpo={})
 
 

@@ -13,6 +13,7 @@ from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
 from drumline_trainer.config.variants import Family
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import tokenize
+from tests.texts import missing
 from tests.unit.trainer.data.shard_examples import order
 
 PACKAGE = Path(drumline_trainer.__file__).parent
@@ -34,14 +35,14 @@ def refused(config: DataConfig) -> str:
 def test_too_little_text_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"0123456789")
     message = refused(DataConfig(source=str(tmp_path), sequence_length=10))
-    assert message.startswith("data.sequence_length: 10 tokens in ")
+    assert not missing(message, "data.sequence_length", "10 tokens")
 
 
 def test_text_needs_a_model_that_knows_all_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(bytes(100))
     dataset = open_dataset(DataConfig(source=str(tmp_path), sequence_length=10), seed=0)
     dataset.check_model(ModelConfig(vocab_size=256))
-    with pytest.raises(ConfigError, match="vocab_size: 255 is less than the 256 tokens"):
+    with pytest.raises(ConfigError, match=r"vocab_size.*255.*256 tokens"):
         dataset.check_model(ModelConfig(vocab_size=255))
 
 
@@ -62,7 +63,7 @@ def test_a_model_that_knows_fewer_tokens_is_refused(shards: DataConfig) -> None:
 
 
 def test_a_model_of_images_is_refused(shards: DataConfig) -> None:
-    with pytest.raises(ConfigError, match=r"model.family: vit takes labelled images"):
+    with pytest.raises(ConfigError, match=r"model\.family"):
         open_dataset(shards, seed=0).check_model(ModelConfig(family=Family.VIT))
 
 
@@ -80,7 +81,7 @@ def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     assert message.startswith(f"data.source: {tmp_path}/a.bin is Parquet")
     (tmp_path / "a.bin").rename(tmp_path / "a.parquet")
     message = refused(DataConfig(source=str(tmp_path), pattern="**/*"))
-    assert "holds records, and no tokenizer.json is known to read them with" in message
+    assert not missing(message, "tokenizer.json")
 
 
 def test_text_with_a_tokenizer_names_the_command(tmp_path: Path) -> None:

@@ -59,6 +59,6 @@ def test_shards_are_of_the_models_tokenizer(tmp_path: Path, model: Path) -> None
     shutil.copy(asked.tokenizer, model / "tokenizer.json")
     check(asked.output, model)
     (model / "tokenizer.json").write_text((asked.tokenizer).read_text() + " ")
-    with pytest.raises(ConfigError, match="its shards were made with a tokenizer of SHA-256"):
+    with pytest.raises(ConfigError, match="SHA-256"):
         check(asked.output, model)
     check(asked.output, model, tokenizer=str(asked.tokenizer))

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from drumline_trainer.metrics.bottleneck import Bottleneck, diagnose
+from tests.texts import missing
 
 STEP = {
     "data": 0.002,
@@ -49,7 +50,7 @@ def test_a_delay_of_each_kind_is_named(delayed: str, bound: Bottleneck, word: st
 def test_without_a_delay_it_computes() -> None:
     diagnosis = diagnose(STEP, mfu=0.41, memory_share=0.95)
     assert diagnosis.bound is Bottleneck.COMPUTE
-    assert diagnosis.sentence.startswith("compute-bound: 86% of a step computes at 41% MFU; ")
+    assert not missing(diagnosis.sentence, "86%", "41%", "MFU")
 
 
 def test_what_the_schedule_leaves_idle_is_a_bubble() -> None:

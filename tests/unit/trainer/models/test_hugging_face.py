@@ -216,9 +216,7 @@ def test_a_rank_reads_the_slices_it_holds_and_nothing_else(
 
 def test_weights_of_another_model_are_refused(folder: Path) -> None:
     other = replace(LLAMA, rope_theta=600.0, layers=3)
-    with pytest.raises(
-        HuggingFaceError, match=r"layers is 2 there and 3 here; rope_theta is 500.0"
-    ):
+    with pytest.raises(HuggingFaceError, match=r"2.*3.*rope_theta.*500\.0"):
         load_hugging_face(folder, [], config=other)
 
 
@@ -437,7 +435,7 @@ def test_a_model_without_a_layout_there_is_refused(odd: ModelConfig, tmp_path: P
 def test_weights_in_a_pickle_are_refused_with_what_to_do(tmp_path: Path) -> None:
     export_hugging_face(dict(built(LLAMA).named_parameters()), LLAMA, tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(HuggingFaceError, match=r"pytorch_model\.bin .* pickle .* save_pretrained"):
+    with pytest.raises(HuggingFaceError, match=r"pytorch_model\.bin.*save_pretrained"):
         import_hugging_face(tmp_path)
 
 

@@ -107,10 +107,10 @@ def test_the_tokenizer_and_the_chat_template_are_those_in_the_bucket(
 
 def test_what_is_missing_is_the_folders_fault(model: BucketPath) -> None:
     (model / "model.safetensors.index.json").unlink()
-    with pytest.raises(HuggingFaceError, match=r"model/model\.safetensors: .*no such object"):
+    with pytest.raises(HuggingFaceError, match=r"model/model\.safetensors"):
         weights_digest(model)
     (model / "config.json").unlink()
-    with pytest.raises(HuggingFaceError, match=r"model/config\.json: no such object"):
+    with pytest.raises(HuggingFaceError, match=r"model/config\.json"):
         load_hugging_face(model, [], config=MODEL)
 
 

@@ -434,7 +434,7 @@ def test_deepseek_that_cannot_be_is_refused(changed: dict[str, Any], sentence: s
 def test_dense_layers_of_qwen_are_the_first() -> None:
     qwen = THEIRS["qwen3-moe with dense layers, shares as they are"]
     assert to_ours(qwen).dense_layers == 2
-    with pytest.raises(HuggingFaceError, match=r"mlp_only_layers is \[2\]; only the first layers"):
+    with pytest.raises(HuggingFaceError, match=r"mlp_only_layers.*2"):
         to_ours({**qwen, "mlp_only_layers": [2]})
 
 
@@ -500,7 +500,7 @@ def test_what_inference_needs_goes_along(tmp_path: Path) -> None:
 
 def test_without_a_folder_to_follow_the_first_type_that_computes_the_same_is_written() -> None:
     config = ModelConfig(vocab_size=300, norm_placement=NormPlacement.AFTER)
-    with pytest.raises(HuggingFaceError, match="nearest is llama, where norm_placement is before"):
+    with pytest.raises(HuggingFaceError, match=r"llama.*norm_placement"):
         kind_of(config)
     phi = {"model_type": "phi3", **SIZES, "partial_rotary_factor": 0.5}
     # others of their types turn whole heads, whatever their config.json says

@@ -157,7 +157,7 @@ def test_what_is_not_said_inside_has_the_defaults_of_its_authors(tmp_path: Path)
 
 def test_one_without_a_language_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**PUBLISHED, "text_config": [1]}))
-    with pytest.raises(HuggingFaceError, match="text_config must be an object"):
+    with pytest.raises(HuggingFaceError, match="text_config"):
         import_hugging_face(tmp_path)
 
 
@@ -174,5 +174,5 @@ def test_a_tensor_that_is_of_neither_part_is_unknown(folder: Path) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)
     save_file({**tensors, "ears.weight": torch.ones(2)}, path, metadata={"format": "pt"})
-    with pytest.raises(HuggingFaceError, match=r"1 tensors are unknown: ears\.weight"):
+    with pytest.raises(HuggingFaceError, match=r"1 tensors.*ears\.weight"):
         import_hugging_face(folder)

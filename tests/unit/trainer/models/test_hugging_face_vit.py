@@ -265,7 +265,7 @@ def test_settings_of_earlier_versions_mean_the_same(folder: Path, values: dict[s
 def test_a_processor_of_another_type_must_say_how_it_scales(folder: Path) -> None:
     path = folder / "preprocessor_config.json"
     write(path, {"image_processor_type": "ConvNextImageProcessor", "size": 12})
-    with pytest.raises(HuggingFaceError, match="do_rescale is None; only True"):
+    with pytest.raises(HuggingFaceError, match="do_rescale"):
         import_hugging_face(folder)
     write(path, {**PROCESSOR, "image_processor_type": "ConvNextImageProcessor"})
     assert import_hugging_face(folder)[0].classes == 5
@@ -331,7 +331,7 @@ def test_an_encoder_alone_is_begun_from(theirs: ViTForImageClassification, tmp_p
         encoder.pooler.dense.weight.normal_(generator=generator)
     encoder.save_pretrained(tmp_path / "encoder")
     raw = {"model_from": str(tmp_path / "encoder")}
-    with pytest.raises(HuggingFaceError, match="holds a ViT without a classifier; say how many"):
+    with pytest.raises(HuggingFaceError, match="ViT"):
         with_model_of_folder(raw)
     config = TrainerConfig.from_dict(with_model_of_folder({**raw, "model": {"classes": 3}})).model
     check_hugging_face(tmp_path / "encoder", config)
@@ -345,7 +345,7 @@ def test_an_encoder_alone_is_begun_from(theirs: ViTForImageClassification, tmp_p
 def test_adapters_lie_on_no_new_classifier(folder: Path) -> None:
     raw = {"model_from": str(folder), "model": {"classes": 3}, "lora": {}}
     config = TrainerConfig.from_dict(with_model_of_folder(raw))
-    with pytest.raises(ConfigError, match=r"lora: the classifier of .* has not 3 classes; it"):
+    with pytest.raises(ConfigError, match="3 classes"):
         initialize_base([], [], config=config, device=None, progress=lambda: None)
 
 
@@ -373,16 +373,16 @@ def test_a_model_without_its_head_is_refused(folder: Path) -> None:
     path = folder / "model.safetensors"
     headless = {name: each for name, each in load_file(path).items() if "classifier" not in name}
     save_file(headless, path, metadata={"format": "pt"})
-    with pytest.raises(HuggingFaceError, match=r"2 tensors are missing: classifier\.bias"):
+    with pytest.raises(HuggingFaceError, match=r"2 tensors.*classifier\.bias"):
         import_hugging_face(folder)
 
 
 def test_only_a_model_with_a_class_token_has_a_layout_there() -> None:
     mean = ModelConfig(family=Family.VIT, kv_heads=4)
-    with pytest.raises(HuggingFaceError, match="nearest is vit, where class_token is True there"):
+    with pytest.raises(HuggingFaceError, match="class_token"):
         kind_of(mean)
     # what a model of images does not read makes it no other
     token = replace(mean, class_token=True, vocab_size=9, tied_embeddings=False)
     assert kind_of(token).model_type == "vit"
-    with pytest.raises(HuggingFaceError, match="kv_heads is 4 there and 2 here"):
+    with pytest.raises(HuggingFaceError, match=r"kv_heads.*4.*2"):
         kind_of(replace(token, kv_heads=2))

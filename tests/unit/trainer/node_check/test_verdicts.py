@@ -111,5 +111,5 @@ def test_the_worst_rank_stands_for_its_member() -> None:
 
 def test_sizes_are_at_least_one() -> None:
     assert CheckOptions.parse(["--matrix", "64"]) == CheckOptions(matrix=64)
-    with pytest.raises(ConfigError, match="--memory: must be at least 1, not 0"):
+    with pytest.raises(ConfigError, match=r"--memory.*1.*0"):
         CheckOptions.parse(["--memory", "0"])

@@ -144,5 +144,5 @@ def test_a_scaling_without_fp8_is_refused() -> None:
     assert TrainerConfig.from_dict({**raw, "fp8_scaling": "tensorwise"}) == TrainerConfig.from_dict(
         {"precision": "bf16", "fp8": True}
     )
-    with pytest.raises(ConfigError, match="fp8_scaling: is for products in fp8; set fp8 too"):
+    with pytest.raises(ConfigError, match=r"fp8_scaling.*fp8"):
         TrainerConfig.from_dict({"fp8_scaling": "rowwise"})

@@ -8,6 +8,7 @@ import pytest
 from drumline_trainer.profiling.flight_recorder import KEPT, FlightRecorder, write_dump
 from drumline_trainer.profiling.hang import main, read_dumps, root_cause_ranks, summary
 from drumline_trainer.rank_protocol.placement import Placement
+from tests.texts import missing
 
 
 class Run:
@@ -50,11 +51,10 @@ def test_who_is_one_collective_behind_keeps_the_others_waiting(tmp_path: Path) -
     run.waits(2, name="all_reduce/tp")
     run.all_do("all_reduce/tp", but=(2,))
     run.waits(0, 1, 3, name="all_reduce/tp")
-    assert run.summarized() == [
-        "rank 2 keeps the others waiting",
-        "rank 2 in all_reduce #41 of axis tp (step 0, forward) for 12.5 s",
-        "ranks 0, 1 and 3 in all_reduce #42 of axis tp (step 0, forward) for 12.5 s",
-    ]
+    blamed, behind, ahead = run.summarized()
+    assert not missing(blamed, "rank 2")
+    assert not missing(behind, "rank 2", "all_reduce #41", "axis tp", "step 0, forward", "12.5 s")
+    assert not missing(ahead, "ranks 0, 1 and 3", "all_reduce #42", "axis tp", "12.5 s")
 
 
 def test_the_chain_of_who_waits_for_whom_is_followed_over_axes(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_chain_of_who_waits_for_whom_is_followed_over_axes(tmp_path: Path) -
     run.all_do("forward", but=(3,))
     run.waits(2, name="all_reduce/tp")
     run.waits(0, 1, name="all_reduce/dp")
-    assert run.summarized()[0] == "rank 3 keeps the others waiting"
+    assert not missing(run.summarized()[0], "rank 3")
 
 
 def test_stages_that_wait_for_one_that_computes(tmp_path: Path) -> None:
@@ -75,28 +75,26 @@ def test_stages_that_wait_for_one_that_computes(tmp_path: Path) -> None:
     run.all_do("forward")
     run.all_do("recv/pp", "send/pp", but=(0, 1))
     run.waits(0, 2, name="recv/pp")
-    assert run.summarized()[0] == "rank 1 keeps the others waiting"
+    assert not missing(run.summarized()[0], "rank 1")
 
 
 def test_without_counted_collectives_the_phases_tell(tmp_path: Path) -> None:
     run = Run(tmp_path, ranks=3)
     run.all_do("data")
     run.all_do("forward", "backward", but=(1,))
-    assert run.summarized() == [
-        "rank 1 keeps the others waiting",
-        "rank 1 in data of step 0 for 12.5 s",
-        "ranks 0 and 2 in backward of step 0 for 12.5 s",
-    ]
+    blamed, behind, ahead = run.summarized()
+    assert not missing(blamed, "rank 1")
+    assert not missing(behind, "rank 1", "data", "step 0", "12.5 s")
+    assert not missing(ahead, "ranks 0 and 2", "backward", "step 0", "12.5 s")
 
 
 def test_who_left_no_dump_is_waited_for(tmp_path: Path) -> None:
     run = Run(tmp_path, ranks=3)
     run.waits(0, 1, 2, name="all_reduce/dp")
-    assert run.summarized(without=(1,)) == [
-        "rank 1 keeps the others waiting",
-        "ranks 0 and 2 in all_reduce #1 of axis dp (step 0, all_reduce/dp) for 12.5 s",
-        "rank 1 left nothing behind",
-    ]
+    blamed, waiting, silent = run.summarized(without=(1,))
+    assert not missing(blamed, "rank 1")
+    assert not missing(waiting, "ranks 0 and 2", "all_reduce #1", "axis dp", "all_reduce/dp")
+    assert not missing(silent, "rank 1")
 
 
 def test_where_all_ranks_wait_together_no_rank_is_the_root_cause(tmp_path: Path) -> None:

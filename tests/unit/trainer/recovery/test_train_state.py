@@ -19,6 +19,7 @@ from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.recovery.tiered_checkpointer import FROM_NOTHING, StartingPoint
 from drumline_trainer.recovery.train_state import data_cursor_of, report_start, trainer_state
+from tests.texts import missing
 
 CONFIG = TrainerConfig(steps=10, global_batch_size=4, seed=3)
 EVERY_TEN = {"every_steps": 10}
@@ -56,15 +57,14 @@ def test_names_of_classes_are_saved_where_the_data_has_them() -> None:
 
 def test_settings_that_changed_are_said() -> None:
     there = TrainerConfig(steps=10, global_batch_size=8, seed=3)
-    assert lines(reported(restored(config=there.to_dict())))[1:] == [
-        "other settings than the checkpoint's: global_batch_size is 8 there and 4 here"
-    ]
+    (changed,) = lines(reported(restored(config=there.to_dict())))[1:]
+    assert not missing(changed, "global_batch_size", "8", "4")
 
 
 def test_a_rate_that_never_reaches_its_peak_is_said() -> None:
     warm = replace(CONFIG, optimizer=OptimizerConfig(warmup_steps=11))
     (line,) = lines(reported(FROM_NOTHING, warm))
-    assert line.endswith("never reaches its peak: optimizer.warmup_steps is 11, steps is 10")
+    assert not missing(line, "optimizer.warmup_steps", "11", "10")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,8 @@ def test_a_copy_that_meets_no_other_is_said(
 
 def test_a_run_that_is_over_says_so() -> None:
     done = StartingPoint(step=10, tier=RestoreTier.STORAGE, trainer=SAVED, digest="d" * 64)
-    assert lines(reported(done))[1:] == ["nothing is left to train: steps is 10"]
+    (nothing,) = lines(reported(done))[1:]
+    assert not missing(nothing, "steps", "10")
 
 
 def test_a_run_from_nothing_restores_nothing() -> None:

@@ -126,5 +126,5 @@ def test_a_measured_head_weighs_what_it_took_beside_its_layers() -> None:
 
 @pytest.mark.parametrize("seconds", [[1.0], [1.0, 0.0]])
 def test_a_stage_without_a_time_is_refused(seconds: list[float]) -> None:
-    with pytest.raises(ValueError, match="2 stages need as many positive times"):
+    with pytest.raises(ValueError, match="2 stages"):
         repartition((range(1), range(1, 2)), StageCosts(layers=(1.0, 1.0)), seconds=seconds)

@@ -111,24 +111,24 @@ def test_a_machine_that_gave_no_gpu_trains_on_its_processors(
 def test_processors_can_be_asked_for_whatever_there_is() -> None:
     assert device(visible=4, environ=POD | {"DRUMLINE_DEVICE": "cpu"}) == CPU
     assert device(visible=0, environ=POD | {"DRUMLINE_DEVICE": "cpu"}) == CPU
-    with pytest.raises(ConfigError, match="DRUMLINE_DEVICE: must be cpu or gpu, not 'tpu'"):
+    with pytest.raises(ConfigError, match=r"DRUMLINE_DEVICE.*'tpu'"):
         device(visible=4, environ={"DRUMLINE_DEVICE": "tpu"})
 
 
 def test_a_torch_without_cuda_is_a_mistake_of_the_image() -> None:
-    with pytest.raises(ConfigError, match="DRUMLINE_DEVICE=cpu trains on the processors"):
+    with pytest.raises(ConfigError, match="DRUMLINE_DEVICE=cpu"):
         device(visible=0, environ=POD, supported=False)
 
 
 def test_a_gpu_that_does_not_compute_is_found_before_the_first_step() -> None:
     assert device(1, visible=4, environ=POD, failing=2) == torch.device("cuda", 1)
-    with pytest.raises(DeviceError, match=r"^GPU 2 does not work: CUDA error: uncorrectable ECC"):
+    with pytest.raises(DeviceError, match=r"GPU 2.*CUDA.*ECC"):
         device(2, visible=4, environ=POD, failing=2)
 
 
 def test_a_launcher_may_show_each_rank_its_own_gpu_alone() -> None:
     assert device(3, visible=1) == torch.device("cuda", 0)
-    with pytest.raises(ConfigError, match="4 ranks of this machine see 2 GPUs"):
+    with pytest.raises(ConfigError, match=r"4 ranks.*2 GPUs"):
         device(0, visible=2)
 
 

@@ -21,6 +21,7 @@ from drumline_trainer.checkpoint.manifest import FileRecord, Manifest
 from drumline_trainer.checkpoint.ownership import Owner
 from tests.object_store import BUCKET, ObjectStore
 from tests.store_proxy import Fate, Proxy
+from tests.texts import missing
 from tests.unit.trainer.checkpoint.bucket.gang import RANKS, Gang, opened, restored
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -91,7 +92,7 @@ def test_an_index_that_is_gone_is_not_taken_for_an_empty_prefix(
     objects = store.objects(prefix)
     index = objects["index.json"].read_bytes()
     objects["index.json"].unlink()
-    with pytest.raises(CorruptCheckpointError, match=r"and no index\.json, .* restore that object"):
+    with pytest.raises(CorruptCheckpointError, match=r"index\.json"):
         opened(url, 2, claim="0b").claim()
     assert set(store.objects(prefix)) == set(objects) - {"index.json"}
     objects["index.json"].write_bytes(index[:-20])
@@ -103,9 +104,12 @@ def test_a_bucket_that_is_not_there_is_said_so(store: ObjectStore) -> None:
     assert store
     with pytest.raises(BucketError) as refused:
         opened("s3://no-such-bucket/run").claim()
-    assert str(refused.value) == (
-        "cannot read s3://no-such-bucket/run/index.json: the store answers NoSuchBucket (404):"
-        " make the bucket, or correct its name or AWS_REGION"
+    assert not missing(
+        str(refused.value),
+        "s3://no-such-bucket/run/index.json",
+        "NoSuchBucket",
+        "404",
+        "AWS_REGION",
     )
     assert not is_storage_fault(refused.value)
 

@@ -124,7 +124,7 @@ def test_only_the_block_that_is_read_is_verified_and_once(folder: Path) -> None:
 
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "shard-00001.ends").unlink()
-    with pytest.raises(ShardMismatchError, match=r"shard-00001\.ends is absent and must have 36"):
+    with pytest.raises(ShardMismatchError, match=r"shard-00001\.ends.*36"):
         opened(folder)
 
 
@@ -132,7 +132,7 @@ def test_tokens_beyond_the_vocabulary_are_refused(tmp_path: Path) -> None:
     write(tmp_path, [[[1, 2, 500]]], vocabulary=500)
     text = opened(tmp_path)
     assert text.tokens(0, 2).tolist() == [1, 2]
-    with pytest.raises(ShardMismatchError, match=r"token 500 .* beyond its vocabulary of 500"):
+    with pytest.raises(ShardMismatchError, match="token 500"):
         text.tokens(1, 2)
 
 
@@ -182,7 +182,7 @@ def test_an_index_that_cannot_be_is_refused(
         inner = inner[key]
     inner[path[-1]] = value
     file.write_text(json.dumps(raw))
-    with pytest.raises(ConfigError, match=r"data.source: .*not an index of token shards") as caught:
+    with pytest.raises(ConfigError, match=r"data\.source") as caught:
         opened(folder)
     assert message in str(caught.value)
 

@@ -37,7 +37,7 @@ def test_a_rank_alone_holds_everything() -> None:
 
 
 def test_a_length_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(ValueError, match="10 does not divide by 4, for 2 ranks"):
+    with pytest.raises(ValueError, match=r"10.*4.*2 ranks"):
         context_slices(10, size=2, index=0)
 
 

@@ -60,5 +60,5 @@ def test_without_an_expert_axis_nothing_changes() -> None:
 
 
 def test_experts_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 experts do not divide by 2 ranks"):
+    with pytest.raises(ValueError, match=r"3 experts.*2 ranks"):
         expert_parallel(model(ModelConfig(experts=3)), world(0), {})
