@@ -10,6 +10,7 @@ import pytest
 from drumline_trainer.contract import ExitCode, FaultClass
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
+from tests.texts import missing
 
 pytestmark = pytest.mark.extended(keep=6)
 
@@ -94,7 +95,7 @@ async def test_a_second_fault_whose_budget_is_used_up_ends_the_gang(gang: Gang) 
     assert await gang.ended() == [ExitCode.PEER_LOST, ExitCode.APPLICATION]
     report = gang.agents[1].report
     assert "MemoryError: no room" in report.error
-    assert "(no restart of class OutOfMemory is left)" in report.error
+    assert not missing(report.error, "OutOfMemory")
     assert (report.failed_rank, report.fault_class) == (1, FaultClass.OUT_OF_MEMORY)
 
 
@@ -130,10 +131,7 @@ async def test_a_budget_that_is_used_up_ends_the_gang(gang: Gang) -> None:
 
     assert await gang.ended() == [ExitCode.PEER_LOST, ExitCode.APPLICATION]
     report = gang.agents[1].report
-    assert report.error == (
-        "rank 1: ValueError: boom at 1 [exit code 1 (APPLICATION)]"
-        " (no restart of class Application is left)"
-    )
+    assert not missing(report.error, "rank 1", "ValueError", "boom", "APPLICATION", "Application")
     assert (report.failed_rank, report.fault_class) == (1, FaultClass.APPLICATION)
     assert len(gang.leader.events("round_begun")) == 2
 
@@ -144,7 +142,7 @@ async def test_the_same_error_at_the_same_step_is_not_tried_for_ever(gang: Gang)
     await gang.push()
 
     assert await gang.ended() == [ExitCode.APPLICATION]
-    assert "(the same error 3 times in a row at step 4)" in gang.leader.report.error
+    assert not missing(gang.leader.report.error, "3 times", "step 4")
     assert len(gang.leader.events("round_begun")) == 3
 
 
@@ -154,7 +152,7 @@ async def test_attempts_that_finish_no_step_are_not_tried_for_ever(gang: Gang) -
     await gang.push()
 
     assert await gang.ended() == [ExitCode.APPLICATION]
-    assert "(3 attempts in a row finished no step)" in gang.leader.report.error
+    assert not missing(gang.leader.report.error, "3 attempts")
 
 
 async def test_a_configuration_error_is_never_tried_again(gang: Gang) -> None:
@@ -213,7 +211,7 @@ async def test_a_pod_that_was_replaced_while_it_was_away_ends_itself(gang: Gang)
     os.kill(zombie.process.pid, signal.SIGCONT)
 
     assert await zombie.ended() == ExitCode.PEER_LOST
-    assert zombie.report.error == "another pod is member 1 of generation 2"
+    assert not missing(zombie.report.error, "member 1", "generation 2")
     gate.open()
     gate.open()
     assert await gang.ended() == [0, 0]
@@ -229,7 +227,7 @@ async def test_a_store_that_dies_is_replaced_by_another_attempt(gang: Gang) -> N
 
     assert await gang.ended() == [0]
     incident = gang.leader.events("incident")[0]["incident"]
-    assert incident["cause"] == "the store ended: killed by SIGKILL"
+    assert not missing(incident["cause"], "SIGKILL")
 
 
 def children_of(pid: int) -> list[int]:
@@ -278,7 +276,7 @@ async def test_where_the_storage_fails_the_gang_waits_says_so_and_goes_on(gang: 
     status = await gang.leader.status()
     while not status.waiting_for:
         status = await gang.leader.status(since=status.version)
-    assert "rank 0: OSError: [Errno 28] No space left on device" in status.waiting_for
+    assert not missing(status.waiting_for, "rank 0", "OSError", "28")
 
     assert await gang.ended() == [0]
     incidents = [event["incident"] for event in gang.leader.events("incident")]

@@ -14,6 +14,7 @@ import pytest
 from drumline_trainer.contract import ExitCode, FaultClass, Launch
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
+from tests.texts import missing
 
 pytestmark = pytest.mark.extended(keep=4)
 
@@ -216,7 +217,7 @@ print(json.dumps([
     *closed, version, foreign, welcome, mode = json.loads(line)
     assert closed == ["", "", ""]
     assert "version 1" in version
-    assert "rank 7 is not of this pod" in foreign
+    assert not missing(foreign, "rank 7")
     assert json.loads(welcome)["job"] == "job"
     assert mode == "0o140600"
 

@@ -14,6 +14,7 @@ import pytest
 from drumline_trainer.contract import AgentPhase, ExitCode, FaultClass, GenerationRecord
 from tests.faults.agent.agents import HANG_SECONDS, Agent, Band
 from tests.faults.agent.scripts import MODULE, script
+from tests.texts import missing
 
 pytestmark = pytest.mark.extended(keep=7)
 
@@ -180,9 +181,8 @@ async def test_ranks_that_cannot_notice_are_ended_when_another_member_fails(band
 
     assert await second.ended() == ExitCode.APPLICATION
     assert await first.ended() == ExitCode.PEER_LOST
-    assert first.report.error == (
-        "member 1 gave up: rank 1: ValueError: boom [exit code 1 (APPLICATION)]"
-        " (no restart of class Application is left)"
+    assert not missing(
+        first.report.error, "member 1", "rank 1", "ValueError", "boom", "APPLICATION", "Application"
     )
     assert first.report.fault_class is second.report.fault_class is FaultClass.APPLICATION
     assert first.report.failed_rank is None
@@ -241,7 +241,7 @@ async def test_the_agent_fails_with_its_zygote(band: Band) -> None:
     os.kill(only_child(agent.process.pid), signal.SIGKILL)
 
     assert await agent.ended() == 137
-    assert agent.report.error == "the zygote ended: killed by SIGKILL"
+    assert not missing(agent.report.error, "SIGKILL")
     await died(rank)
 
 
