@@ -35,8 +35,9 @@ test: setup  ## every feature, 15 minutes on two cores; PART="unit e2e" for some
 test-slice: setup  ## a seeded share of the tests that `make test` leaves out; CI runs both
 	@$(PYTHON) -m tests.suite --slice $(PART)
 
-generate: setup  ## crds/, the chart's rules and boards, docs/*reference.md, docs/values.md, docs/cli-*.schema.json
+generate: setup  ## crds/, structs of our objects, the chart's rules and boards, docs/*reference.md, docs/values.md, docs/cli-*.schema.json
 	@$(PYTHON) -m drumline.api.crds
+	@$(PYTHON) -m tests.stored_objects
 	@$(PYTHON) -m drumline.api.reference
 	@$(PYTHON) -m drumline.monitoring.generate
 	@$(PYTHON) -m drumline.cli.overview.json_output

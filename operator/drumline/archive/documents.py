@@ -17,6 +17,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from drumline.api.objects.base import Metadata
+from drumline.api.objects.custom import StoredTrainingJob, StoredTrainingJobStatus
 from drumline.kube.codec import Undecodable
 
 Json = dict[str, Any]
@@ -65,6 +67,10 @@ class ArchivableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return cast("Json", msgspec.json.decode(zlib.decompress(self.packed)))
 
 
+class _ArchivableObject(StoredTrainingJob, frozen=True):
+    metadata: Metadata
+
+
 def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
     """The view of one TrainingJob.
 
@@ -73,11 +79,11 @@ def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
     """
     try:
         whole = _mapping(msgspec.json.decode(raw))
-        metadata, status = _mapping(whole.get("metadata")), _mapping(whole.get("status"))
+        job = msgspec.convert(whole, _ArchivableObject)
         kept = {
             "apiVersion": whole.get("apiVersion"),
             "kind": whole.get("kind"),
-            "metadata": _kept_metadata(metadata),
+            "metadata": _kept_metadata(_mapping(whole.get("metadata"))),
             "spec": _without_values(whole.get("spec")),
             "status": whole.get("status"),
         }
@@ -86,16 +92,18 @@ def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
             packed = _packed(kept | {"spec": _scalars(kept["spec"])})
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Undecodable(f"{type(error).__name__}: {error}") from None
+    metadata, status, incident = job.metadata, job.status, _newest_incident(job.status)
+    news = (status.phase, status.reason, status.generation, status.restarts)
     return ArchivableJob(
-        namespace=_named(metadata, "namespace", _NAME),
-        name=_named(metadata, "name", _NAME),
-        uid=_named(metadata, "uid", _UID),
-        resource_version=str(metadata.get("resourceVersion", "")),
-        finished_at=str(status.get("finishedAt") or ""),
-        phase=str(status.get("phase") or ""),
-        generation=_count(status.get("generation")),
-        incident=_newest_incident(status),
-        news=_news(status),
+        namespace=_checked(metadata.namespace, "namespace", _NAME),
+        name=_checked(metadata.name, "name", _NAME),
+        uid=_checked(metadata.uid, "uid", _UID),
+        resource_version=metadata.resource_version,
+        finished_at=status.finished_at or "",
+        phase=status.phase or "",
+        generation=_count(status.generation),
+        incident=incident,
+        news=(*map(str, news), incident),
         packed=packed,
     )
 
@@ -165,20 +173,15 @@ def with_deletion(raw: bytes, *, deleted_at: float) -> tuple[Mapping[str, Any], 
     return _mapping(job.get("metadata")), body
 
 
-def _news(status: Json) -> tuple[str, ...]:
-    fields = (status.get(name) for name in ("phase", "reason", "generation", "restarts"))
-    return (*map(str, fields), _newest_incident(status))
-
-
-def _newest_incident(status: Json) -> str:
-    incident = _mapping(status.get("lastIncident"))
-    if not incident:
+def _newest_incident(status: StoredTrainingJobStatus) -> str:
+    incident = status.last_incident
+    if incident is None:
         return ""
-    return f"{_count(incident.get('generation'))}.{_count(incident.get('attempt'))}"
+    return f"{_count(incident.generation)}.{_count(incident.attempt)}"
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
+def _count(number: int | None) -> int:
+    return number if number is not None and 0 <= number < 1 << 31 else 0
 
 
 def _packed(kept: Json) -> bytes:
@@ -221,9 +224,8 @@ def _without_env_values(env: object) -> object:
     return [each | {"value": NOT_KEPT} if "value" in each else each for each in variables]
 
 
-def _named(metadata: Json, field: str, pattern: re.Pattern[str]) -> str:
-    value = metadata.get(field)
-    if not isinstance(value, str) or not pattern.fullmatch(value):
+def _checked(value: str, field: str, pattern: re.Pattern[str]) -> str:
+    if not pattern.fullmatch(value):
         raise Undecodable(f"metadata.{field} is missing, or is none")
     return value
 

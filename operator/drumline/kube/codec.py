@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from drumline.api.objects import builtin
+from drumline.api.objects.base import Metadata, ObjectPart, OwnerReference
 from drumline.api.overrides import MAX_BYTES, Overrides
-from drumline.kube import wire
 from drumline.kube.nesting import flattened
 from drumline.kube.placement import gate_of
 from drumline.kube.pod_requests import channel_claim, pod_requests
@@ -26,10 +27,10 @@ from drumline.kube.views import (
     NamespaceView,
     NodeView,
     ObjectView,
+    PodPhase,
     PodView,
     PriorityClassView,
     StorageClassView,
-    TaintView,
     TrainingJobView,
 )
 from drumline_trainer.contract import plain, plain_lines
@@ -74,7 +75,7 @@ def status_of(view: TrainingJobView) -> dict[str, Any]:
     return _status_decoder.decode(view.status_json) or {}
 
 
-def key(metadata: wire.Metadata) -> Key:
+def key(metadata: Metadata) -> Key:
     """Where the object of this metadata lives."""
     return Key(metadata.namespace, metadata.name)
 
@@ -85,23 +86,39 @@ _status_decoder: Final = msgspec.json.Decoder(dict[str, Any] | None)
 S = TypeVar("S")
 
 
-def _reading(document: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec.Raw], T]:
-    """Return the function that decodes a document of this type to its view."""
-    decoder = msgspec.json.Decoder(document)
+class _Custom(ObjectPart, frozen=True):
+    """Any object, its spec and status unread."""
 
-    def read(raw: bytes | msgspec.Raw) -> T:
+    metadata: Metadata
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+class _TrainingJobDocument(ObjectPart, frozen=True):
+    """A TrainingJob, the fields of its spec and its status undecoded."""
+
+    metadata: Metadata
+    spec: dict[str, msgspec.Raw] | None = None
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def _decoder(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec.Raw], T]:
+    """Return the function that decodes one object of a kind; it raises Undecodable."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def decoded_view(raw: bytes | msgspec.Raw) -> T:
         try:
             try:
-                return view(decoder.decode(raw))
+                return view(decode(raw))
             except RecursionError:
-                return view(decoder.decode(flattened(bytes(raw))))
+                return view(decode(flattened(bytes(raw))))
         except (msgspec.MsgspecError, ValueError) as error:
             raise Undecodable(str(error)) from error
 
-    return read
+    return decoded_view
 
 
-def _pod_view(wire_pod: wire.Pod) -> PodView:
+def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
     metadata, spec, status = wire_pod.metadata, wire_pod.spec, wire_pod.status
     conditions = {condition.type: condition for condition in status.conditions or ()}
     disrupted = conditions.get("DisruptionTarget")
@@ -114,7 +131,7 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
         labels=_ours(metadata.labels),
         annotations=_ours(metadata.annotations),
         node_name=sys.intern(spec.node_name),
-        phase=status.phase,
+        phase=PodPhase(status.phase),
         pod_ip=status.pod_ip,
         ready=_is_true(conditions.get("Ready")),
         reason=_text(status.reason),
@@ -132,7 +149,9 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
     )
 
 
-def _init_container_views(spec: wire.PodSpec, status: wire.PodStatus) -> tuple[ContainerView, ...]:
+def _init_container_views(
+    spec: builtin.PodSpec, status: builtin.PodStatus
+) -> tuple[ContainerView, ...]:
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     return tuple(
         _container_view(each, is_sidecar=each.name in sidecars)
@@ -140,7 +159,7 @@ def _init_container_views(spec: wire.PodSpec, status: wire.PodStatus) -> tuple[C
     )
 
 
-def _container_view(status: wire.ContainerStatus, *, is_sidecar: bool = False) -> ContainerView:
+def _container_view(status: builtin.ContainerStatus, *, is_sidecar: bool = False) -> ContainerView:
     waiting = status.state.waiting
     ended = status.state.terminated
     return ContainerView(
@@ -157,13 +176,7 @@ def _container_view(status: wire.ContainerStatus, *, is_sidecar: bool = False) -
     )
 
 
-def taint_view(taint: wire.Taint) -> TaintView:
-    """Of a node or a device."""
-    added = taint.time_added or ""
-    return TaintView(key=taint.key, effect=taint.effect, value=taint.value, added_time=added)
-
-
-def _node_view(wire_node: wire.Node) -> NodeView:
+def _node_view(wire_node: builtin.Node) -> NodeView:
     metadata, spec, status = wire_node.metadata, wire_node.spec, wire_node.status
     ready = [c for c in status.conditions or () if c.type == "Ready"]
     return NodeView(
@@ -176,7 +189,7 @@ def _node_view(wire_node: wire.Node) -> NodeView:
             for name, text in (metadata.annotations or {}).items()
             if name.startswith(OUR_PREFIX) or name == _END_OF_NODE
         },
-        taints=tuple(map(taint_view, spec.taints or ())),
+        taints=tuple(spec.taints or ()),
         conditions=tuple(map(_condition_view, filter(_is_bad, status.conditions or ()))),
         unschedulable=spec.unschedulable,
         allocatable={
@@ -189,12 +202,12 @@ def _node_view(wire_node: wire.Node) -> NodeView:
     )
 
 
-def _is_bad(condition: wire.Condition) -> bool:
+def _is_bad(condition: builtin.Condition) -> bool:
     """`...Ready` is good when true; every other condition of a node names a fault or a threat."""
     return (condition.status == "True") != condition.type.endswith("Ready")
 
 
-def _condition_view(condition: wire.Condition) -> ConditionView:
+def _condition_view(condition: builtin.Condition) -> ConditionView:
     return ConditionView(
         type=condition.type,
         status=condition.status,
@@ -204,7 +217,7 @@ def _condition_view(condition: wire.Condition) -> ConditionView:
     )
 
 
-def _namespace_view(wire_namespace: wire.Namespace) -> NamespaceView:
+def _namespace_view(wire_namespace: builtin.Identity) -> NamespaceView:
     metadata = wire_namespace.metadata
     return NamespaceView(
         name=metadata.name,
@@ -214,7 +227,7 @@ def _namespace_view(wire_namespace: wire.Namespace) -> NamespaceView:
     )
 
 
-def _priority_class_view(wire_priority_class: wire.PriorityClass) -> PriorityClassView:
+def _priority_class_view(wire_priority_class: builtin.PriorityClass) -> PriorityClassView:
     return PriorityClassView(
         name=wire_priority_class.metadata.name,
         uid=wire_priority_class.metadata.uid,
@@ -224,7 +237,7 @@ def _priority_class_view(wire_priority_class: wire.PriorityClass) -> PriorityCla
     )
 
 
-def _training_job_view(stored: wire.TrainingJobDocument) -> TrainingJobView:
+def _training_job_view(stored: _TrainingJobDocument) -> TrainingJobView:
     metadata, spec, dropped_bytes = stored.metadata, dict(stored.spec or {}), 0
     trainer = _trainer_decoder.decode(spec["trainer"]) if "trainer" in spec else None
     if trainer and len(bytes(trainer.get("overrides", msgspec.Raw()))) > MAX_BYTES:
@@ -259,7 +272,7 @@ def _trainer(raw: msgspec.Raw, *, dropped_bytes: int) -> dict[str, Any] | None:
     return trainer
 
 
-def _storage_class_view(stored: wire.StorageClass) -> StorageClassView:
+def _storage_class_view(stored: builtin.StorageClass) -> StorageClassView:
     return StorageClassView(
         name=stored.metadata.name,
         provisioner=stored.provisioner,
@@ -267,17 +280,17 @@ def _storage_class_view(stored: wire.StorageClass) -> StorageClassView:
     )
 
 
-def _event_view(stored: wire.StoredEvent) -> EventView:
+def _event_view(stored: builtin.StoredEvent) -> EventView:
     series = stored.series.last_observed_time if stored.series is not None else None
     return EventView(
-        reason=stored.reason,
-        message=stored.note[:_MAX_TEXT_CHARS],
+        reason=stored.reason or "",
+        message=(stored.note or "")[:_MAX_TEXT_CHARS],
         time=series or stored.deprecated_last_timestamp or stored.event_time or "",
         warning=stored.type == "Warning",
     )
 
 
-def _object_view(stored: wire.Custom) -> ObjectView:
+def _object_view(stored: _Custom) -> ObjectView:
     metadata = stored.metadata
     return ObjectView(
         namespace=metadata.namespace,
@@ -299,7 +312,7 @@ def _text(text: str) -> str:
     return plain(text[:_MAX_TEXT_CHARS])
 
 
-def _controller_uid(owners: Iterable[wire.OwnerReference] | None) -> str:
+def _controller_uid(owners: Iterable[OwnerReference] | None) -> str:
     return next((owner.uid for owner in owners or () if owner.controller), "")
 
 
@@ -316,16 +329,19 @@ def _is_true(condition: Any) -> bool:
     return condition is not None and condition.status == "True"
 
 
-# Each reads one document of its kind, and raises `Undecodable` where it is not one.
-pod: Final = _reading(wire.Pod, _pod_view)
-node: Final = _reading(wire.Node, _node_view)
-namespace: Final = _reading(wire.Namespace, _namespace_view)
-priority_class: Final = _reading(wire.PriorityClass, _priority_class_view)
-storage_class: Final = _reading(wire.StorageClass, _storage_class_view)
-event: Final = _reading(wire.StoredEvent, _event_view)
-custom_object: Final = _reading(wire.Custom, _object_view)
-"""An object of any kind, with spec and status as plain JSON."""
-training_job: Final = _reading(wire.TrainingJobDocument, _training_job_view)
+def _metadata_of(document: builtin.Identity) -> Metadata:
+    return document.metadata
+
+
+pod = _decoder(builtin.PlacedPod, _pod_view)
+node = _decoder(builtin.Node, _node_view)
+namespace = _decoder(builtin.Identity, _namespace_view)
+priority_class = _decoder(builtin.PriorityClass, _priority_class_view)
+storage_class = _decoder(builtin.StorageClass, _storage_class_view)
+event = _decoder(builtin.StoredEvent, _event_view)
+custom_object = _decoder(_Custom, _object_view)
+"""Spec and status are plain JSON."""
+training_job = _decoder(_TrainingJobDocument, _training_job_view)
 """Overrides over their limit are not kept. `spec_of` and `status_of` can decode every view."""
-identity: Final = _reading(wire.Identity, lambda document: document.metadata)
-"""The metadata alone, of a document that its own decoder rejects."""
+identity = _decoder(builtin.Identity, _metadata_of)
+"""The metadata of a document that its own decoder may reject."""

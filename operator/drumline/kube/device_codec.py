@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from drumline.kube import wire
-from drumline.kube.codec import decoded, taint_view
+from drumline.api.objects import builtin
+from drumline.api.objects.base import Metadata, ObjectPart
+from drumline.kube.codec import decoded
 from drumline.kube.device_views import (
     ChannelRequest,
     DeviceName,
@@ -30,60 +31,53 @@ _CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
 _CHANNEL_CONFIG: Final = "ComputeDomainChannelConfig"
 
 
-class _DeviceWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    pass
-
-
-class _DeviceAttribute(_DeviceWire, frozen=True, gc=False):
+class _DeviceAttribute(ObjectPart, frozen=True):
     string: str | None = None
     int_: int | None = msgspec.field(default=None, name="int")
 
 
-class _Device(_DeviceWire, frozen=True, gc=False):
-    name: str
+class _Device(builtin.Device, frozen=True):
     attributes: dict[str, _DeviceAttribute] | None = None
-    taints: list[wire.Taint] | None = None
+    taints: list[builtin.Taint] | None = None
     allow_multiple_allocations: bool | None = None
 
 
-class _Pool(_DeviceWire, frozen=True, gc=False):
+class _Pool(ObjectPart, frozen=True):
     name: str
     generation: int = 0
     resource_slice_count: int = 1
 
 
-class _WireSliceSpec(_DeviceWire, frozen=True, gc=False):
-    driver: str
+class _WireSliceSpec(builtin.ResourceSliceSpec, frozen=True, kw_only=True):
     pool: _Pool
-    node_name: str | None = None
-    devices: list[_Device] | None = None
+    devices: tuple[_Device, ...] | None = None
 
 
-class _WireSlice(_DeviceWire, frozen=True, gc=False):
-    metadata: wire.Metadata
+class _WireSlice(builtin.ResourceSlice, frozen=True):
+    metadata: Metadata
     spec: _WireSliceSpec
 
 
-class _Result(_DeviceWire, frozen=True, gc=False):
+class _Result(ObjectPart, frozen=True):
     driver: str
     pool: str
     device: str
     admin_access: bool | None = None
 
 
-class _Results(_DeviceWire, frozen=True, gc=False):
+class _Results(ObjectPart, frozen=True):
     results: list[_Result] | None = None
 
 
-class _Allocation(_DeviceWire, frozen=True, gc=False):
+class _Allocation(ObjectPart, frozen=True):
     devices: _Results | None = None
 
 
-class _WireClaimStatus(_DeviceWire, frozen=True, gc=False):
+class _WireClaimStatus(ObjectPart, frozen=True):
     allocation: _Allocation | None = None
 
 
-class _Exactly(_DeviceWire, frozen=True, gc=False):
+class _Exactly(ObjectPart, frozen=True):
     device_class_name: str
     allocation_mode: str = "ExactCount"
     count: int = 1
@@ -91,26 +85,26 @@ class _Exactly(_DeviceWire, frozen=True, gc=False):
     selectors: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Request(_DeviceWire, frozen=True, gc=False):
+class _Request(ObjectPart, frozen=True):
     name: str
     exactly: _Exactly | None = None
 
 
-class _Opaque(_DeviceWire, frozen=True, gc=False):
+class _Opaque(ObjectPart, frozen=True):
     driver: str
     parameters: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Config(_DeviceWire, frozen=True, gc=False):
+class _Config(ObjectPart, frozen=True):
     opaque: _Opaque | None = None
 
 
-class _Requests(_DeviceWire, frozen=True, gc=False):
+class _Requests(ObjectPart, frozen=True):
     requests: list[_Request] | None = None
     config: list[_Config] | None = None
 
 
-class _WireClaimSpec(_DeviceWire, frozen=True, gc=False):
+class _WireClaimSpec(ObjectPart, frozen=True):
     devices: _Requests | None = None
 
 
@@ -119,25 +113,25 @@ class _ChannelConfig(msgspec.Struct, frozen=True, gc=False):
     domain: str = msgspec.field(default="", name="domainID")
 
 
-class _WireClaim(_DeviceWire, frozen=True, gc=False):
-    metadata: wire.Metadata
+class _WireClaim(ObjectPart, frozen=True):
+    metadata: Metadata
     spec: _WireClaimSpec = _WireClaimSpec()
     status: _WireClaimStatus = _WireClaimStatus()
 
 
-class _TaintSelector(_DeviceWire, frozen=True, gc=False):
+class _TaintSelector(ObjectPart, frozen=True):
     driver: str | None = None
     pool: str | None = None
     device: str | None = None
 
 
-class _WireTaintRuleSpec(_DeviceWire, frozen=True, gc=False):
-    taint: wire.Taint
+class _WireTaintRuleSpec(ObjectPart, frozen=True):
+    taint: builtin.Taint
     device_selector: _TaintSelector | None = None
 
 
-class _WireTaintRule(_DeviceWire, frozen=True, gc=False):
-    metadata: wire.Metadata
+class _WireTaintRule(ObjectPart, frozen=True):
+    metadata: Metadata
     spec: _WireTaintRuleSpec
 
 
@@ -230,7 +224,7 @@ def device_taint_rule(raw: bytes | msgspec.Raw) -> DeviceTaintRuleView:
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        taint=taint_view(document.spec.taint),
+        taint=document.spec.taint,
         driver=chosen.driver,
         pool=chosen.pool,
         device=chosen.device,
@@ -246,5 +240,5 @@ def _device_view(device: _Device) -> DeviceView:
         kind=(kind.string if kind is not None else None) or "",
         number=-1 if number is None or number.int_ is None else number.int_,
         is_shared=bool(device.allow_multiple_allocations),
-        taints=tuple(map(taint_view, device.taints or ())),
+        taints=tuple(device.taints or ()),
     )

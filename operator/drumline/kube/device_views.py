@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from drumline.kube.views import TaintView
+from drumline.api.objects import builtin
 
 
 class DeviceName(NamedTuple):
@@ -32,7 +32,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str = ""
     number: int = -1
     is_shared: bool = False
-    taints: tuple[TaintView, ...] = ()
+    taints: tuple[builtin.Taint, ...] = ()
 
 
 class DeviceSliceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -74,7 +74,7 @@ class DeviceTaintRuleView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uid: str
     resource_version: str
     namespace: str = ""
-    taint: TaintView
+    taint: builtin.Taint
     driver: str | None = None
     pool: str | None = None
     device: str | None = None

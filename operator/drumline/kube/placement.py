@@ -7,8 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from drumline.kube import wire
-from drumline.kube.views import ExpressionView, GateView, PlacementView, TolerationView
+from drumline.api.objects import builtin
+from drumline.api.objects.base import Metadata
+from drumline.kube.views import ExpressionView, GateView, PlacementView
 
 QUEUE_GATE: Final = "drumline.dev/queue"
 """The scheduling gate that holds a pod until its queue has room."""
@@ -17,11 +18,11 @@ _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "L
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Gt", "Lt"})
 _EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
 _selector_decoder: Final = msgspec.json.Decoder(dict[str, str] | None)
-_affinity_decoder: Final = msgspec.json.Decoder(wire.Affinity | None)
-_tolerations_decoder: Final = msgspec.json.Decoder(list[wire.Toleration] | None)
+_affinity_decoder: Final = msgspec.json.Decoder(builtin.Affinity | None)
+_tolerations_decoder: Final = msgspec.json.Decoder(list[builtin.Toleration] | None)
 
 
-def gate_of(metadata: wire.Metadata, spec: wire.PodSpec) -> GateView | None:
+def gate_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> GateView | None:
     """How our gate holds a pod; None: it does not.
 
     Raises:
@@ -37,7 +38,7 @@ def gate_of(metadata: wire.Metadata, spec: wire.PodSpec) -> GateView | None:
     )
 
 
-def placement_of_template(spec: wire.PodSpec) -> PlacementView:
+def placement_of_template(spec: builtin.PlacedPodSpec) -> PlacementView:
     """Where pods of a template may run, whose `priority` nobody has checked against its class.
 
     Raises:
@@ -47,7 +48,7 @@ def placement_of_template(spec: wire.PodSpec) -> PlacementView:
     return structs.replace(_placement(spec), priority_class=name)
 
 
-def _placement(spec: wire.PodSpec) -> PlacementView:
+def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
     """Where pods of this spec may run, without their priority.
 
     Raises:
@@ -65,18 +66,13 @@ def _placement(spec: wire.PodSpec) -> PlacementView:
     )
 
 
-def _toleration(toleration: wire.Toleration) -> TolerationView:
+def _toleration(toleration: builtin.Toleration) -> builtin.Toleration:
     _check("operator of a toleration", toleration.operator, known=_TOLERATION_OPERATORS)
     _check("effect of a toleration", toleration.effect, known=_EFFECTS)
-    return TolerationView(
-        key=toleration.key,
-        operator=toleration.operator,
-        value=toleration.value,
-        effect=toleration.effect,
-    )
+    return toleration
 
 
-def _expression(expression: wire.PodNodeExpression) -> ExpressionView:
+def _expression(expression: builtin.PodNodeExpression) -> ExpressionView:
     _check("operator of a node affinity", expression.operator, known=_OPERATORS)
     values = tuple(expression.values or ())
     return ExpressionView(key=expression.key, operator=expression.operator, values=values)

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.kube import wire
+from drumline.api.objects import builtin
+from drumline.api.objects.base import Metadata, ObjectPart
 from drumline.kube.codec import Undecodable, decoded
 from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.kinds import Resource as ResourceKind
@@ -22,35 +23,22 @@ from drumline.kube.workload_views import ShapeView, WorkloadView
 from drumline.kube.workloads import (
     batch_job,
     check_shapes,
-    has_ended,
     job_set,
     shape_of,
     view_of,
 )
 
 
-class _SuspendableStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The status of another kind of workload."""
-
-    conditions: list[wire.Condition] | None = None
-    start_time: str | None = None
-    job_deployment_status: str = ""
-    """Of a RayJob."""
-
-
-_NOT_SEEN = _SuspendableStatus()
-
-
-class _SuspendableObject(msgspec.Struct, frozen=True, rename="camel"):
+class _SuspendableObject(ObjectPart, frozen=True):
     """A workload of another kind: `workload_kinds` says what is where in its spec."""
 
-    metadata: wire.Metadata
+    metadata: Metadata
     spec: dict[str, Any]
-    status: _SuspendableStatus = _NOT_SEEN
+    status: builtin.WorkloadStatus = builtin.WorkloadStatus()
 
 
 _decoder: Final = msgspec.json.Decoder(_SuspendableObject)
-_spec_decoder: Final = msgspec.json.Decoder(wire.PodSpec)
+_spec_decoder: Final = msgspec.json.Decoder(builtin.PlacedPodSpec)
 _ENDS: Final = frozenset({"Complete", "Failed"})
 """status.jobDeploymentStatus of a RayJob that has ended."""
 _RAY_BOUNDS: Final = ("minReplicas", "maxReplicas")
@@ -85,7 +73,9 @@ def suspendable(raw: bytes | msgspec.Raw, *, kind: WorkloadKind) -> WorkloadView
         suspended = bool(at(body, kind.suspend))
     except (ValueError, TypeError, KeyError, AttributeError, msgspec.MsgspecError) as error:
         raise Undecodable(f"no {kind.resource.kind}: {error}") from error
-    ended = stored.status.job_deployment_status in _ENDS or has_ended(stored.status.conditions)
+    ended = stored.status.job_deployment_status in _ENDS or builtin.has_ended(
+        stored.status.conditions
+    )
     return view_of(
         stored.metadata,
         shapes=shapes,

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from drumline.api.objects import builtin
+
 
 class Key(NamedTuple):
     """Where an object lives; `namespace` is empty for cluster-scoped kinds."""
@@ -83,15 +85,6 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finished_time: str = ""
 
 
-class TolerationView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One toleration of a pod; `operator` and `effect` as core/v1 spells them, empty by default."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
 class ExpressionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One condition on a node's labels."""
 
@@ -116,7 +109,7 @@ class PlacementView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority_class: str | None = None
     node_selector: dict[str, str] = {}
     affinity: tuple[tuple[ExpressionView, ...], ...] = ()
-    tolerations: tuple[TolerationView, ...] = ()
+    tolerations: tuple[builtin.Toleration, ...] = ()
 
 
 class GateView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -187,19 +180,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
 
 
-class TaintView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One taint of a node.
-
-    Attributes:
-        added_time: When it was added (RFC 3339), empty where it is not set.
-    """
-
-    key: str
-    effect: str
-    value: str = ""
-    added_time: str = ""
-
-
 class ConditionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One condition of a node; its heartbeats are left out.
 
@@ -235,7 +215,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     namespace: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    taints: tuple[TaintView, ...] = ()
+    taints: tuple[builtin.Taint, ...] = ()
     conditions: tuple[ConditionView, ...] = ()
     unschedulable: bool = False
     allocatable: dict[str, int] = {}

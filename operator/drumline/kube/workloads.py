@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final
@@ -11,20 +11,19 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from drumline.kube import wire
+from drumline.api.objects import builtin
+from drumline.api.objects.base import Metadata
 from drumline.kube.codec import OUR_PREFIX, Undecodable, decoded
 from drumline.kube.placement import placement_of_template
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.workload_views import JobsView, ShapeView, WorkloadView
 
-_job_decoder: Final = msgspec.json.Decoder(wire.BatchJob)
-_job_set_decoder: Final = msgspec.json.Decoder(wire.JobSet)
+_job_decoder: Final = msgspec.json.Decoder(builtin.BatchJob)
+_job_set_decoder: Final = msgspec.json.Decoder(builtin.JobSet)
 MAX_PODS: Final = 10_000
 """Of a workload at a time, as of a TrainingJob: more would exhaust who looks for places."""
 MAX_SHAPES: Final = 32
 """Of a JobSet: each is a gang."""
-_ENDS: Final = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
-"""Conditions of a workload that has ended."""
 _JOB_SET: Final = frozenset({"JobSet"})
 
 
@@ -61,7 +60,7 @@ def job_set(raw: bytes | msgspec.Raw) -> WorkloadView:
 
 
 def _shapes(
-    replicated: list[wire.ReplicatedJob], *, ended: Mapping[str, int]
+    replicated: list[builtin.ReplicatedJob], *, ended: Mapping[str, int]
 ) -> tuple[ShapeView, ...]:
     """`ended`: how many Jobs of each name have succeeded, whose pods are gone."""
     shapes = tuple(
@@ -79,7 +78,7 @@ def _shapes(
 
 def _shape(
     name: str,
-    spec: wire.BatchJobSpec,
+    spec: builtin.BatchJobSpec,
     *,
     number: int = 1,
     ended: int = 0,
@@ -111,7 +110,12 @@ def _shape(
 
 
 def shape_of(
-    name: str, template: wire.PodSpec, *, pods: int, limit: int | None, jobs: JobsView | None = None
+    name: str,
+    template: builtin.PlacedPodSpec,
+    *,
+    pods: int,
+    limit: int | None,
+    jobs: JobsView | None = None,
 ) -> ShapeView:
     """Equal pods of a workload.
 
@@ -164,7 +168,7 @@ def check_pods(pods: int) -> None:
         raise ValueError(f"{pods} pods, and at most {MAX_PODS} can wait")
 
 
-def _defaulted(spec: wire.PodSpec) -> wire.PodSpec:
+def _defaulted(spec: builtin.PlacedPodSpec) -> builtin.PlacedPodSpec:
     """The spec as its pods will have it: who asks for nothing else asks for its limits.
 
     The API server writes that into pods, not into templates (SetDefaults_Pod in
@@ -177,32 +181,30 @@ def _defaulted(spec: wire.PodSpec) -> wire.PodSpec:
     )
 
 
-def _container(container: wire.Container) -> wire.Container:
+def _container(container: builtin.Container) -> builtin.Container:
     asked = container.resources
     requests = {**(asked.limits or {}), **(asked.requests or {})}
-    return structs.replace(container, resources=wire.ResourceRequirements(requests=requests))
-
-
-def has_ended(conditions: Iterable[wire.Condition] | None) -> bool:
-    """Whether one of these says that a workload has ended."""
-    return any(each.type in _ENDS and each.status == "True" for each in conditions or ())
+    return structs.replace(container, resources=builtin.ResourceRequirements(requests=requests))
 
 
 def _view(
-    stored: wire.BatchJob | wire.JobSet, *, shapes: tuple[ShapeView, ...], makers: AbstractSet[str]
+    stored: builtin.BatchJob | builtin.JobSet,
+    *,
+    shapes: tuple[ShapeView, ...],
+    makers: AbstractSet[str],
 ) -> WorkloadView:
     return view_of(
         stored.metadata,
         shapes=shapes,
         suspended=bool(stored.spec.suspend),
-        ended=has_ended(stored.status.conditions),
+        ended=builtin.has_ended(stored.status.conditions),
         start_time=stored.status.start_time,
         makers=makers,
     )
 
 
 def view_of(
-    metadata: wire.Metadata,
+    metadata: Metadata,
     *,
     shapes: tuple[ShapeView, ...],
     suspended: bool,

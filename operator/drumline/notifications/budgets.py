@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from drumline.api.objects.base import Metadata
+from drumline.api.objects.custom import StoredBudgetUse, StoredQueueBudget, StoredTrainingQueue
 from drumline.cost.money import amount, money_text
-from drumline.kube.codec import Undecodable, decoded
+from drumline.kube.codec import decoded
 from drumline.notifications.events import NewsKind, OutlookChange, change_id
 from drumline.overview.budgets import spent_by_user
-from drumline.overview.objects import QueueObject
 from drumline_trainer.contract import plain
 
 SHARE: Final = 0.8
@@ -103,46 +104,12 @@ def _most_spent(queue: NotifiableQueue) -> _Spent | None:
     return max(bounds, key=lambda spent: spent.share, default=None)
 
 
-class _QueuePart(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of the object; unknown fields are skipped."""
-
-
-class _QueueMetadata(_QueuePart, frozen=True, rename="camel"):
-    name: str
-    uid: str
-    resource_version: str = ""
-
-
-class _SeenBudget(_QueuePart, frozen=True, rename="camel"):
-    gpu_hours: int = 0
-    cost: str = ""
-    window_days: int = 0
-    refill: str = ""
-    when_spent: str = ""
-
-
-class _SeenUse(_QueuePart, frozen=True, rename="camel"):
-    spent_gpu_hours: int = 0
-    spent_cost: str = ""
-    until: str = ""
-
-
-class _QueueSpec(_QueuePart, frozen=True, rename="camel"):
-    budget: _SeenBudget | None = None
-
-
-class _QueueStatus(_QueuePart, frozen=True, rename="camel"):
-    budget: _SeenUse | None = None
-
-
-class _SeenQueue(_QueuePart, frozen=True, rename="camel"):
-    metadata: _QueueMetadata
-    spec: _QueueSpec = _QueueSpec()
-    status: _QueueStatus = _QueueStatus()
+class _SeenQueue(StoredTrainingQueue, frozen=True):
+    metadata: Metadata
 
 
 _DECODER: Final = msgspec.json.Decoder(_SeenQueue)
-_OBJECT_DECODER: Final = msgspec.json.Decoder(QueueObject)
+_UNLIMITED: Final = StoredQueueBudget(when_spent="")
 
 
 def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
@@ -152,35 +119,28 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
         Undecodable: it is not one.
     """
     queue = decoded(_DECODER, raw)
-    budget, use = queue.spec.budget or _SeenBudget(), queue.status.budget or _SeenUse()
-    user_gpu_hours, low_users = _low_users(raw)
+    budget, use = queue.spec.budget or _UNLIMITED, queue.status.budget or StoredBudgetUse()
+    user_gpu_hours = budget.user_gpu_hours or 0
+    low = [
+        UserSpent(user[:_MOST_NAME_CHARACTERS], had)
+        for user, had in spent_by_user(queue).items()
+        if had >= SHARE * user_gpu_hours
+    ]
     return NotifiableQueue(
         name=plain(queue.metadata.name)[:_MOST_NAME_CHARACTERS],
         uid=queue.metadata.uid,
         resource_version=queue.metadata.resource_version,
-        gpu_hours=budget.gpu_hours,
-        window_days=budget.window_days,
-        refill=budget.refill,
+        gpu_hours=budget.gpu_hours or 0,
+        window_days=budget.window_days or 0,
+        refill=budget.refill or "",
         when_spent=budget.when_spent,
         spent_gpu_hours=use.spent_gpu_hours,
-        cost=_millionths(budget.cost),
-        spent_cost=_millionths(use.spent_cost),
+        cost=_millionths(budget.cost or ""),
+        spent_cost=_millionths(use.spent_cost or ""),
         user_gpu_hours=user_gpu_hours,
-        low_users=low_users,
+        low_users=tuple(low[:_MOST_USERS]),
         until=use.until,
     )
-
-
-def _low_users(raw: bytes | msgspec.Raw) -> tuple[int, tuple[UserSpent, ...]]:
-    """What each user may have, and who has spent most of it; nobody where that cannot be read."""
-    try:
-        queue = decoded(_OBJECT_DECODER, raw)
-    except Undecodable:
-        return 0, ()
-    bound = queue.spec.budget.user_gpu_hours if queue.spec.budget is not None else 0
-    spent = spent_by_user(queue)
-    low = [UserSpent(user[:_MOST_NAME_CHARACTERS], had) for user, had in spent.items()]
-    return bound, tuple(each for each in low if each.gpu_hours >= SHARE * bound)[:_MOST_USERS]
 
 
 def user_change(queue: NotifiableQueue, spent: UserSpent, *, now: float) -> OutlookChange:

@@ -9,6 +9,13 @@ from typing import Final
 
 import msgspec
 
+from drumline.api.objects.base import Metadata
+from drumline.api.objects.custom import (
+    StoredCondition,
+    StoredIncidentStatus,
+    StoredTrainingJob,
+    StoredTrainingJobStatus,
+)
 from drumline.kube.codec import decoded
 from drumline_trainer.contract import plain
 
@@ -80,68 +87,11 @@ class NotifiableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.phase in _TERMINAL
 
 
-class _SeenPart(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of the object; unknown fields are skipped."""
+class _SeenJob(StoredTrainingJob, frozen=True):
+    metadata: Metadata
 
 
-class _SeenMetadata(_SeenPart, frozen=True, rename="camel"):
-    name: str
-    namespace: str
-    uid: str
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _SeenSpec(_SeenPart, frozen=True, rename="camel"):
-    queue: str | None = None
-    user: str | None = None
-
-
-class _SeenCondition(_SeenPart, frozen=True, rename="camel"):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class _SeenIncident(_SeenPart, frozen=True, rename="camel"):
-    cause: str = ""
-    pod: str | None = None
-    node: str | None = None
-    rank: int | None = None
-
-
-class _SeenNomination(_SeenPart, frozen=True, rename="camel"):
-    gpu_pool: str = ""
-
-
-class _SeenStatus(_SeenPart, frozen=True, rename="camel"):
-    phase: str | None = None
-    reason: str | None = None
-    message: str | None = None
-    queued_at: str | None = None
-    admitted_at: str | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
-    expected_start: str | None = None
-    expected_start_by: str | None = None
-    nominated: _SeenNomination | None = None
-    step: int | None = None
-    total_steps: int | None = None
-    restarts: int | None = None
-    last_incident: _SeenIncident | None = None
-    conditions: list[_SeenCondition] | None = None
-
-
-class _SeenJob(_SeenPart, frozen=True, rename="camel"):
-    metadata: _SeenMetadata
-    spec: _SeenSpec = _SeenSpec()
-    status: _SeenStatus = _SeenStatus()
-
-
-_DECODER: Final = msgspec.json.Decoder(_SeenJob)
+SEEN_JOBS: Final = msgspec.json.Decoder(_SeenJob)
 
 
 def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
@@ -150,7 +100,7 @@ def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
     Raises:
         Undecodable: it is not one.
     """
-    job = decoded(_DECODER, raw)
+    job = decoded(SEEN_JOBS, raw)
     metadata, status = job.metadata, job.status
     admitted, running = _condition(status, "Admitted"), _condition(status, "Running")
     idle = _condition(status, "Idle")
@@ -190,11 +140,11 @@ def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
     )
 
 
-def _condition(status: _SeenStatus, kind: str) -> _SeenCondition | None:
+def _condition(status: StoredTrainingJobStatus, kind: str) -> StoredCondition | None:
     return next((each for each in status.conditions or () if each.type == kind), None)
 
 
-def _culprit(incident: _SeenIncident | None) -> Culprit | None:
+def _culprit(incident: StoredIncidentStatus | None) -> Culprit | None:
     if incident is None:
         return None
     return Culprit(

@@ -7,8 +7,9 @@ from typing import Final
 
 import msgspec
 
+from drumline.api.objects.custom import StoredGpuSeconds, StoredStay
 from drumline.overview.held import held_gpu_seconds, stays_of
-from drumline.overview.objects import HeldGpuSeconds, JobObject, StayOnGpus, seconds
+from drumline.overview.objects import JobObject, seconds
 
 DELETED: Final = "Deleted"
 
@@ -24,18 +25,18 @@ def ended_job(job: JobObject, *, deleted_at: str | None) -> JobObject:
     if job.finished or deleted_at is None or moment is None:
         return job
     stays = [
-        StayOnGpus(
+        StoredStay(
             since=_rfc3339(stay.begins_at), until=_rfc3339(stay.ends_at), gpus=int(stay.gpus)
         )
         for stay in stays_of(job, now=moment)
     ]
     account = job.status.gpu_seconds
-    held = HeldGpuSeconds(
+    held = StoredGpuSeconds(
         until=deleted_at,
         **held_gpu_seconds(job, now=moment),
         stays=stays,
-        parts=0 if account is None else account.parts,
-        parts_per_gpu=0 if account is None else account.parts_per_gpu,
+        parts=account and account.parts,
+        parts_per_gpu=account and account.parts_per_gpu,
     )
     status = msgspec.structs.replace(
         job.status,

@@ -19,15 +19,15 @@ from typing import Final
 
 import msgspec
 
-from drumline.cost.money import MILLIONTHS, amount
-from drumline.overview.objects import (
-    BudgetOfQueue,
-    DayOfBudget,
-    QueueObject,
-    SpentOfBudget,
-    UserOfBudget,
-    seconds,
+from drumline.api.objects.custom import (
+    StoredBudgetUse,
+    StoredDayOfUse,
+    StoredQueueBudget,
+    StoredTrainingQueue,
+    StoredUseOfUser,
 )
+from drumline.cost.money import MILLIONTHS, amount
+from drumline.overview.objects import seconds
 from drumline.overview.rows import (
     BudgetDay,
     BudgetRow,
@@ -45,7 +45,7 @@ _REFILL_DAYS: Final = {"Weekly": 7, "Monthly": 31}
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
-def budget_row(queue: QueueObject | None, *, now: float) -> BudgetRow | None:
+def budget_row(queue: StoredTrainingQueue | None, *, now: float) -> BudgetRow | None:
     """The budget of a queue, what of it is spent and will be; None: it has none.
 
     Args:
@@ -56,17 +56,17 @@ def budget_row(queue: QueueObject | None, *, now: float) -> BudgetRow | None:
         return None
     budget, spent = queue.spec.budget, queue.status.budget
     row = BudgetRow(
-        gpu_hours=budget.gpu_hours,
-        window_days=budget.window_days,
+        gpu_hours=budget.gpu_hours or 0,
+        window_days=budget.window_days or 0,
         spent_gpu_hours=0 if spent is None else spent.spent_gpu_hours,
-        refill=plain(budget.refill),
-        credit_gpu_hours=budget.credit_gpu_hours,
+        refill=plain(budget.refill or ""),
+        credit_gpu_hours=budget.credit_gpu_hours or 0,
         when_spent=plain(budget.when_spent),
-        cost=plain(budget.cost),
-        spent_cost="" if spent is None else plain(spent.spent_cost),
-        user_gpu_hours=budget.user_gpu_hours,
+        cost=plain(budget.cost or ""),
+        spent_cost="" if spent is None else plain(spent.spent_cost or ""),
+        user_gpu_hours=budget.user_gpu_hours or 0,
     )
-    days = _REFILL_DAYS.get(budget.refill, budget.window_days)
+    days = _length_days(budget)
     if spent is None or not 1 <= days <= _MOST_DAYS:
         return row
     if budget.gpu_hours:
@@ -82,7 +82,7 @@ def budget_row(queue: QueueObject | None, *, now: float) -> BudgetRow | None:
     )
 
 
-def spent_by_user(queue: QueueObject) -> dict[str, float]:
+def spent_by_user(queue: StoredTrainingQueue) -> dict[str, float]:
     """GPU-hours that count of each user as of the operator's last look, where a budget limits them.
 
     They are those of the row, without what was held since then.
@@ -91,7 +91,7 @@ def spent_by_user(queue: QueueObject) -> dict[str, float]:
     until = None if spent is None else seconds(spent.until)
     if budget is None or spent is None or until is None or not budget.user_gpu_hours:
         return {}
-    if not 1 <= _REFILL_DAYS.get(budget.refill, budget.window_days) <= _MOST_DAYS:
+    if not 1 <= _length_days(budget) <= _MOST_DAYS:
         return {}
     return {
         plain(use.user): _Outlook(
@@ -106,13 +106,13 @@ def spent_by_user(queue: QueueObject) -> dict[str, float]:
 
 
 def _with_hours(
-    row: BudgetRow, spent: SpentOfBudget, *, budget: BudgetOfQueue, now: float
+    row: BudgetRow, spent: StoredBudgetUse, *, budget: StoredQueueBudget, now: float
 ) -> BudgetRow:
     outlook = _Outlook(
-        _SpentDays.of(spent.days, rate=spent.gpu_seconds_per_hour / _HOUR, until=spent.until),
+        _SpentDays.of(spent.days, rate=_rate(spent), until=spent.until),
         budget=budget,
-        whole=budget.gpu_hours * _HOUR,
-        credit=budget.credit_gpu_hours * _HOUR,
+        whole=(budget.gpu_hours or 0) * _HOUR,
+        credit=(budget.credit_gpu_hours or 0) * _HOUR,
         now=now,
     )
 
@@ -130,7 +130,7 @@ def _with_hours(
     )
 
 
-def _money(spent: SpentOfBudget, *, budget: BudgetOfQueue, now: float) -> MoneyOutlook | None:
+def _money(spent: StoredBudgetUse, *, budget: StoredQueueBudget, now: float) -> MoneyOutlook | None:
     whole = _currency(budget.cost)
     if not whole:
         return None
@@ -157,12 +157,12 @@ def _money(spent: SpentOfBudget, *, budget: BudgetOfQueue, now: float) -> MoneyO
 
 
 def _user(
-    use: UserOfBudget, spent: SpentOfBudget, *, budget: BudgetOfQueue, now: float
+    use: StoredUseOfUser, spent: StoredBudgetUse, *, budget: StoredQueueBudget, now: float
 ) -> UserBudgetRow:
     outlook = _Outlook(
-        _SpentDays.of(use.days, rate=use.gpu_seconds_per_hour / _HOUR, until=spent.until),
+        _SpentDays.of(use.days, rate=_rate(use), until=spent.until),
         budget=budget,
-        whole=budget.user_gpu_hours * _HOUR,
+        whole=(budget.user_gpu_hours or 0) * _HOUR,
         now=now,
     )
     return UserBudgetRow(
@@ -185,7 +185,7 @@ class _SpentDays:
 
     @classmethod
     def of(
-        cls, days: Iterable[DayOfBudget] | None, *, rate: float, until: str | None
+        cls, days: Iterable[StoredDayOfUse] | None, *, rate: float, until: str | None
     ) -> _SpentDays:
         """GPU-seconds."""
         had = {
@@ -209,7 +209,7 @@ class _Outlook:
         self,
         spent: _SpentDays,
         *,
-        budget: BudgetOfQueue,
+        budget: StoredQueueBudget,
         whole: float,
         now: float,
         credit: float = 0.0,
@@ -220,7 +220,7 @@ class _Outlook:
         self._credit = credit
         self._now = now
         self._today = int(now // _DAY)
-        self._length = _REFILL_DAYS.get(budget.refill, budget.window_days)
+        self._length = _length_days(budget)
         self.had: Final = self._counted(now)
         """What counts now."""
 
@@ -270,12 +270,12 @@ class _Outlook:
 
     def _counted(self, moment: float) -> float:
         """What counts, or will count, against the bound at this moment."""
-        today = int(moment // _DAY)
-        if self._budget.refill not in _REFILL_DAYS:
-            return self._had(today - self._budget.window_days + 1, moment)
-        start, debt = _refill_before(min((*self._spent.days, today)), self._budget.refill), 0.0
+        today, refill = int(moment // _DAY), self._budget.refill
+        if refill is None or refill not in _REFILL_DAYS:
+            return self._had(today - self._length + 1, moment)
+        start, debt = _refill_before(min((*self._spent.days, today)), refill), 0.0
         while True:
-            end = _refill_after(start, self._budget.refill)
+            end = _refill_after(start, refill)
             had = self._had(start, min(moment, end * _DAY))
             if end > today:
                 return had + debt
@@ -301,6 +301,16 @@ def _refill_after(day: int, refill: str) -> int:
     return _refill_before(day + 7 if refill == "Weekly" else day + 31, refill)
 
 
+def _length_days(budget: StoredQueueBudget) -> int:
+    """Return how many days back and ahead count, 0 if the budget does not say."""
+    return _REFILL_DAYS.get(budget.refill or "", budget.window_days or 0)
+
+
+def _rate(use: StoredBudgetUse | StoredUseOfUser) -> float:
+    """Return the GPU-seconds that are spent in a second."""
+    return (use.gpu_seconds_per_hour or 0) / _HOUR
+
+
 def _number(day: str) -> int | None:
     """A day, counted from the epoch."""
     try:
@@ -309,9 +319,9 @@ def _number(day: str) -> int | None:
         return None
 
 
-def _currency(text: str) -> float:
+def _currency(text: str | None) -> float:
     """An amount of money; 0 where there is none that can be read."""
     try:
-        return amount(text) / MILLIONTHS
+        return amount(text or "") / MILLIONTHS
     except ValueError:
         return 0.0

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from drumline.api.objects import builtin
 from drumline.overview.held import held_gpu_seconds, stays_of
-from drumline.overview.objects import JobObject, PriorityClassObject, seconds
+from drumline.overview.objects import JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import JobRow
 from drumline_trainer.contract import plain
@@ -37,7 +38,7 @@ Lines = Mapping[str, Sequence[JobObject]]
 """By queue: its waiting jobs, the next first."""
 
 
-def lines(jobs: Iterable[JobObject], priorities: Iterable[PriorityClassObject]) -> Lines:
+def lines(jobs: Iterable[JobObject], priorities: Iterable[builtin.PriorityClass]) -> Lines:
     """The waiting jobs of each queue in the operator's order."""
     values = {each.metadata.name: each.value for each in priorities}
     default = max((each.value for each in priorities if each.global_default), default=0)

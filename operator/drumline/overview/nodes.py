@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from drumline.overview.objects import ClusterObjects, JobObject
-from drumline.overview.pool_objects import NodeObject, PoolNodeHealth, PoolObject, SliceObject
+from drumline.api.objects import builtin
+from drumline.api.objects.custom import StoredGpuPool, StoredNodeHealthStatus, StoredPoolCapacity
+from drumline.overview.objects import ClusterObjects, JobObject, node_names
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import NodeRow
 from drumline_trainer.contract import plain
@@ -19,6 +20,7 @@ _NO_OBSTACLES: Final = frozenset(
     ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "drumline.dev/promised")
 )
 """Keys of taints: every job tolerates those of devices, and the last keeps off others than jobs."""
+_ON_DEMAND: Final = StoredPoolCapacity()
 _MOST_GPUS: Final = 2**20
 _LONGEST_WHY: Final = 200
 
@@ -41,7 +43,7 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
         if pool is None:
             continue
         name, levels = node.metadata.name, pool.spec.topology_levels or []
-        labels = node.metadata.labels or {}
+        labels, capacity = node.metadata.labels or {}, pool.spec.capacity or _ON_DEMAND
         state, why = _state(node, health=health[pool.metadata.name].get(name))
         worth = units.worth(pool.metadata.name)
         offered = {each: _count((node.status.allocatable or {}).get(each)) for each in worth}
@@ -61,8 +63,8 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
                 why=plain(why)[:_LONGEST_WHY],
                 jobs=tuple(sorted(jobs[name])) if name in jobs else (),
                 promised_to=tuple(sorted(promised[name])) if name in promised else (),
-                capacity=plain(pool.spec.capacity.type),
-                price_per_gpu_hour=plain(pool.spec.capacity.price_per_gpu_hour),
+                capacity=plain(capacity.type),
+                price_per_gpu_hour=plain(capacity.price_per_gpu_hour or ""),
                 parts_per_gpu=units.parts_per_gpu(pool.metadata.name),
                 whole_gpus=offered[pool.spec.gpu_resource] if pool.spec.partitions else None,
             )
@@ -70,7 +72,7 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
     return tuple(sorted(rows, key=lambda row: (row.pool, row.domains, _natural(row.node))))
 
 
-def _devices(slices: Iterable[SliceObject]) -> Mapping[str, Counter[str]]:
+def _devices(slices: Iterable[builtin.ResourceSlice]) -> Mapping[str, Counter[str]]:
     """By node and driver: how many devices there are."""
     count: dict[str, Counter[str]] = defaultdict(Counter)
     for each in slices:
@@ -83,16 +85,16 @@ def _is_gpu(driver: str) -> bool:
     return driver.startswith(("gpu.", "gaudi."))
 
 
-def _age(pool: PoolObject) -> tuple[str, str]:
+def _age(pool: StoredGpuPool) -> tuple[str, str]:
     return pool.metadata.creation_timestamp or "", pool.metadata.name
 
 
-def _selects(pool: PoolObject, node: NodeObject) -> bool:
+def _selects(pool: StoredGpuPool, node: builtin.Node) -> bool:
     labels = node.metadata.labels or {}
     return all(labels.get(key) == value for key, value in pool.spec.node_selector.items())
 
 
-def _health(pool: PoolObject) -> Mapping[str, PoolNodeHealth]:
+def _health(pool: StoredGpuPool) -> Mapping[str, StoredNodeHealthStatus]:
     return {entry.node: entry for entry in pool.status.node_health or ()}
 
 
@@ -107,7 +109,7 @@ def _places(
         if places is None:
             continue
         lost = set(places.lost or ())
-        for position, name in enumerate(places.node_names()):
+        for position, name in enumerate(node_names(places)):
             if position not in lost:
                 held[name] += job.spec.gpus_of((position,)) * units.parts_of(job)
                 holders[name].add(plain(job.key))
@@ -118,12 +120,12 @@ def _promises(jobs: Iterable[JobObject]) -> Mapping[str, set[str]]:
     promised: dict[str, set[str]] = defaultdict(set)
     for job in jobs:
         if job.status.nominated is not None:
-            for name in job.status.nominated.node_names():
+            for name in node_names(job.status.nominated):
                 promised[name].add(plain(job.key))
     return promised
 
 
-def _state(node: NodeObject, *, health: PoolNodeHealth | None) -> tuple[str, str]:
+def _state(node: builtin.Node, *, health: StoredNodeHealthStatus | None) -> tuple[str, str]:
     """One word, and what the node itself says, or what speaks against it."""
     ready = [each for each in node.status.conditions or () if each.type == "Ready"]
     if not any(each.status == "True" for each in ready):

@@ -14,98 +14,22 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from drumline.overview.object_parts import ObjectMetadata, ObjectPart
-from drumline.overview.pool_objects import NodeObject, PoolObject, SliceObject
+from drumline.api.objects import builtin
+from drumline.api.objects.custom import (
+    StoredAssignment,
+    StoredGpuPool,
+    StoredPoolNodes,
+    StoredTrainingJob,
+    StoredTrainingJobSpec,
+    StoredTrainingQueue,
+)
 from drumline.overview.workload_objects import PodObject, WorkloadObject
 
 T = TypeVar("T")
 
 
-class NominatedPlaces(ObjectPart, frozen=True, rename="camel", gc=False):
-    """status.nominated: a node for each member, as `prefix + rest`."""
-
-    gpu_pool: str = ""
-    prefix: str = ""
-    nodes: list[str] = msgspec.field(default_factory=list[str])
-
-    def node_names(self) -> list[str]:
-        """Full node names, by position."""
-        return [self.prefix + rest for rest in self.nodes]
-
-
-class SurplusPlaces(ObjectPart, frozen=True, rename="camel", gc=False):
-    """status.assignment.surplus."""
-
-    gpu_pool: str = ""
-    indices: list[int] = msgspec.field(default_factory=list[int])
-
-
-class Places(NominatedPlaces, frozen=True, rename="camel", gc=False):
-    """status.assignment."""
-
-    surplus: SurplusPlaces | None = None
-    lost: list[int] | None = None
-    joining: list[int] | None = None
-
-
-class StayOnGpus(ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of status.gpuSeconds.stays."""
-
-    since: str
-    until: str
-    gpus: int = 0
-
-
-class HeldGpuSeconds(ObjectPart, frozen=True, rename="camel", gc=False):
-    """status.gpuSeconds: what a job had held by `until`."""
-
-    until: str
-    starting: int = 0
-    productive: int = 0
-    repeated: int = 0
-    recovering: int = 0
-    stays: list[StayOnGpus] | None = None
-    parts: int = 0
-    parts_per_gpu: int = 0
-
-
-class JobCondition(ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of status.conditions."""
-
-    type: str
-    status: str
-    last_transition_time: str | None = None
-
-
-class WantedTopology(ObjectPart, frozen=True, rename="camel", gc=False):
-    """spec.topology."""
-
-    required: str | None = None
-    preferred: str | None = None
-
-
-class WantedRole(ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of spec.roles."""
-
-    nodes: int = 1
-    gpus_per_node: int = 0
-
-
-class JobSpec(ObjectPart, frozen=True, rename="camel", gc=False):
-    """What a job asks for."""
-
-    queue: str = ""
-    nodes: int = 1
-    gpus_per_node: int = 0
-    gpu_pool: str | None = None
-    gpu_partition: str | None = None
-    roles: list[WantedRole] | None = None
-    user: str | None = None
-    priority_class_name: str | None = None
-    min_nodes: int | None = None
-    topology: WantedTopology | None = None
-    suspend: bool = False
-    managed_by: str | None = None
+class JobSpec(StoredTrainingJobSpec, frozen=True):
+    """What a job asks for, with sums over its pods."""
 
     @property
     def pods(self) -> int:
@@ -130,38 +54,10 @@ class JobSpec(ObjectPart, frozen=True, rename="camel", gc=False):
         return self.gpus_per_node
 
 
-class JobStatus(ObjectPart, frozen=True, rename="camel", gc=False):
-    """What the operator wrote of a job."""
+class JobObject(StoredTrainingJob, frozen=True):
+    """A TrainingJob, with what follows from its places."""
 
-    phase: str | None = None
-    reason: str | None = None
-    message: str | None = None
-    assignment: Places | None = None
-    nominated: NominatedPlaces | None = None
-    priority: int | None = None
-    queued_at: str | None = None
-    expected_start: str | None = None
-    expected_start_by: str | None = None
-    expected_end: str | None = None
-    admitted_at: str | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
-    ready: str | None = None
-    restarts: int | None = None
-    step: int | None = None
-    total_steps: int | None = None
-    loss: str | None = None
-    tokens_per_second: int | None = None
-    gpu_seconds: HeldGpuSeconds | None = None
-    conditions: list[JobCondition] | None = None
-
-
-class JobObject(ObjectPart, frozen=True, rename="camel", gc=False):
-    """A TrainingJob."""
-
-    metadata: ObjectMetadata
     spec: JobSpec = JobSpec()
-    status: JobStatus = JobStatus()
 
     @property
     def key(self) -> str:
@@ -174,7 +70,7 @@ class JobObject(ObjectPart, frozen=True, rename="camel", gc=False):
         return self.status.finished_at is not None
 
     @property
-    def held_places(self) -> Places | None:
+    def held_places(self) -> StoredAssignment | None:
         """Where it holds GPUs; None once it has ended, though its status says where it did."""
         return None if self.finished else self.status.assignment
 
@@ -209,121 +105,6 @@ class JobObject(ObjectPart, frozen=True, rename="camel", gc=False):
         return ranks * self.spec.gpus_per_node + self.spec.role_gpus
 
 
-class ShareOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of spec.quotas of a queue."""
-
-    gpu_pool: str
-    nominal_gpus: int = 0
-
-
-class UsedOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of status.usage of a queue."""
-
-    gpu_pool: str
-    nominal_gpus: int = 0
-    used_gpus: int = 0
-    foreign_gpus: int = 0
-
-
-class WaitingOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of status.waitingWorkloads of a queue."""
-
-    workload: str = ""
-    gpus: int = 0
-    position: int | None = None
-    queued_at: str | None = None
-    expected_start: str | None = None
-    expected_start_by: str | None = None
-    reason: str = ""
-    message: str = ""
-
-
-class BudgetOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
-    """spec.budget of a queue."""
-
-    gpu_hours: int = 0
-    window_days: int = 0
-    refill: str = ""
-    credit_gpu_hours: int = 0
-    when_spent: str = "Refuse"
-    cost: str = ""
-    user_gpu_hours: int = 0
-
-
-class DayOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of status.budget.days of a queue."""
-
-    day: str
-    gpu_seconds: int = 0
-    cost: str = ""
-
-
-class UserOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of status.budget.users of a queue."""
-
-    user: str
-    days: list[DayOfBudget] | None = None
-    gpu_seconds_per_hour: int = 0
-
-
-class SpentOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
-    """status.budget of a queue."""
-
-    spent_gpu_hours: int = 0
-    spent_cost: str = ""
-    until: str | None = None
-    days: list[DayOfBudget] | None = None
-    users: list[UserOfBudget] | None = None
-    gpu_seconds_per_hour: int = 0
-    cost_per_hour: str = ""
-
-
-class QueueSpec(ObjectPart, frozen=True, rename="camel", gc=False):
-    """What a queue may hold."""
-
-    quotas: list[ShareOfPool] = msgspec.field(default_factory=list[ShareOfPool])
-    parent: str | None = None
-    weight: int = 1
-    stop_policy: str = "None"
-    budget: BudgetOfQueue | None = None
-    namespaces: list[str] | None = None
-    namespace_selector: dict[str, msgspec.Raw] | None = None
-    pays_for_unclaimed_pods: bool = False
-
-    def may_be_open_to(self, namespace: str) -> bool:
-        """False: it is not; a selector may mean any namespace, as labels are not read here."""
-        if self.namespace_selector is not None:
-            return True
-        return self.namespaces is None or namespace in self.namespaces
-
-
-class QueueStatus(ObjectPart, frozen=True, rename="camel", gc=False):
-    """What a queue holds and held, as the operator last wrote it."""
-
-    usage: list[UsedOfPool] | None = None
-    pending_workloads: int = 0
-    waiting_workloads: list[WaitingOfQueue] | None = None
-    share_seconds: int | None = None
-    share_seconds_at: str | None = None
-    budget: SpentOfBudget | None = None
-
-
-class QueueObject(ObjectPart, frozen=True, rename="camel", gc=False):
-    """A TrainingQueue."""
-
-    metadata: ObjectMetadata
-    spec: QueueSpec = QueueSpec()
-    status: QueueStatus = QueueStatus()
-
-
-class PriorityClassObject(ObjectPart, frozen=True, rename="camel", gc=False):
-    """A PriorityClass."""
-
-    metadata: ObjectMetadata
-    value: int = 0
-    global_default: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded(Generic[T]):
     """The objects that could be read, and what is to be said of the others."""
@@ -351,14 +132,19 @@ class ClusterObjects:
 
     as_of: float
     jobs: tuple[JobObject, ...] = ()
-    queues: tuple[QueueObject, ...] = ()
-    pools: tuple[PoolObject, ...] = ()
-    nodes: tuple[NodeObject, ...] = ()
-    priorities: tuple[PriorityClassObject, ...] = ()
-    slices: tuple[SliceObject, ...] = ()
+    queues: tuple[StoredTrainingQueue, ...] = ()
+    pools: tuple[StoredGpuPool, ...] = ()
+    nodes: tuple[builtin.Node, ...] = ()
+    priorities: tuple[builtin.PriorityClass, ...] = ()
+    slices: tuple[builtin.ResourceSlice, ...] = ()
     pods: tuple[PodObject, ...] = ()
     workloads: Mapping[str, WorkloadObject] = field(default_factory=dict[str, WorkloadObject])
     remarks: tuple[str, ...] = ()
+
+
+def node_names(places: StoredAssignment | StoredPoolNodes) -> list[str]:
+    """Return full node names, by position."""
+    return [places.prefix + rest for rest in places.nodes]
 
 
 def decoded(raws: Iterable[bytes], kind: type[T]) -> Decoded[T]:

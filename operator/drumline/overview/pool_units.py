@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
+from drumline.api.objects.custom import StoredGpuPool
 from drumline.overview.objects import JobObject
-from drumline.overview.pool_objects import PoolObject
 
 _WHOLE: Final = Fraction(1)
 
@@ -22,7 +22,7 @@ class PoolUnits:
         pools: with their partitions; of a pool that is not among them GPUs are counted.
     """
 
-    def __init__(self, pools: Iterable[PoolObject] = ()) -> None:
+    def __init__(self, pools: Iterable[StoredGpuPool] = ()) -> None:
         self._pools = {pool.metadata.name: pool.spec for pool in pools}
 
     def parts_per_gpu(self, pool: str) -> int:
@@ -54,7 +54,7 @@ class PoolUnits:
     def share(self, job: JobObject) -> Fraction:
         """What of a GPU each of a job's GPUs is: as its account has it, else as its pool says."""
         account = job.status.gpu_seconds
-        if account is not None and account.parts > 0 and account.parts_per_gpu > 0:
+        if account is not None and account.parts and account.parts_per_gpu:
             return Fraction(account.parts, account.parts_per_gpu)
         parts = self.worth(_pool_of(job)).get(job.spec.gpu_partition or "")
         return _WHOLE if parts is None else Fraction(parts, self.parts_per_gpu(_pool_of(job)))

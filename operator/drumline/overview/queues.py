@@ -6,9 +6,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+from drumline.api.objects.custom import StoredTrainingQueue
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import Lines, job_row, lines
-from drumline.overview.objects import ClusterObjects, JobObject, QueueObject, seconds
+from drumline.overview.objects import ClusterObjects, JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import JobRow, LineRow, QueueRow, QuotaRow, ShareRow, WorkloadRow
 from drumline_trainer.contract import plain
@@ -38,7 +39,7 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
                 admitted_jobs=admitted[name],
                 waiting_gpus=sum(job.whole_gpus for job in line),
                 waiting=line,
-                workloads=known[name].status.pending_workloads if name in known else 0,
+                workloads=(known[name].status.pending_workloads or 0) if name in known else 0,
                 waiting_workloads=_workloads(known.get(name)),
                 budget=budget_row(known.get(name), now=cluster.as_of),
                 stop_policy=plain(known[name].spec.stop_policy) if name in known else "None",
@@ -82,7 +83,7 @@ def _entry(row: JobRow | WorkloadRow, *, name: str, position: int | None) -> Lin
 
 
 def quota_rows(
-    queue: QueueObject | None, held: Mapping[str, int], units: PoolUnits
+    queue: StoredTrainingQueue | None, held: Mapping[str, int], units: PoolUnits
 ) -> tuple[QuotaRow, ...]:
     """What a queue may hold and holds, by pool.
 
@@ -99,7 +100,7 @@ def quota_rows(
     )
     usage = [] if queue is None else queue.status.usage or []
     used = {**held, **{each.gpu_pool: each.used_gpus for each in usage}}
-    foreign = {each.gpu_pool: each.foreign_gpus for each in usage}
+    foreign = {each.gpu_pool: each.foreign_gpus or 0 for each in usage}
     return tuple(
         QuotaRow(
             pool=plain(pool),
@@ -168,7 +169,7 @@ def _line(waiting: Lines, queue: str, *, now: float, units: PoolUnits) -> tuple[
     )
 
 
-def _workloads(queue: QueueObject | None) -> tuple[WorkloadRow, ...]:
+def _workloads(queue: StoredTrainingQueue | None) -> tuple[WorkloadRow, ...]:
     """What else waits for a queue, as the operator last wrote it."""
     return tuple(
         WorkloadRow(
@@ -185,13 +186,13 @@ def _workloads(queue: QueueObject | None) -> tuple[WorkloadRow, ...]:
     )
 
 
-def _had(queue: QueueObject) -> float:
+def _had(queue: StoredTrainingQueue) -> float:
     """Past use as the operator wrote it; all queues of a cohort decay alike."""
     written = queue.status.share_seconds
     return float(written) if written and seconds(queue.status.share_seconds_at) else 0.0
 
 
-def _ancestors(name: str, known: Mapping[str, QueueObject]) -> tuple[str, ...]:
+def _ancestors(name: str, known: Mapping[str, StoredTrainingQueue]) -> tuple[str, ...]:
     """The queues above a queue, nearest first; none where a parent is missing or its own ancestor.
 
     A queue like that stands alone for the scheduler, too (`scheduling.quota.cohorts`).
@@ -204,7 +205,9 @@ def _ancestors(name: str, known: Mapping[str, QueueObject]) -> tuple[str, ...]:
     return tuple(above) if parent is None else ()
 
 
-def _due(name: str, known: Mapping[str, QueueObject], tree: Mapping[str, tuple[str, ...]]) -> float:
+def _due(
+    name: str, known: Mapping[str, StoredTrainingQueue], tree: Mapping[str, tuple[str, ...]]
+) -> float:
     """The part of its cohort that a queue is due: at each level its weight over its siblings'.
 
     What a queue with queues below it holds itself counts as a member of weight 1 beside these.
@@ -218,7 +221,7 @@ def _due(name: str, known: Mapping[str, QueueObject], tree: Mapping[str, tuple[s
 
 
 def _weights_below(
-    name: str, known: Mapping[str, QueueObject], tree: Mapping[str, tuple[str, ...]]
+    name: str, known: Mapping[str, StoredTrainingQueue], tree: Mapping[str, tuple[str, ...]]
 ) -> int:
     """The weights of the queues right below a queue together."""
     return sum(known[child].spec.weight for child, above in tree.items() if above[:1] == (name,))

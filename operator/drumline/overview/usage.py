@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 
+from drumline.api.objects.custom import StoredTrainingQueue
 from drumline.overview.budgets import budget_row
 from drumline.overview.held import STATES, held_gpu_seconds, stays_of
 from drumline.overview.jobs import NOT_SEEN, WHOLE_GPUS
-from drumline.overview.objects import JobObject, QueueObject, seconds
+from drumline.overview.objects import JobObject, seconds
 from drumline.overview.rows import UsageRow
 from drumline.overview.workloads import FOREIGN_PHASE, FOREIGN_USER, WorkloadUse
 from drumline_trainer.contract import plain
@@ -94,7 +95,7 @@ def usage_rows(
 
 
 def with_budgets(
-    rows: Iterable[UsageRow], queues: Iterable[QueueObject], *, now: float
+    rows: Iterable[UsageRow], queues: Iterable[StoredTrainingQueue], *, now: float
 ) -> tuple[UsageRow, ...]:
     """Rows that are grouped by queue, with what is left of these queues' budgets."""
     budgets = {plain(queue.metadata.name): budget_row(queue, now=now) for queue in queues}

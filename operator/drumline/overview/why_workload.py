@@ -10,7 +10,14 @@ from drumline.overview.objects import ClusterObjects
 from drumline.overview.queues import queue_rows, whole_line
 from drumline.overview.rows import LineRow, QueueRow, WorkloadCard
 from drumline.overview.why import SHOWN, holders_of
-from drumline.overview.workload_objects import ADMITTED, POD_GROUP, QUEUE, PodObject, WorkloadObject
+from drumline.overview.workload_objects import (
+    ADMITTED,
+    POD_GROUP,
+    QUEUE,
+    PodObject,
+    WorkloadObject,
+    is_admitted,
+)
 from drumline.overview.workloads import (
     WorkloadUse,
     gpus_of,
@@ -97,11 +104,11 @@ def _standing(asked: PodObject | WorkloadObject, *, queue: str) -> _Standing:
 
 
 def _of_pod(pod: PodObject) -> _Standing:
-    if pod.is_gated and not pod.metadata.is_admitted:
+    if pod.is_gated and not is_admitted(pod):
         return _Standing(state=WAITING, message=FARTHER)
     if pod.is_accepted:
         return _Standing(state="Charged", message="its GPUs are used quota of the queue")
-    if pod.metadata.is_admitted:
+    if is_admitted(pod):
         return _Standing(state="Admitted", message="it is charged, and kube-scheduler binds it")
     return _Standing(
         state="NotCharged", message="it is charged from when a kubelet has accepted it"
@@ -110,12 +117,12 @@ def _of_pod(pod: PodObject) -> _Standing:
 
 def _of_workload(workload: WorkloadObject) -> _Standing:
     if workload.spec.is_suspended:
-        if workload.metadata.is_admitted:
+        if is_admitted(workload):
             return _Standing(state="Held", message=HELD)
         if workload.metadata.label(QUEUE):
             return _Standing(state=WAITING, message=FARTHER)
         return _Standing(state="NotCharged", message=f"it is suspended, and has no label {QUEUE}")
-    if workload.metadata.is_admitted:
+    if is_admitted(workload):
         return _Standing(state="Admitted", message="all its pods are charged until it ends")
     return _Standing(state="Charged", message="each of its pods is charged while it runs")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from drumline.overview.objects import ClusterObjects, QueueObject, seconds
-from drumline.overview.pool_objects import GPU_RESOURCE, PoolObject
+from drumline.api.objects.custom import StoredGpuPool, StoredGpuPoolSpec, StoredTrainingQueue
+from drumline.overview.objects import ClusterObjects, seconds
 from drumline.overview.rows import StayRow
 from drumline.overview.workload_objects import JOB, QUEUE, PodObject
 from drumline_trainer.contract import plain
@@ -21,6 +21,7 @@ from drumline_trainer.contract import plain
 FOREIGN_USER: Final = "foreign pods"
 """Whose they are where use is added up by user: no job has such a user, a name with a space."""
 FOREIGN_PHASE: Final = "Foreign"
+_GPU_RESOURCE: Final = StoredGpuPoolSpec().gpu_resource
 _JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
 _TEMPLATE_HASH: Final = "pod-template-hash"
 
@@ -70,9 +71,9 @@ def workload_uses(cluster: ClusterObjects) -> tuple[WorkloadUse, ...]:
     return tuple(sorted(uses, key=lambda use: (-use.gpus, use.workload)))
 
 
-def worth_of_resources(pools: Iterable[PoolObject]) -> dict[str, Fraction]:
+def worth_of_resources(pools: Iterable[StoredGpuPool]) -> dict[str, Fraction]:
     """What of a GPU one of a resource is."""
-    worth = {GPU_RESOURCE: Fraction(1)}
+    worth = {_GPU_RESOURCE: Fraction(1)}
     for pool in pools:
         parts = pool.spec.partitions
         worth[pool.spec.gpu_resource] = Fraction(1)
@@ -84,11 +85,11 @@ def worth_of_resources(pools: Iterable[PoolObject]) -> dict[str, Fraction]:
 
 def gpus_of(pod: PodObject, worth: Mapping[str, Fraction]) -> float:
     """What a pod asks for, in GPUs."""
-    gpus = sum(pod.spec.devices(name) * value for name, value in worth.items())
+    gpus = sum(pod.devices(name) * value for name, value in worth.items())
     return int(gpus) if gpus == int(gpus) else float(gpus)
 
 
-def payer(queues: Iterable[QueueObject], namespace: str, *, named: str) -> str:
+def payer(queues: Iterable[StoredTrainingQueue], namespace: str, *, named: str) -> str:
     """The queue that pays for a pod which names one; empty: none does.
 
     Args:
@@ -97,7 +98,7 @@ def payer(queues: Iterable[QueueObject], namespace: str, *, named: str) -> str:
         named: by its label; empty: none.
     """
     known = {queue.metadata.name: queue for queue in queues}
-    if not known or (named in known and known[named].spec.may_be_open_to(namespace)):
+    if not known or (named in known and _may_be_open(known[named], namespace)):
         return named
     last = sorted(
         (queue.metadata.creation_timestamp or "", name)
@@ -105,6 +106,16 @@ def payer(queues: Iterable[QueueObject], namespace: str, *, named: str) -> str:
         if queue.spec.pays_for_unclaimed_pods
     )
     return last[0][1] if last else ""
+
+
+def _may_be_open(queue: StoredTrainingQueue, namespace: str) -> bool:
+    """Return False if the queue is closed to a namespace.
+
+    A selector may mean any namespace, because labels are not read here.
+    """
+    if queue.spec.namespace_selector is not None:
+        return True
+    return queue.spec.namespaces is None or namespace in queue.spec.namespaces
 
 
 def workload_of(pod: PodObject) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drumline.api.objects import builtin
 from drumline.api.overrides import Overrides, OverridesError
 from drumline.kube import codec
 from drumline.kube.views import (
@@ -17,7 +18,6 @@ from drumline.kube.views import (
     PodPhase,
     PodView,
     PriorityClassView,
-    TaintView,
 )
 
 
@@ -154,7 +154,7 @@ def test_a_node() -> None:
         uid="u",
         resource_version="9",
         labels={"drumline.dev/rack": "r1", "kubernetes.io/hostname": "n1"},
-        taints=(TaintView(key="gpu", effect="NoSchedule"),),
+        taints=(builtin.Taint(key="gpu", effect="NoSchedule"),),
         unschedulable=True,
         allocatable={"cpu": 64_000, "memory": 2**40, "nvidia.com/gpu": 8, "pods": 110},
         ready=True,
@@ -196,7 +196,7 @@ def test_what_announces_a_nodes_end_is_kept() -> None:
     }
     view = codec.node(_raw(document))
     assert view.annotations == {end: "2026-01-01T00:02:00Z"}
-    assert view.taints == (TaintView(key="going", effect="NoExecute", added_time=added),)
+    assert view.taints == (builtin.Taint(key="going", effect="NoExecute", time_added=added),)
 
 
 @pytest.mark.parametrize(

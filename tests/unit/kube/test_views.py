@@ -7,14 +7,8 @@ import ast
 import msgspec
 import pytest
 
-from drumline.kube.views import (
-    ConditionView,
-    ContainerView,
-    EventView,
-    NodeView,
-    PodView,
-    TaintView,
-)
+from drumline.api.objects import builtin
+from drumline.kube.views import ConditionView, ContainerView, EventView, NodeView, PodView
 from tests.house import ROOT
 
 OPERATOR = ROOT / "operator" / "drumline"
@@ -22,7 +16,7 @@ READERS = [OPERATOR / "kube" / "views.py", *(OPERATOR / "controller").rglob("*.p
 
 
 @pytest.mark.parametrize(
-    "view", [PodView, ContainerView, NodeView, TaintView, ConditionView, EventView]
+    "view", [PodView, ContainerView, NodeView, builtin.Taint, ConditionView, EventView]
 )
 def test_every_field_is_read_by_name(view: type[msgspec.Struct]) -> None:
     read = {

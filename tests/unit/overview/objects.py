@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from drumline.api.objects import builtin
+from drumline.api.objects.custom import StoredGpuPool, StoredTrainingQueue
 from drumline.overview.objects import (
     ClusterObjects,
     JobObject,
-    NodeObject,
-    PoolObject,
-    PriorityClassObject,
-    QueueObject,
     decoded,
 )
-from drumline.overview.pool_objects import SliceObject
 from drumline.overview.workload_objects import PodObject
 
 NOW = 1_800_000_000.0
@@ -126,11 +123,11 @@ def a_priority_class(name: str, value: int, *, default: bool = False) -> dict[st
 
 KINDS = {
     "TrainingJob": JobObject,
-    "TrainingQueue": QueueObject,
-    "GpuPool": PoolObject,
-    "Node": NodeObject,
-    "PriorityClass": PriorityClassObject,
-    "ResourceSlice": SliceObject,
+    "TrainingQueue": StoredTrainingQueue,
+    "GpuPool": StoredGpuPool,
+    "Node": builtin.Node,
+    "PriorityClass": builtin.PriorityClass,
+    "ResourceSlice": builtin.ResourceSlice,
     "Pod": PodObject,
 }
 

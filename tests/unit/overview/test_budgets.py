@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from drumline.scheduling.quota.budgets import window_gpu_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 

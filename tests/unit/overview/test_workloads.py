@@ -50,7 +50,9 @@ def test_pods_of_one_workload_are_one_and_those_that_ended_hold_nothing() -> Non
     ended = {
         "phase": "Succeeded",
         "startTime": at(-500),
-        "containerStatuses": [{"state": {"terminated": {"finishedAt": at(-400)}}}],
+        "containerStatuses": [
+            {"name": "main", "state": {"terminated": {"exitCode": 0, "finishedAt": at(-400)}}}
+        ],
     }
     cluster = a_cluster(
         a_queue("research"),

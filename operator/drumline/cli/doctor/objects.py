@@ -9,6 +9,9 @@ import msgspec
 
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import parse
+from drumline.api.objects import builtin
+from drumline.api.objects.base import ObjectPart
+from drumline.api.objects.custom import StoredCheckpointSpec, StoredTrainingJob
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.cli.doctor.facts import (
     ClaimFact,
@@ -28,7 +31,6 @@ from drumline.cli.doctor.facts import (
     SchemaFact,
 )
 from drumline.cli.formatting import moment
-from drumline.kube import wire
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.quantity import amount
 from drumline_trainer.contract import plain
@@ -38,22 +40,9 @@ _HALF_SECOND: Final = 0.5
 S = TypeVar("S")
 
 
-class _ReadObject(msgspec.Struct, frozen=True, rename="camel"):
-    metadata: wire.Metadata
-
-
-class _NodeStatus(msgspec.Struct, frozen=True):
-    allocatable: dict[str, str] | None = None
-    capacity: dict[str, str] | None = None
-
-
-class _Node(_ReadObject, frozen=True):
-    status: _NodeStatus = _NodeStatus()
-
-
 def node(raw: bytes) -> NodeFact:
     """A node with the resources that device plugins offer."""
-    read = _decoded(_Node, raw)
+    read = _decoded(builtin.Node, raw)
     return NodeFact(
         name=plain(read.metadata.name),
         labels=_labels(read.metadata.labels),
@@ -62,33 +51,13 @@ def node(raw: bytes) -> NodeFact:
     )
 
 
-class _PodSpec(wire.PodSpec, frozen=True, rename="camel", gc=False):
-    scheduler_name: str = ""
-
-
-class _Pod(_ReadObject, frozen=True):
-    spec: _PodSpec
-
-
-class _Owner(msgspec.Struct, frozen=True):
-    kind: str = ""
-
-
-class _OwnedMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    owner_references: list[_Owner] | None = None
-
-
-class _Owned(msgspec.Struct, frozen=True):
-    metadata: _OwnedMetadata
-
-
 def device_pod(raw: bytes) -> DevicePod | None:
     """A pod that holds devices; None for all other pods."""
-    read = _decoded(_Pod, raw)
+    read = _decoded(builtin.Pod, raw)
     requests = {key: count for key, count in pod_requests(read.spec).items() if "/" in key}
     if not requests:
         return None
-    owners = _decoded(_Owned, raw).metadata.owner_references or ()
+    owners = read.metadata.owner_references or ()
     return DevicePod(
         namespace=plain(read.metadata.namespace),
         name=plain(read.metadata.name),
@@ -100,36 +69,27 @@ def device_pod(raw: bytes) -> DevicePod | None:
     )
 
 
-class _SliceSpec(msgspec.Struct, frozen=True, rename="camel"):
-    driver: str = ""
-    node_name: str | None = None
-
-
-class _Slice(msgspec.Struct, frozen=True):
-    spec: _SliceSpec
-
-
 def device_slice(raw: bytes) -> DeviceSlice | None:
     """A slice of the devices of a single node; None for devices of several."""
-    spec = _decoded(_Slice, raw).spec
+    spec = _decoded(builtin.ResourceSlice, raw).spec
     return DeviceSlice(node=spec.node_name, driver=spec.driver) if spec.node_name else None
 
 
-class _ManagedFields(msgspec.Struct, frozen=True, rename="camel"):
+class _ManagedFields(ObjectPart, frozen=True):
     time: str = ""
     fields: dict[str, Any] | None = msgspec.field(default=None, name="fieldsV1")
 
 
-class _ClockMetadata(msgspec.Struct, frozen=True, rename="camel"):
+class _ClockMetadata(ObjectPart, frozen=True):
     name: str
     managed_fields: list[_ManagedFields] | None = None
 
 
-class _ClockSpec(msgspec.Struct, frozen=True, rename="camel"):
+class _ClockSpec(ObjectPart, frozen=True):
     renew_time: str | None = None
 
 
-class _ClockLease(msgspec.Struct, frozen=True):
+class _ClockLease(ObjectPart, frozen=True):
     metadata: _ClockMetadata
     spec: _ClockSpec = _ClockSpec()
 
@@ -154,8 +114,8 @@ def node_clock(raw: bytes) -> NodeClock | None:
     return NodeClock(node=plain(read.metadata.name), ahead_seconds=renewed - stamped)
 
 
-class _SpecFields(_ReadObject, frozen=True):
-    spec: dict[str, Any] = {}
+class _SpecFields(builtin.Identity, frozen=True):
+    spec: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 def pool(raw: bytes) -> PoolFact:
@@ -180,28 +140,10 @@ def queue(raw: bytes) -> QueueFact:
     )
 
 
-class _Checkpoint(msgspec.Struct, frozen=True, rename="camel"):
-    claim_name: str | None = None
-
-
-class _JobSpec(msgspec.Struct, frozen=True):
-    nodes: int = 1
-    checkpoint: _Checkpoint | None = None
-
-
-class _JobStatus(msgspec.Struct, frozen=True):
-    phase: str | None = None
-
-
-class _Job(_ReadObject, frozen=True):
-    spec: _JobSpec
-    status: _JobStatus | None = None
-
-
 def job(raw: bytes) -> JobFact | None:
     """A TrainingJob; None for those that are over."""
-    read = _decoded(_Job, raw)
-    if read.status is not None and read.status.phase in _OVER:
+    read = _decoded(StoredTrainingJob, raw)
+    if read.status.phase in _OVER:
         return None
     return JobFact(
         namespace=plain(read.metadata.namespace),
@@ -211,7 +153,7 @@ def job(raw: bytes) -> JobFact | None:
     )
 
 
-def _claim(checkpoint: _Checkpoint | None) -> str | None:
+def _claim(checkpoint: StoredCheckpointSpec | None) -> str | None:
     """None also where the checkpoints lie in a bucket."""
     name = None if checkpoint is None else checkpoint.claim_name
     return None if name is None else plain(name)
@@ -219,19 +161,19 @@ def _claim(checkpoint: _Checkpoint | None) -> str | None:
 
 def namespace(raw: bytes) -> NamespaceFact:
     """A namespace."""
-    metadata = _decoded(_ReadObject, raw).metadata
+    metadata = _decoded(builtin.Identity, raw).metadata
     return NamespaceFact(name=plain(metadata.name), labels=_labels(metadata.labels))
 
 
-class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
+class _ClaimSpec(ObjectPart, frozen=True):
     access_modes: list[str] | None = None
 
 
-class _ClaimStatus(msgspec.Struct, frozen=True):
+class _ClaimStatus(ObjectPart, frozen=True):
     phase: str = ""
 
 
-class _Claim(_ReadObject, frozen=True):
+class _Claim(builtin.Identity, frozen=True):
     spec: _ClaimSpec
     status: _ClaimStatus = _ClaimStatus()
 
@@ -249,18 +191,13 @@ def claim(raw: bytes) -> ClaimFact:
 
 def storage_class(raw: bytes) -> ClassFact:
     """A StorageClass."""
-    read = _decoded(wire.StorageClass, raw)
+    read = _decoded(builtin.StorageClass, raw)
     return ClassFact(name=plain(read.metadata.name), provisioner=plain(read.provisioner))
-
-
-class _Priority(_ReadObject, frozen=True):
-    value: int
-    preemption_policy: str | None = None
 
 
 def priority(raw: bytes) -> PriorityFact:
     """A PriorityClass."""
-    read = _decoded(_Priority, raw)
+    read = _decoded(builtin.PriorityClass, raw)
     return PriorityFact(
         name=plain(read.metadata.name),
         value=read.value,
@@ -282,17 +219,17 @@ def schema_of(manifest: Mapping[str, Any]) -> SchemaFact:
     return SchemaFact(kind=spec["names"]["kind"], fields=frozenset(_paths(named, at="")))
 
 
-class _Selector(msgspec.Struct, frozen=True, rename="camel"):
+class _Selector(ObjectPart, frozen=True):
     match_labels: dict[str, str] | None = None
 
 
-class _PrometheusSpec(msgspec.Struct, frozen=True, rename="camel"):
+class _PrometheusSpec(ObjectPart, frozen=True):
     service_monitor_selector: _Selector | None = None
     pod_monitor_selector: _Selector | None = None
     rule_selector: _Selector | None = None
 
 
-class _Prometheus(_ReadObject, frozen=True):
+class _Prometheus(builtin.Identity, frozen=True):
     spec: _PrometheusSpec
 
 
@@ -316,7 +253,7 @@ def prometheus(raw: bytes) -> PrometheusFact:
 
 def monitor(raw: bytes, *, kind: str) -> MonitorFact:
     """A ServiceMonitor, PodMonitor or PrometheusRule."""
-    metadata = _decoded(_ReadObject, raw).metadata
+    metadata = _decoded(builtin.Identity, raw).metadata
     return MonitorFact(kind=kind, name=plain(metadata.name), labels=_labels(metadata.labels))
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from drumline.api.objects.builtin import ContainerState, Pod
 from drumline.cli.doctor.facts import NetworkProbe, NodeProbe
 from drumline_trainer.contract import plain
 
@@ -155,43 +156,6 @@ def _pod(
     }
 
 
-class _Ended(msgspec.Struct, frozen=True, rename="camel"):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _Waiting(msgspec.Struct, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _ContainerState(msgspec.Struct, frozen=True):
-    waiting: _Waiting | None = None
-    terminated: _Ended | None = None
-
-
-class _ContainerStatus(msgspec.Struct, frozen=True):
-    state: _ContainerState = _ContainerState()
-
-
-class _ProbeStatus(msgspec.Struct, frozen=True, rename="camel"):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    pod_ip: str = msgspec.field(default="", name="podIP")
-    container_statuses: list[_ContainerStatus] = []
-
-
-class _ProbeMetadata(msgspec.Struct, frozen=True):
-    labels: dict[str, str] = {}
-
-
-class _ProbePod(msgspec.Struct, frozen=True):
-    metadata: _ProbeMetadata
-    status: _ProbeStatus = _ProbeStatus()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePod:
     """A pod of a probe as it is now.
@@ -228,9 +192,9 @@ def probe_pod(raw: bytes) -> ProbePod:
     Raises:
         msgspec.ValidationError: It is not one.
     """
-    pod = msgspec.json.decode(raw, type=_ProbePod)
+    pod = msgspec.json.decode(raw, type=Pod)
     status = pod.status
-    state = status.container_statuses[0].state if status.container_statuses else _ContainerState()
+    state = status.container_statuses[0].state if status.container_statuses else ContainerState()
     problem = ""
     message = ""
     if state.terminated is not None:
@@ -242,7 +206,7 @@ def probe_pod(raw: bytes) -> ProbePod:
     elif status.phase == "Failed":
         problem = f"{status.reason}: {status.message}"
     return ProbePod(
-        name=pod.metadata.labels.get(f"{LABEL}-pod", ""),
+        name=pod.metadata.label(f"{LABEL}-pod"),
         address=status.pod_ip if status.phase == "Running" else "",
         over=bool(problem) or state.terminated is not None,
         problem=plain(problem)[:_MAX_PROBLEM],

@@ -14,6 +14,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from drumline.api.objects import builtin
+from drumline.api.objects.custom import StoredGpuPool, StoredTrainingQueue
 from drumline.cli.cluster_access import NOT_SERVED, cluster_client, not_answered, refusal
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.kube import errors, reads
@@ -30,14 +32,7 @@ from drumline.kube.kinds import (
     Resource,
 )
 from drumline.kube.workload_kinds import KINDS
-from drumline.overview.objects import (
-    ClusterObjects,
-    JobObject,
-    PriorityClassObject,
-    QueueObject,
-    decoded,
-)
-from drumline.overview.pool_objects import NodeObject, PoolObject, SliceObject
+from drumline.overview.objects import ClusterObjects, JobObject, decoded
 from drumline.overview.workload_objects import JOB, QUEUE, PodObject, WorkloadObject
 
 T = TypeVar("T")
@@ -87,16 +82,16 @@ async def from_cluster(
         async with cluster_client(credentials) as client, asyncio.TaskGroup() as reads:
             read_jobs = reads.create_task(_jobs(client, wanted.namespace, own=own))
             read_queues = reads.create_task(
-                _optional(client, TRAINING_QUEUES, QueueObject, wanted=wanted.queues)
+                _optional(client, TRAINING_QUEUES, StoredTrainingQueue, wanted=wanted.queues)
             )
             read_priorities = reads.create_task(
-                _optional(client, PRIORITY_CLASSES, PriorityClassObject, wanted=wanted.queues)
+                _optional(client, PRIORITY_CLASSES, builtin.PriorityClass, wanted=wanted.queues)
             )
             read_pools = reads.create_task(
-                _optional(client, GPU_POOLS, PoolObject, wanted=want_pools)
+                _optional(client, GPU_POOLS, StoredGpuPool, wanted=want_pools)
             )
             read_nodes = reads.create_task(
-                _required(client, NODES, NodeObject, wanted=wanted.nodes)
+                _required(client, NODES, builtin.Node, wanted=wanted.nodes)
             )
             read_slices = reads.create_task(_slices(client, wanted=wanted.nodes))
             read_pods = reads.create_task(_pods(client, own=own, wanted=wanted.pods))
@@ -147,12 +142,12 @@ async def _optional(
         return _Listed(remarks=(f"Missing here: {refusal(error, what=resource.plural)}.",))
 
 
-async def _slices(client: KubeClient, *, wanted: bool) -> tuple[SliceObject, ...]:
+async def _slices(client: KubeClient, *, wanted: bool) -> tuple[builtin.ResourceSlice, ...]:
     """Nothing where there are none, or where they may not be read: most clusters have none."""
     if not wanted:
         return ()
     try:
-        return (await _read(client, RESOURCE_SLICES, SliceObject, namespace=None)).objects
+        return (await _read(client, RESOURCE_SLICES, builtin.ResourceSlice, namespace=None)).objects
     except errors.KubeError:
         return ()
 
@@ -245,11 +240,11 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
         for kind, raw in _documents(text):
             by_kind.setdefault(kind, []).append(raw)
     jobs = decoded(by_kind.get(TRAINING_JOBS.kind, ()), JobObject)
-    queues = decoded(by_kind.get(TRAINING_QUEUES.kind, ()), QueueObject)
-    pools = decoded(by_kind.get(GPU_POOLS.kind, ()), PoolObject)
-    nodes = decoded(by_kind.get(NODES.kind, ()), NodeObject)
-    priorities = decoded(by_kind.get(PRIORITY_CLASSES.kind, ()), PriorityClassObject)
-    slices = decoded(by_kind.get(RESOURCE_SLICES.kind, ()), SliceObject)
+    queues = decoded(by_kind.get(TRAINING_QUEUES.kind, ()), StoredTrainingQueue)
+    pools = decoded(by_kind.get(GPU_POOLS.kind, ()), StoredGpuPool)
+    nodes = decoded(by_kind.get(NODES.kind, ()), builtin.Node)
+    priorities = decoded(by_kind.get(PRIORITY_CLASSES.kind, ()), builtin.PriorityClass)
+    slices = decoded(by_kind.get(RESOURCE_SLICES.kind, ()), builtin.ResourceSlice)
     pods = decoded(by_kind.get(PODS.kind, ()), PodObject)
     lists = (jobs, queues, pools, nodes, priorities, slices, pods)
     unreadable = sum(each.unreadable for each in lists)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from drumline.api.load import ApiError, parse
+from drumline.api.objects.base import ObjectMetadata
+from drumline.api.objects.builtin import EventSeries, EventSubject, Identity, StoredEvent
 from drumline.api.trainingjob import TrainingJob
 from drumline.cli.formatting import moment
 from drumline.cli.manifests import Json
@@ -19,6 +21,7 @@ from drumline.cli.report.model import EventRow
 from drumline_trainer.contract import plain
 
 T = TypeVar("T")
+_DEFAULT_NAMESPACE: Final = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,47 +41,6 @@ class JobInput:
     """What could not be read, as sentences."""
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    namespace: str = "default"
-    uid: str = ""
-    creation_timestamp: str | None = None
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-
-
-class _Regarding(msgspec.Struct, frozen=True):
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-
-
-class _Series(msgspec.Struct, frozen=True, rename="camel"):
-    count: int = 1
-    last_observed_time: str | None = None
-
-
-class _Event(msgspec.Struct, frozen=True, rename="camel"):
-    """Both spellings of an event: `events.k8s.io/v1`, and the older one of `v1`."""
-
-    metadata: _Metadata
-    reason: str | None = None
-    type: str | None = None
-    note: str | None = None
-    message: str | None = None
-    regarding: _Regarding | None = None
-    involved_object: _Regarding | None = None
-    series: _Series | None = None
-    count: int | None = None
-    deprecated_count: int | None = None
-    event_time: str | None = None
-    last_timestamp: str | None = None
-    deprecated_last_timestamp: str | None = None
-
-
 def job_input(
     raw: Json, *, events: Iterable[Json], as_of: float, remarks: tuple[str, ...] = ()
 ) -> JobInput:
@@ -87,11 +49,11 @@ def job_input(
     Raises:
         ApiError: a field of the job or of an event is not what its kind says; names the field.
     """
-    metadata = _converted(raw, _Named).metadata
-    parsed = [_converted(event, _Event) for event in events]
+    metadata = _converted(raw, Identity).metadata
+    parsed = [_converted(event, StoredEvent) for event in events]
     rows = [_row(event) for event in parsed if _is_about(event, metadata)]
     return JobInput(
-        namespace=plain(metadata.namespace),
+        namespace=plain(metadata.namespace or _DEFAULT_NAMESPACE),
         name=plain(metadata.name),
         uid=metadata.uid,
         created_at=moment(metadata.creation_timestamp),
@@ -110,16 +72,20 @@ def _converted(raw: Json, kind: type[T]) -> T:
         raise ApiError(path=path.strip("`").removeprefix("."), problem=problem) from None
 
 
-def _is_about(event: _Event, job: _Metadata) -> bool:
+def _is_about(event: StoredEvent, job: ObjectMetadata) -> bool:
     regarding = event.regarding or event.involved_object
     if regarding is None or regarding.kind != "TrainingJob":
         return False
-    same = (regarding.name, regarding.namespace or "default") == (job.name, job.namespace)
+    same = _full_name(regarding) == _full_name(job)
     return same and (not job.uid or not regarding.uid or regarding.uid == job.uid)
 
 
-def _row(event: _Event) -> EventRow:
-    series = event.series or _Series()
+def _full_name(named: EventSubject | ObjectMetadata) -> tuple[str, str]:
+    return named.namespace or _DEFAULT_NAMESPACE, named.name
+
+
+def _row(event: StoredEvent) -> EventRow:
+    series = event.series or EventSeries()
     return EventRow(
         at=moment(
             series.last_observed_time

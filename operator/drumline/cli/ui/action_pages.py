@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from drumline.api.conditions import Phase
+from drumline.api.objects import builtin
 from drumline.cli.formatting import many
 from drumline.cli.job_yaml import job_yaml
 from drumline.cli.jobs.named_job import NamedJob
@@ -16,7 +17,7 @@ from drumline.cli.markup import Markup, element, joined
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.ui.links import action_path, beside_path, other_size_path
 from drumline.cli.ui.parts import document, post_form
-from drumline.overview.objects import ClusterObjects, PriorityClassObject
+from drumline.overview.objects import ClusterObjects
 
 MOST_CLASSES: Final = 200
 UP: Final = "../../../"
@@ -120,7 +121,7 @@ def clone(job: NamedJob, manifest: dict[str, Any], *, changes: Sequence[str]) ->
 
 
 def priority_choice(
-    classes: Iterable[PriorityClassObject], *, chosen: str | None, empty: str = "the default"
+    classes: Iterable[builtin.PriorityClass], *, chosen: str | None, empty: str = "the default"
 ) -> Markup:
     """A field for a PriorityClass: those there are, or its name where they may not be read."""
     by_value = sorted(classes, key=lambda each: (-each.value, each.metadata.name))[:MOST_CLASSES]

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from drumline.api.base import RESOURCE_CHANNEL
+from drumline.api.objects import builtin
 from drumline.kube.device_codec import CHANNEL_DRIVER
 from drumline.kube.device_views import (
     DeviceName,
@@ -29,7 +30,7 @@ from drumline.kube.device_views import (
     DeviceView,
     ResourceClaimView,
 )
-from drumline.kube.views import Key, PodView, TaintView
+from drumline.kube.views import Key, PodView
 
 _WHOLE = frozenset({"", "gpu"})
 """Values of the attribute `type` of whole devices; mig, vfio and others are not."""
@@ -41,7 +42,7 @@ class _Published(NamedTuple):
 
     name: DeviceName
     view: DeviceView
-    taints: tuple[TaintView, ...]
+    taints: tuple[builtin.Taint, ...]
 
 
 class DeviceCache:
@@ -181,9 +182,9 @@ class DeviceCache:
         taken = self._holders.keys() | {name for names in self._assumed.values() for name in names}
         return sorted(set(devices) - taken)
 
-    def taints(self, node: str) -> Iterable[TaintView]:
+    def taints(self, node: str) -> Iterable[builtin.Taint]:
         """The taints of the whole devices there, each once."""
-        named: Mapping[tuple[str, str, str], TaintView] = {
+        named: Mapping[tuple[str, str, str], builtin.Taint] = {
             (taint.key, taint.value, taint.effect): taint
             for each in self._published(node)
             if each.view.kind in _WHOLE and _is_gpu(each.name.driver)

@@ -10,11 +10,12 @@ from typing import Final
 from drumline.api.base import TAINT_PROMISED
 from drumline.api.capacity import PoolCapacity
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.objects import builtin
 from drumline.api.resource_names import shares_gpus
 from drumline.cost.money import millionths
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
 from drumline.disruption.node_scores import TRUSTED, NodeStanding
-from drumline.kube.views import NodeView, TaintView
+from drumline.kube.views import NodeView
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import CapacityType, Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
@@ -115,7 +116,7 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
     )
 
 
-def node_facts_of(view: NodeView, *, device_taints: Iterable[TaintView] = ()) -> NodeFacts:
+def node_facts_of(view: NodeView, *, device_taints: Iterable[builtin.Taint] = ()) -> NodeFacts:
     """A node as far as it announces its end.
 
     Args:
@@ -256,12 +257,12 @@ def _capped(amount: int) -> int:
     return max(0, min(amount, MAX_AMOUNT))
 
 
-def _taint_fact(taint: TaintView) -> TaintFact:
+def _taint_fact(taint: builtin.Taint) -> TaintFact:
     return TaintFact(
         key=taint.key,
         effect=taint.effect,
         value=taint.value,
-        added_at=seconds_of(taint.added_time),
+        added_at=seconds_of(taint.time_added or ""),
     )
 
 

@@ -18,12 +18,13 @@ import msgspec
 
 from drumline.api.base import LABEL_QUEUE
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.objects import builtin
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.held import FOREIGN_USER
 from drumline.controller.conversion.nodes import ANY_GPUS, MAX_AMOUNT, GpuUnits, resources_of
 from drumline.kube.events import Regarding
 from drumline.kube.kinds import Resource
-from drumline.kube.views import ExpressionView, PlacementView, TolerationView
+from drumline.kube.views import ExpressionView, PlacementView
 from drumline.kube.workload_views import JobsView, WorkloadView
 from drumline.kube.workloads import MAX_PODS
 from drumline.lifecycle.model.timestamps import parse_timestamp
@@ -295,7 +296,7 @@ def _requirement(expression: ExpressionView) -> NodeRequirement:
     )
 
 
-def _toleration(toleration: TolerationView) -> Toleration:
+def _toleration(toleration: builtin.Toleration) -> Toleration:
     return Toleration(
         key=toleration.key,
         operator=TolerationOperator(toleration.operator or "Equal"),

@@ -25,11 +25,12 @@ SITE = ProbeSite(run="0a1b", image="trainer:1", seconds=90, user=65532, pull_sec
 
 def a_pod(phase: str = "Running", **state: Any) -> bytes:
     pod = {
-        "metadata": {"labels": {LABEL: "0a1b", f"{LABEL}-pod": "node-0"}},
+        "metadata": {"name": "p", "labels": {LABEL: "0a1b", f"{LABEL}-pod": "node-0"}},
+        "spec": {"containers": []},
         "status": {
             "phase": phase,
             "podIP": "10.0.0.7",
-            "containerStatuses": [{"state": state}] if state else [],
+            "containerStatuses": [{"name": "probe", "state": state}] if state else [],
         },
     }
     return json.dumps(pod).encode()

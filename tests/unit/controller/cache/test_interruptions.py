@@ -7,16 +7,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from drumline.api.capacity import InterruptionsStatus
+from drumline.api.objects import builtin
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.interruptions import MOST_NODES
 from drumline.controller.cache.nodes import NodeCache
-from drumline.kube.views import NodeView, TaintView
+from drumline.kube.views import NodeView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Policy
 from tests.builders import T0
 from tests.unit.controller.views import assignment, job_view, node_view, pool_view, queue_view
 
-NOTICE = TaintView(key="aws-node-termination-handler/spot-itn", effect="NoSchedule")
+NOTICE = builtin.Taint(key="aws-node-termination-handler/spot-itn", effect="NoSchedule")
 GPUS = 8
 LOOK_SECONDS = 300
 

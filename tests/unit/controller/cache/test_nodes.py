@@ -9,9 +9,10 @@ import pytest
 
 from drumline.api.conditions import DisruptionKind
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.objects import builtin
 from drumline.controller.cache.nodes import OVERDUE_SECONDS, NodeCache, NodeChange
 from drumline.controller.cache.pods import PodsByRole
-from drumline.kube.views import ConditionView, NodeView, PodView, TaintView
+from drumline.kube.views import ConditionView, NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Node
@@ -51,7 +52,7 @@ def update(nodes: NodeCache, **fields: Any) -> NodeChange:
 
 
 def marked(key: str) -> dict[str, Any]:
-    return {"taints": (TaintView(key=key, effect="NoSchedule"),)}
+    return {"taints": (builtin.Taint(key=key, effect="NoSchedule"),)}
 
 
 def members_only(name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:

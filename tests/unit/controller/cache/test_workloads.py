@@ -8,10 +8,11 @@ import pytest
 from msgspec import structs
 
 from drumline.api.base import ANNOTATION_ADMITTED
+from drumline.api.objects import builtin
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.status.usage_reporter import workload_in_line
-from drumline.kube.views import PlacementView, PodPhase, PodView, TolerationView
+from drumline.kube.views import PlacementView, PodPhase, PodView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
@@ -127,7 +128,7 @@ def test_pods_go_where_their_spec_lets_them(state: ClusterCache) -> None:
     elsewhere = PlacementView(node_selector={"disk": "large"})
     state.on_pod(None, gated("picky", placement=elsewhere))
     state.on_pod(None, gated("held", is_last=False))
-    tolerant = PlacementView(tolerations=(TolerationView(operator="Exists"),))
+    tolerant = PlacementView(tolerations=(builtin.Toleration(operator="Exists"),))
     state.on_pod(None, gated("tolerant", placement=tolerant))
     decisions = cycle(state)
     assert [each.key for each in decisions.placed] == ["other/pods/tolerant"]

@@ -8,6 +8,7 @@ import pytest
 
 from drumline.api.capacity import PoolCapacity
 from drumline.api.gpupool import GpuPoolSpec, HardwareSpec
+from drumline.api.objects import builtin
 from drumline.controller.conversion.nodes import (
     GpuUnits,
     capped,
@@ -17,7 +18,7 @@ from drumline.controller.conversion.nodes import (
     resources_of,
 )
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
-from drumline.kube.views import ConditionView, TaintView
+from drumline.kube.views import ConditionView
 from drumline.scheduling.model import CapacityType, Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
 from tests.builders import T0
@@ -60,9 +61,9 @@ def test_a_node_with_all_that_keeps_pods_off_it() -> None:
     view = node_view(
         labels={"gpu": "h100", "block": "b1"},
         taints=(
-            TaintView(key="team", effect="NoSchedule", value="vision"),
-            TaintView(key="odd", effect="SomedayPerhaps"),
-            TaintView(key="drumline.dev/promised", effect="NoSchedule"),
+            builtin.Taint(key="team", effect="NoSchedule", value="vision"),
+            builtin.Taint(key="odd", effect="SomedayPerhaps"),
+            builtin.Taint(key="drumline.dev/promised", effect="NoSchedule"),
         ),
         terminating=True,
     )
@@ -83,9 +84,9 @@ def test_a_node_with_all_that_keeps_pods_off_it() -> None:
 
 
 def test_a_node_that_an_autoscaler_is_about_to_remove_is_taken_after_its_equals() -> None:
-    taint = TaintView(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule")
+    taint = builtin.Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule")
     assert node_of(node_view(taints=(taint,)), pool="h100", spec=PLAIN, used=NOTHING).suspicion == 1
-    hard = TaintView(key="team", effect="NoSchedule")
+    hard = builtin.Taint(key="team", effect="NoSchedule")
     assert node_of(node_view(taints=(hard,)), pool="h100", spec=PLAIN, used=NOTHING).suspicion == 0
 
 
@@ -103,7 +104,7 @@ PLAIN = GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})
     ],
 )
 def test_a_node_with_a_startup_taint_is_still_being_set_up(taint: str) -> None:
-    view = node_view(taints=(TaintView(key=taint, effect="NoSchedule"),))
+    view = node_view(taints=(builtin.Taint(key=taint, effect="NoSchedule"),))
     assert node_of(view, pool="h100", spec=PLAIN, used=NOTHING).starting
 
 
@@ -118,7 +119,7 @@ def test_a_node_with_a_startup_taint_is_still_being_set_up(taint: str) -> None:
 def test_a_node_of_karpenter_is_set_up_once_karpenter_says_so(
     labels: dict[str, str], starting: bool
 ) -> None:
-    taint = TaintView(key="nvidia.com/gpu", effect="NoSchedule", value="present")
+    taint = builtin.Taint(key="nvidia.com/gpu", effect="NoSchedule", value="present")
     view = node_view(labels={"gpu": "h100", **labels}, taints=(taint,))
     assert node_of(view, pool="h100", spec=PLAIN, used=NOTHING).starting is starting
 
@@ -149,8 +150,8 @@ def test_what_a_node_announces() -> None:
         labels={"a": "b"},
         annotations={"c": "d"},
         taints=(
-            TaintView(key="going", effect="NoExecute", value="v", added_time=CREATED),
-            TaintView(key="odd", effect="NoSchedule", added_time="yesterday"),
+            builtin.Taint(key="going", effect="NoExecute", value="v", time_added=CREATED),
+            builtin.Taint(key="odd", effect="NoSchedule", time_added="yesterday"),
         ),
         conditions=(
             ConditionView(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from drumline.api.objects import builtin
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.scheduler.guard import Guard
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden
 from drumline.kube.request import Request, Verb
-from drumline.kube.views import TaintView
 from drumline.scheduling.decisions import Decisions, Placed
 from drumline.scheduling.guarded_nodes import (
     FIRST_PAUSE_SECONDS,
@@ -24,7 +24,7 @@ from drumline.scheduling.guarded_nodes import (
 )
 from tests.unit.controller.views import assignment, job_view, node_view, pod_view, pool_view
 
-TAINT = TaintView(key="drumline.dev/promised", effect="NoSchedule")
+TAINT = builtin.Taint(key="drumline.dev/promised", effect="NoSchedule")
 STARTS = Decisions(placed=(Placed(key="team/g", uid="g", pool="h100", assignment=("node-0",)),))
 
 
@@ -55,7 +55,7 @@ class Site(KubeClient):
             self.written.append((name, bool(body["spec"]["taints"])))
         return json.dumps({"metadata": metadata, "spec": {"taints": taints}}).encode()
 
-    def show(self, name: str, *taints: TaintView) -> None:
+    def show(self, name: str, *taints: builtin.Taint) -> None:
         """The watch shows a node with these taints."""
         self.state.nodes.on_node(node_view(name), node_view(name, version=2, taints=taints))
 

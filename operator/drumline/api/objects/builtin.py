@@ -1,45 +1,22 @@
-"""The fields Drumline reads, as the API server spells them. Everything else is skipped unparsed.
+"""Kinds of Kubernetes and of others, as far as they are read: the only declaration of their fields.
 
-A field that Go may write as null is optional here.
+Every other field is skipped unparsed. A field that Go may write as null is optional here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from drumline.kube.views import PodPhase
+from drumline.api.objects.base import Metadata, ObjectMetadata, ObjectPart
+
+ENDS: Final = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+"""Conditions of a workload that has ended."""
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    pass
-
-
-class OwnerReference(_Wire, frozen=True, gc=False):
-    """One owner."""
-
-    uid: str
-    controller: bool | None = None
-    kind: str = ""
-
-
-class Metadata(_Wire, frozen=True, gc=False):
-    """What every object has."""
-
-    name: str
-    uid: str = ""
-    resource_version: str = ""
-    namespace: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
-
-
-class Condition(_Wire, frozen=True, gc=False):
+class Condition(ObjectPart, frozen=True):
     """One condition."""
 
     type: str
@@ -53,31 +30,28 @@ Quantities = dict[str, str | int]
 """By resource; as integers in templates of JobSets, which are stored as they were written."""
 
 
-class ResourceRequirements(_Wire, frozen=True, gc=False):
+class ResourceRequirements(ObjectPart, frozen=True):
     """What a container, or a pod as a whole, asks for."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
-_NOTHING_ASKED = ResourceRequirements()
-
-
-class Container(_Wire, frozen=True, gc=False):
+class Container(ObjectPart, frozen=True):
     """One container of a pod's spec."""
 
     name: str = ""
-    resources: ResourceRequirements = _NOTHING_ASKED
+    resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
 
 
-class SchedulingGate(_Wire, frozen=True, gc=False):
+class SchedulingGate(ObjectPart, frozen=True):
     """What keeps a pod from being scheduled."""
 
     name: str = ""
 
 
-class Toleration(_Wire, frozen=True, gc=False):
+class Toleration(ObjectPart, frozen=True):
     """One toleration."""
 
     key: str = ""
@@ -86,7 +60,7 @@ class Toleration(_Wire, frozen=True, gc=False):
     effect: str = ""
 
 
-class PodNodeExpression(_Wire, frozen=True, gc=False):
+class PodNodeExpression(ObjectPart, frozen=True):
     """One requirement of node affinity."""
 
     key: str = ""
@@ -94,19 +68,19 @@ class PodNodeExpression(_Wire, frozen=True, gc=False):
     values: list[str] | None = None
 
 
-class PodNodeTerm(_Wire, frozen=True, gc=False):
+class PodNodeTerm(ObjectPart, frozen=True):
     """One term of node affinity; `matchFields` name single nodes and are not read."""
 
     match_expressions: list[PodNodeExpression] | None = None
 
 
-class PodNodeTerms(_Wire, frozen=True, gc=False):
+class PodNodeTerms(ObjectPart, frozen=True):
     """Required node affinity."""
 
     node_selector_terms: list[PodNodeTerm] | None = None
 
 
-class PodNodeAffinity(_Wire, frozen=True, gc=False):
+class PodNodeAffinity(ObjectPart, frozen=True):
     """Node affinity."""
 
     required: PodNodeTerms | None = msgspec.field(
@@ -114,22 +88,22 @@ class PodNodeAffinity(_Wire, frozen=True, gc=False):
     )
 
 
-class Affinity(_Wire, frozen=True, gc=False):
+class Affinity(ObjectPart, frozen=True):
     """A pod's affinity."""
 
     node_affinity: PodNodeAffinity | None = None
 
 
-class PodClaim(_Wire, frozen=True, gc=False):
+class PodClaim(ObjectPart, frozen=True):
     """A claim of a pod's."""
 
     name: str
 
 
-class PodSpec(_Wire, frozen=True, gc=False):
-    """A pod's spec. What is raw is decoded only of pods that wait for a queue."""
+class PodSpec(ObjectPart, frozen=True):
+    """A pod's spec."""
 
-    containers: list[Container] = []
+    containers: list[Container] = msgspec.field(default_factory=list[Container])
     init_containers: list[Container] | None = None
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
@@ -139,19 +113,28 @@ class PodSpec(_Wire, frozen=True, gc=False):
     priority: int | None = None
     priority_class_name: str | None = None
     active_deadline_seconds: int | None = None
+    scheduler_name: str = ""
+
+
+class PlacedPodSpec(PodSpec, frozen=True):
+    """A pod's spec, with the undecoded fields that are read only of pods that wait for a queue.
+
+    A raw field keeps the whole document in memory.
+    """
+
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
     affinity: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Waiting(_Wire, frozen=True, gc=False):
+class Waiting(ObjectPart, frozen=True):
     """Why a container does not run."""
 
     reason: str = ""
     message: str = ""
 
 
-class Terminated(_Wire, frozen=True, gc=False):
+class Terminated(ObjectPart, frozen=True):
     """How a container ended."""
 
     exit_code: int
@@ -160,36 +143,33 @@ class Terminated(_Wire, frozen=True, gc=False):
     finished_at: str | None = None
 
 
-class ContainerState(_Wire, frozen=True, gc=False):
+class ContainerState(ObjectPart, frozen=True):
     """One of the states; a running container sets none of these."""
 
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
-_RUNNING = ContainerState()
-
-
-class ContainerStatus(_Wire, frozen=True, gc=False):
+class ContainerStatus(ObjectPart, frozen=True):
     """One container as the kubelet reports it."""
 
     name: str
     ready: bool = False
     image_id: str = msgspec.field(default="", name="imageID")
-    state: ContainerState = _RUNNING
+    state: ContainerState = ContainerState()
 
 
-class PodClaimStatus(_Wire, frozen=True, gc=False):
+class PodClaimStatus(ObjectPart, frozen=True):
     """Which claim was made for a pod from a template."""
 
     name: str
     resource_claim_name: str | None = None
 
 
-class PodStatus(_Wire, frozen=True, gc=False):
+class PodStatus(ObjectPart, frozen=True):
     """A pod's status."""
 
-    phase: PodPhase = PodPhase.PENDING
+    phase: str = "Pending"
     reason: str = ""
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
@@ -200,13 +180,13 @@ class PodStatus(_Wire, frozen=True, gc=False):
     resource_claim_statuses: list[PodClaimStatus] | None = None
 
 
-class TemplateOfPods(_Wire, frozen=True, gc=False):
+class TemplateOfPods(ObjectPart, frozen=True):
     """What a workload makes pods from."""
 
-    spec: PodSpec
+    spec: PlacedPodSpec
 
 
-class BatchJobSpec(_Wire, frozen=True, gc=False):
+class BatchJobSpec(ObjectPart, frozen=True):
     """A Job's spec."""
 
     template: TemplateOfPods
@@ -216,15 +196,15 @@ class BatchJobSpec(_Wire, frozen=True, gc=False):
     suspend: bool | None = None
 
 
-class ReplicatedJobStatus(_Wire, frozen=True, gc=False):
+class ReplicatedJobStatus(ObjectPart, frozen=True):
     """What has become of the Jobs of one kind in a JobSet."""
 
     name: str
     succeeded: int | None = None
 
 
-class BatchJobStatus(_Wire, frozen=True, gc=False):
-    """A Job's status, or a JobSet's."""
+class WorkloadStatus(ObjectPart, frozen=True):
+    """The status of a Job or the like."""
 
     conditions: list[Condition] | None = None
     start_time: str | None = None
@@ -235,26 +215,30 @@ class BatchJobStatus(_Wire, frozen=True, gc=False):
     """Of an Indexed Job: those that are tried no more."""
     replicated_jobs_status: list[ReplicatedJobStatus] | None = None
     """Of a JobSet."""
+    job_deployment_status: str = ""
+    """Of a RayJob."""
 
 
-_UNSEEN = BatchJobStatus()
+def has_ended(conditions: Iterable[Condition] | None) -> bool:
+    """Return whether one of these conditions says that a workload has ended."""
+    return any(each.type in ENDS and each.status == "True" for each in conditions or ())
 
 
-class BatchJob(_Wire, frozen=True, gc=False):
+class BatchJob(ObjectPart, frozen=True):
     """A Job."""
 
     metadata: Metadata
     spec: BatchJobSpec
-    status: BatchJobStatus = _UNSEEN
+    status: WorkloadStatus = WorkloadStatus()
 
 
-class JobTemplate(_Wire, frozen=True, gc=False):
+class JobTemplate(ObjectPart, frozen=True):
     """What a JobSet makes Jobs from."""
 
     spec: BatchJobSpec
 
 
-class ReplicatedJob(_Wire, frozen=True, gc=False):
+class ReplicatedJob(ObjectPart, frozen=True):
     """Equal Jobs of a JobSet."""
 
     name: str
@@ -262,33 +246,36 @@ class ReplicatedJob(_Wire, frozen=True, gc=False):
     replicas: int | None = None
 
 
-class JobSetSpec(_Wire, frozen=True, gc=False):
+class JobSetSpec(ObjectPart, frozen=True):
     """A JobSet's spec."""
 
-    replicated_jobs: list[ReplicatedJob] = []
+    replicated_jobs: list[ReplicatedJob] = msgspec.field(default_factory=list[ReplicatedJob])
     suspend: bool | None = None
 
 
-class JobSet(_Wire, frozen=True, gc=False):
+class JobSet(ObjectPart, frozen=True):
     """A JobSet."""
 
     metadata: Metadata
     spec: JobSetSpec
-    status: BatchJobStatus = _UNSEEN
+    status: WorkloadStatus = WorkloadStatus()
 
 
-_NEW = PodStatus()
-
-
-class Pod(_Wire, frozen=True, gc=False):
+class Pod(ObjectPart, frozen=True):
     """A pod."""
 
     metadata: Metadata
     spec: PodSpec
-    status: PodStatus = _NEW
+    status: PodStatus = PodStatus()
 
 
-class Taint(_Wire, frozen=True, gc=False):
+class PlacedPod(Pod, frozen=True):
+    """A pod, with the fields that say where it may run."""
+
+    spec: PlacedPodSpec
+
+
+class Taint(ObjectPart, frozen=True):
     """One taint."""
 
     key: str
@@ -297,47 +284,39 @@ class Taint(_Wire, frozen=True, gc=False):
     time_added: str | None = None
 
 
-class NodeSpec(_Wire, frozen=True, gc=False):
+class NodeSpec(ObjectPart, frozen=True):
     """A node's spec."""
 
     taints: list[Taint] | None = None
     unschedulable: bool = False
 
 
-class NodeStatus(_Wire, frozen=True, gc=False):
+class NodeStatus(ObjectPart, frozen=True):
     """A node's status."""
 
     allocatable: dict[str, str] | None = None
+    capacity: dict[str, str] | None = None
     conditions: list[Condition] | None = None
 
 
-_PLAIN = NodeSpec()
-_SILENT = NodeStatus()
-
-
-class Node(_Wire, frozen=True, gc=False):
+class Node(ObjectPart, frozen=True):
     """A node."""
 
     metadata: Metadata
-    spec: NodeSpec = _PLAIN
-    status: NodeStatus = _SILENT
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
 
-class Namespace(_Wire, frozen=True, gc=False):
-    """A Namespace."""
-
-    metadata: Metadata
-
-
-class PriorityClass(_Wire, frozen=True, gc=False):
+class PriorityClass(ObjectPart, frozen=True):
     """A PriorityClass."""
 
     metadata: Metadata
     value: int
     global_default: bool = False
+    preemption_policy: str | None = None
 
 
-class StorageClass(_Wire, frozen=True, gc=False):
+class StorageClass(ObjectPart, frozen=True):
     """A StorageClass."""
 
     metadata: Metadata
@@ -345,40 +324,62 @@ class StorageClass(_Wire, frozen=True, gc=False):
     volume_binding_mode: str | None = None
 
 
-class EventSeries(_Wire, frozen=True, gc=False):
+class EventSeries(ObjectPart, frozen=True):
     """How often something happened, as newer components count it."""
 
+    count: int = 1
     last_observed_time: str | None = None
 
 
-class StoredEvent(_Wire, frozen=True, gc=False):
-    """An Event of events.k8s.io; the kubelet still writes the deprecated times."""
+class EventSubject(ObjectPart, frozen=True):
+    """The object that an Event is about."""
 
-    reason: str = ""
-    note: str = ""
-    type: str = ""
-    event_time: str | None = None
-    deprecated_last_timestamp: str | None = None
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class StoredEvent(ObjectPart, frozen=True):
+    """An Event of events.k8s.io/v1 or of v1: both spellings of its fields."""
+
+    metadata: ObjectMetadata
+    reason: str | None = None
+    type: str | None = None
+    note: str | None = None
+    message: str | None = None
+    regarding: EventSubject | None = None
+    involved_object: EventSubject | None = None
     series: EventSeries | None = None
+    count: int | None = None
+    deprecated_count: int | None = None
+    event_time: str | None = None
+    last_timestamp: str | None = None
+    deprecated_last_timestamp: str | None = None
 
 
-class Custom(_Wire, frozen=True):
-    """Any object, its spec and status unread."""
+class Device(ObjectPart, frozen=True):
+    """A device, by its name alone."""
 
-    metadata: Metadata
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
+    name: str
 
 
-class TrainingJobDocument(_Wire, frozen=True):
-    """A TrainingJob, the fields of its spec and its status undecoded."""
+class ResourceSliceSpec(ObjectPart, frozen=True):
+    """The devices that a ResourceSlice lists, and their driver."""
 
-    metadata: Metadata
-    spec: dict[str, msgspec.Raw] | None = None
-    status: msgspec.Raw = msgspec.Raw(b"{}")
+    driver: str
+    node_name: str | None = None
+    devices: tuple[Device, ...] | None = None
 
 
-class Identity(_Wire, frozen=True, gc=False):
+class ResourceSlice(ObjectPart, frozen=True):
+    """A ResourceSlice: devices of Dynamic Resource Allocation."""
+
+    metadata: ObjectMetadata
+    spec: ResourceSliceSpec
+
+
+class Identity(ObjectPart, frozen=True):
     """Any object, its metadata alone."""
 
     metadata: Metadata
