@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cluster import Cluster
 from tests.cluster.rest import Api
 from tests.kube import Kube
