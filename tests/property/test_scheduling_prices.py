@@ -123,10 +123,12 @@ def test_nobody_starts_or_grows_where_it_costs_too_much_and_a_cache_changes_noth
     chance = Random(seed)
     item = priced(seed, frozenset(chance.sample(sorted(Feature), 5)))
     cache = CycleCache()
-    asked = {"policy": item.policy, "now": item.now, "cache": cache}
+    asked = {"policy": item.policy, "now": item.now}
     before = by_name(item)
-    decide(CycleInput(snapshot=before.snapshot, pending=before.pending, **asked))
-    decisions = decide(CycleInput(snapshot=item.snapshot, pending=item.pending, **asked))
+    decide(CycleInput(snapshot=before.snapshot, pending=before.pending, **asked), cache=cache)
+    decisions = decide(
+        CycleInput(snapshot=item.snapshot, pending=item.pending, **asked), cache=cache
+    )
     assert decisions == item.decide()
     assert (
         violations(
