@@ -136,12 +136,12 @@ def test_every_feature_keeps_a_real_path_in_make_test() -> None:
     of_module = r"^pytestmark = (?:\[[^\]]*|[^\n\[]*)pytest\.mark\.extended(?!\()"
     marked = re.compile(of_module, re.MULTILINE)
     head = re.compile(r"\A.*?(?=^(?:async )?def |^@)", re.MULTILINE | re.DOTALL)
-    found = {
+    without_path = {
         str(file.relative_to(ROOT))
         for file in (ROOT / "tests").rglob("test_*.py")
         if (start := head.search(file.read_text())) and marked.search(start.group())
     }
-    assert found == ELSEWHERE.keys()
+    assert without_path == ELSEWHERE.keys()
     for kept in ELSEWHERE.values():
         assert (ROOT / kept).exists()
         assert kept not in ELSEWHERE

@@ -94,7 +94,7 @@ def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
     assert {"test_file.py::test_marked", "test_file.py::test_a_parameter[b]"} <= together
     assert sum(map(len, slices)) == len(together)
     assert ALWAYS.isdisjoint(together)
-    verdicts = [sum("test_story" in name for name in one) for one in slices]
+    verdicts = [sum("test_story" in name for name in names) for names in slices]
     assert sorted(verdicts) == [0, 0, 9]
 
 
