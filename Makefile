@@ -13,69 +13,69 @@ help:  ## what there is
 
 ## Try it
 setup: .venv/.synced  ## Python packages from the lock file, in .venv
-.venv/.synced: requirements.lock pyproject.toml tests/setup.sh
-	@bash tests/setup.sh
+.venv/.synced: requirements.lock pyproject.toml tools/setup.sh
+	@bash tools/setup.sh
 
 demo: setup  ## a throwaway cluster on this machine, Drumline in it, two jobs that train
-	@$(PYTHON) -m tests.demo
+	@$(PYTHON) -m tools.demo
 
 down: setup  ## remove every trace of the demo
-	@$(PYTHON) -m tests.cluster down --name drumline
+	@$(PYTHON) -m tools.cluster down --name drumline
 
 ## Change it
 check: setup  ## lint, types and unit tests of what differs from main, in a minute
-	@$(PYTHON) -m tests.check
+	@$(PYTHON) -m tools.check
 
 lint: setup  ## style, types, imports between the rooms
-	@$(PYTHON) -m tests.lint
+	@$(PYTHON) -m tools.lint
 
 test: setup  ## every feature, 15 minutes on two cores; PART="unit e2e" for some parts
-	@$(PYTHON) -m tests.suite $(PART)
+	@$(PYTHON) -m tools.suite $(PART)
 
 test-slice: setup  ## a seeded share of the tests that `make test` leaves out; CI runs both
-	@$(PYTHON) -m tests.suite --slice $(PART)
+	@$(PYTHON) -m tools.suite --slice $(PART)
 
 generate: setup  ## crds/, structs of our objects, the chart's rules and boards, docs/*reference.md, docs/values.md, docs/cli-*.schema.json
-	@$(PYTHON) -m drumline.api.crds
-	@$(PYTHON) -m tests.stored_objects
-	@$(PYTHON) -m drumline.api.reference
-	@$(PYTHON) -m drumline.monitoring.generate
-	@$(PYTHON) -m drumline.cli.overview.json_output
-	@$(PYTHON) -m drumline.cli.json_schemas
-	@$(PYTHON) -m drumline.cli.reference
-	@$(PYTHON) -m tests.chart_values
-	@$(PYTHON) -m tests.week_figures
-	@$(PYTHON) -m tests.kustomize_base
-	@$(PYTHON) -m drumline_trainer.reference
+	@$(PYTHON) -m drumline_api.crds
+	@$(PYTHON) -m tools.generate.stored_objects
+	@$(PYTHON) -m tools.generate.api_reference
+	@$(PYTHON) -m tools.monitoring.generate
+	@$(PYTHON) -m drumline_cli.overview.json_output
+	@$(PYTHON) -m tools.generate.cli_schemas
+	@$(PYTHON) -m tools.generate.cli_reference
+	@$(PYTHON) -m tools.generate.chart_values
+	@$(PYTHON) -m tools.generate.week_figures
+	@$(PYTHON) -m tools.generate.kustomize_base
+	@$(PYTHON) -m tools.generate.trainer_reference
 
 mixin: setup  ## the alerts and boards as a monitoring mixin, in build/drumline-mixin.tar.gz
-	@$(PYTHON) -m drumline.monitoring.mixin
+	@$(PYTHON) -m tools.monitoring.mixin
 
 site: setup  ## the documents as a site, in build/site; fails on a link that leads nowhere
 	@.venv/bin/zensical build --strict --clean
 	@echo "open build/site/index.html"
 
 release: setup  ## chart, images, wheels, bills of materials and signatures, in build/release; ARGS=--help
-	@$(PYTHON) -m tests.release $(ARGS)
+	@$(PYTHON) -m tools.release $(ARGS)
 
 lock: setup  ## resolve the dependencies of pyproject.toml again
-	@bash tests/setup.sh lock
+	@bash tools/setup.sh lock
 	@$(PYTHON) -m tests.libraries.lock
 
 ## Try it harder (ARGS are handed on)
 test-all: setup  ## the tests that are in neither: WHAT=extended, layouts, matrix, ...; without WHAT a list
-	@$(PYTHON) -m tests.suite.whole $(WHAT) $(ARGS)
+	@$(PYTHON) -m tools.suite.whole $(WHAT) $(ARGS)
 
 mutants: setup  ## small faults in the scheduler, or OF=trainer, and how many the tests notice
-	@$(PYTHON) -m tests.mutants $(if $(OF),--of $(OF)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+	@$(PYTHON) -m tools.mutants $(if $(OF),--of $(OF)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30)
 	@$(PYTHON) -m tests.property.soak --minutes $(or $(MINUTES),30)
 
 bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, history, mix, overview, page, planner, queues, recovery, scale, simulator_error, standby, trainer, watches or week
-	@$(PYTHON) -m tests.bench$(if $(WHAT),.$(WHAT)) $(ARGS)
+	@$(PYTHON) -m tools.bench$(if $(WHAT),.$(WHAT)) $(ARGS)
 
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch
-	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tests.gpu $(ARGS)
+	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tools.gpu $(ARGS)
 
 .PHONY: help setup demo down check lint test test-slice generate mixin site release lock test-all mutants soak bench gpu

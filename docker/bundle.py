@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUNDLE_FOLDER = "/opt/drumline"
-"""`drumline_trainer.contract.BUNDLE_FOLDER`: this script may run where that cannot be imported."""
+"""`drumline_contract.BUNDLE_FOLDER`: this script may run where that cannot be imported."""
 CLIENT_FOLDER = "client"
-"""`drumline_trainer.contract.CLIENT_FOLDER`, below BUNDLE_FOLDER."""
+"""`drumline_contract.CLIENT_FOLDER`, below BUNDLE_FOLDER."""
 _LEFT_OUT = (
     *("__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "turtle.py", "lib2to3"),
     *("ensurepip", "distutils", "pydoc_data", "site-packages", "dist-packages", "config-*"),

@@ -6,7 +6,7 @@
 #   app/     the packages drumline and drumline_trainer
 #   bundle/  the agent with a Python of its own (docker/bundle.py), which an init container copies
 #            into pods of your own images
-# `python -m tests.cluster context operator DIR` makes it; then
+# `python -m tools.cluster context operator DIR` makes it; then
 #   docker build -f docker/operator.Dockerfile -t drumline/operator:0.1.0 DIR
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 FROM ${BASE_IMAGE}

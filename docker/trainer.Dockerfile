@@ -2,7 +2,7 @@
 # configuration asks for it (tokenizers, obstore, pillow, TensorBoard, W&B), drumline_trainer,
 # and the compiler with which torch makes kernels of `compile: blocks`.
 #
-#   python -m tests.cluster context trainer DIR
+#   python -m tools.cluster context trainer DIR
 #   docker build -f docker/trainer.Dockerfile -t drumline/trainer:0.1.0 DIR
 # Needs the NVIDIA driver on the node (GPU Operator) and nothing else: the wheels bring CUDA and
 # NCCL. With torch inside it has several GB: `make release` makes it so. The throwaway cluster builds
@@ -18,4 +18,4 @@ ENV PYTHONPATH=/opt/drumline:/opt/site-packages \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 65532:65532
-ENTRYPOINT ["python3", "-m", "drumline_trainer.agent"]
+ENTRYPOINT ["python3", "-m", "drumline_agent"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
@@ -12,7 +11,8 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
 from drumline.lifecycle.model.observed import Observed, PodEnd, PodFacts
-from drumline_trainer.contract import FinalReport, Progress, pod_name
+from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline_contract import FinalReport, Progress, pod_name
 
 T0 = 1_700_000_000.0
 EPOCH = 7

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.certificates import Authority
+from tools.cluster.certificates import Authority
 
 RECEIVE_SECONDS = 200.0
 """The operator makes forecasts every minute, and a preemption waits for one."""

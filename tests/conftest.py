@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.object_store import ObjectStore, running
-from tests.suite import selection
 from tests.texts import Golden
+from tools.suite import selection
 
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from drumline_trainer.contract import (
+from drumline_contract import (
     AGENT_PORT,
     SIGNATURE_HEADER,
     AgentPhase,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from drumline_trainer.contract import AgentStatus
+from drumline_contract import AgentStatus
 
 Behaviour = Callable[["HostileAgent", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.cluster.rest import TOO_MANY_REQUESTS, Api, ApiStatusError
 from tests.patience import HANG_SECONDS
+from tools.cluster.rest import TOO_MANY_REQUESTS, Api, ApiStatusError
 
 Json = dict[str, Any]
 

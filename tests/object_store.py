@@ -1,7 +1,7 @@
 """A real S3 server whose objects are files of a folder, on loopback unless said: versitygw.
 
 It keeps what checkpoints in buckets rest on: conditional puts (under a lock of each object),
-uploads in parts, ranges, listings. `python -m tests.cluster.binaries versitygw` builds it.
+uploads in parts, ranges, listings. `python -m tools.cluster.binaries versitygw` builds it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.binaries import ensure_binaries
-from tests.cluster.ports import LOOPBACK, ReservedPorts
+from tools.cluster.binaries import ensure_binaries
+from tools.cluster.ports import LOOPBACK, ReservedPorts
 
 BUCKET = "checkpoints"
 _START_SECONDS = 120.0

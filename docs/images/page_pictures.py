@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from drumline.cli.ui.server import serve
+from drumline_console.ui.server import serve
 from tests.browser import chromium
 from tests.browser.devtools import connected, new_page
 from tests.browser.scene import events, objects
-from tests.unit.cli.ui.shown import Shown
+from tests.unit.console.ui.shown import Shown
 
 HERE = Path(__file__).parent
 WIDE, NARROW = 1100, 390

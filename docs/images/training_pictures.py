@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from rank_cards import CARD, GAP, KINDS, LEFT, WHOLE, Parts, Picture, numbered, piece
 
-from drumline_trainer.config import Schedule
+from drumline_contract.config import Schedule
 from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
     BACKWARD,
     FORWARD,

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 OPERATOR: Final = "operator"
 PROCESSES: Final[Mapping[str, str]] = {
-    OPERATOR: "drumline.controller.app.kopf_process",
-    "archiver": "drumline.archive.process",
-    "notifier": "drumline.notifications.process",
-    "page": "drumline.cli.ui.in_cluster",
+    OPERATOR: "drumline.app.kopf_process",
+    "archiver": "drumline_addons.archive.process",
+    "notifier": "drumline_addons.notifications.process",
+    "page": "drumline_console.ui.in_cluster",
 }
 """Name -> module, whose `main(settings)` returns the problem that ended it, or None."""
-COMMANDS: Final = "drumline.cli.program"
+COMMANDS: Final = "drumline_cli.program"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline.api.base import LABEL_INSTALLATION
 from drumline.settings import Settings
+from drumline_api.base import LABEL_INSTALLATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

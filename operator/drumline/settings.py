@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from drumline.api.load import ApiError, parse
-from drumline.api.policy import SchedulingPolicy
+from drumline_api.load import ApiError, parse
+from drumline_api.policy import SchedulingPolicy
 
 
 class SettingsError(ValueError):

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Final
 
-from tests.cluster.model import ClusterError
-from tests.cluster.packages import ensure_command
-from tests.cluster.progress import Progress
+from tools.cluster.model import ClusterError
+from tools.cluster.packages import ensure_command
+from tools.cluster.progress import Progress
 
 COMMAND: Final = "chromium-headless-shell"
 """100 MB to fetch, without the libraries of a desktop that the package `chromium` needs."""

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from drumline.cli.ui.server import serve
+from drumline_console.ui.server import serve
 from tests.browser import chromium
 from tests.browser.devtools import Page, connected, new_page
 from tests.browser.scene import events, objects
-from tests.cluster.model import ClusterError
-from tests.unit.cli.ui.shown import Shown
+from tests.unit.console.ui.shown import Shown
+from tools.cluster.model import ClusterError
 
 
 def pytest_configure() -> None:

@@ -6,8 +6,8 @@ from math import exp
 from random import Random
 from typing import Any, Final
 
-from drumline_trainer.contract import ComputePoint, StepPoint, rank_compute
-from drumline_trainer.contract.step_series import encode, shares_of
+from drumline_contract import ComputePoint, StepPoint, rank_compute
+from drumline_contract.step_series import encode, shares_of
 from tests.unit.cli.manifests import an_event, an_incident
 from tests.unit.overview.objects import (
     a_job,

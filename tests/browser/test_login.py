@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from drumline.cli.decide.cycle import read_policy
-from drumline.cli.ui.callers import ApiServer, TokenAccess
-from drumline.cli.ui.server import application, listening
+from drumline_cli.decide.cycle import read_policy
+from drumline_console.ui.callers import ApiServer, TokenAccess
+from drumline_console.ui.server import application, listening
 from tests.browser.devtools import Page
 from tests.browser.test_page import enter
 from tests.unit.overview.objects import a_job

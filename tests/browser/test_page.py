@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli.ui.server import serve
+from drumline_console.ui.server import serve
 from tests.browser.devtools import Page
 from tests.unit.cli.manifests import an_event
-from tests.unit.cli.ui.shown import Shown
-from tests.unit.cli.ui.test_pages import HOSTILE, hostile_cluster, hostile_status
+from tests.unit.console.ui.shown import Shown
+from tests.unit.console.ui.test_pages import HOSTILE, hostile_cluster, hostile_status
 
 pytestmark = pytest.mark.extended(keep=12)
 

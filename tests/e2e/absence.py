@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Json, Kube
+from tools.install import SYSTEM_NAMESPACE
 
 DEPLOYMENT = "drumline-operator"
 LABELS = "app.kubernetes.io/name=drumline"

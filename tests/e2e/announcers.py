@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from tests.cluster import Cluster, kubectl
 from tests.kube import Json
+from tools.cluster import Cluster, kubectl
 
 
 class Marker:

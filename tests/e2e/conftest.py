@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import install
-from tests.cluster import Cluster, ClusterSpec, load, start, stop, update_images
 from tests.e2e.rehearsals import REHEARSED, Outcome, rehearse
 from tests.e2e.site import POOL, QUEUE, VALUES, Site, close_site, open_site
 from tests.kube import Kube
+from tools import install
+from tools.cluster import Cluster, ClusterSpec, load, start, stop, update_images
 
 
 def pytest_configure() -> None:

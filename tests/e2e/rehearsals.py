@@ -17,11 +17,11 @@ from typing import Any
 from safetensors import safe_open
 
 from drumline_trainer.checkpoint.manifest import MANIFEST_FILE, Manifest
-from tests.cluster.images import REHEARSAL_IMAGE
-from tests.cluster.inside import Inhabitant, inhabitants
 from tests.e2e.site import Site
 from tests.kube import Json
 from tests.patience import HANG_SECONDS
+from tools.cluster.images import REHEARSAL_IMAGE
+from tools.cluster.inside import Inhabitant, inhabitants
 
 INDEX, BIRTH = "drumline.dev/index", "drumline.dev/generation"
 RESOURCES = {"cpu": "1500m", "memory": "2Gi"}

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import install
-from tests.cluster import Cluster, kubectl
-from tests.cluster.images import TRAINER_IMAGE
 from tests.kube import Json, Kube, phase_is
 from tests.patience import HANG_SECONDS
+from tools import install
+from tools.cluster import Cluster, kubectl
+from tools.cluster.images import TRAINER_IMAGE
 
 POOL = "gpus"
 QUEUE = "research"

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.nodes import dra_driver, other_devices
 from tests.e2e.site import QUEUE, Site
 from tests.kube import Json
+from tools.cluster.nodes import dra_driver, other_devices
 
 pytestmark = [
     pytest.mark.skipif(

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import install
-from tests.cluster import Cluster, kubectl
-from tests.cluster.binaries import ensure_binaries
-from tests.cluster.images import TRAINER_IMAGE
-from tests.cluster.volumes import bind_folder
 from tests.e2e.site import VALUES, Site, close_site, open_site
-from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Kube
+from tools import install
+from tools.cluster import Cluster, kubectl
+from tools.cluster.binaries import ensure_binaries
+from tools.cluster.images import TRAINER_IMAGE
+from tools.cluster.volumes import bind_folder
+from tools.install import SYSTEM_NAMESPACE
 
 pytestmark = pytest.mark.extended
 

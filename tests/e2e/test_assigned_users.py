@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import install
-from tests.cluster import Cluster, kubectl
-from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.absence import LABELS
 from tests.e2e.rehearsals import REHEARSED, rehearse
 from tests.e2e.site import VALUES, Site
-from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Json, Kube
+from tools import install
+from tools.cluster import Cluster, kubectl
+from tools.cluster.images import TRAINER_IMAGE
+from tools.install import SYSTEM_NAMESPACE
 
 ASSIGNED = 1_000_680_000
 POLICY = "drumline-test-assigns-users"

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, Index
-from tests.cluster import Cluster, kubectl
-from tests.cluster.inside import strike
-from tests.cluster.network import GATEWAY
 from tests.e2e.site import Site
 from tests.kube import Json, phase_is
 from tests.object_store import BUCKET, ObjectStore, running, store_program
+from tools.cluster import Cluster, kubectl
+from tools.cluster.inside import strike
+from tools.cluster.network import GATEWAY
 
 PREFIX = "team-a"
 SECRET = "checkpoint-keys"  # noqa: S105 - a name

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, ClusterSpec, bind_folder, kubectl, load, start, stop
-from tests.cluster.cgroups import leftovers
-from tests.cluster.context import REPOSITORY
-from tests.cluster.images import TRAINER_IMAGE
-from tests.cluster.network import namespaces_of, set_cable
-from tests.cluster.nodes import gpu_ids, set_gpu_health
-from tests.cluster.process import find
+from tools.cluster import Cluster, ClusterSpec, bind_folder, kubectl, load, start, stop
+from tools.cluster.cgroups import leftovers
+from tools.cluster.context import REPOSITORY
+from tools.cluster.images import TRAINER_IMAGE
+from tools.cluster.network import namespaces_of, set_cable
+from tools.cluster.nodes import gpu_ids, set_gpu_health
+from tools.cluster.process import find
 
 NODES = ("node-0", "node-1", "node-2")
 
@@ -223,7 +223,7 @@ def test_down_leaves_nothing_of_a_cluster_with_a_running_pod() -> None:
 @pytest.mark.parametrize("moment", ["control plane ...", "1 nodes with 2 GPUs each ..."])
 def test_down_leaves_nothing_of_a_start_that_was_killed(moment: str) -> None:
     spec = ClusterSpec(name=f"drumline-killed-{secrets.token_hex(3)}", nodes=1)
-    command = [sys.executable, "-m", "tests.cluster", "up", f"--name={spec.name}", "--nodes=1"]
+    command = [sys.executable, "-m", "tools.cluster", "up", f"--name={spec.name}", "--nodes=1"]
     try:
         with subprocess.Popen(
             command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, start_new_session=True

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.cluster import kubectl
-from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.announcers import ANNOUNCERS, Announcer, Marker
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import OPERATOR_NODE, Site
 from tests.kube import Json, phase_is
 from tests.patience import HANG_SECONDS
+from tools.cluster import kubectl
+from tools.cluster.images import TRAINER_IMAGE
 
 PLAYED = list(ANNOUNCERS) if os.environ.get("DRUMLINE_SIGNALS") == "all" else ["GKE", "Karpenter"]
 DRAIN = "kubectl drain"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.nodes import boot, power_off
 from tests.e2e.rehearsals import REHEARSED, Rehearsal, rehearse
 from tests.e2e.site import Site
 from tests.kube import Json
+from tools.cluster.nodes import boot, power_off
 
 STEPS = 80
 BATCH = 12

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import kubectl
-from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.site import Site
 from tests.kube import Json, phase_is
+from tools.cluster import kubectl
+from tools.cluster.images import TRAINER_IMAGE
 
 pytestmark = pytest.mark.extended
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests import install
-from tests.cluster import Cluster, kubectl
 from tests.e2e.absence import DEPLOYMENT, LABELS
 from tests.e2e.rehearsals import REHEARSED, Rehearsal, rehearse
 from tests.e2e.site import SLEEPER, VALUES, Site
-from tests.install import RELEASE, SYSTEM_NAMESPACE
 from tests.kube import Json, Kube, phase_is
+from tools import install
+from tools.cluster import Cluster, kubectl
+from tools.install import RELEASE, SYSTEM_NAMESPACE
 
 CHANGED: Json = {**VALUES, "replicas": 2, "preemptionSeconds": 33, "logLevel": "debug"}
 PREEMPTION = "DRUMLINE_PREEMPTION_SECONDS"

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from drumline_trainer.contract import plain
-from tests.cluster import Cluster, kubectl
-from tests.cluster.nodes import offer_gpus
+from drumline_contract import plain
 from tests.e2e.hostile import bystanders
 from tests.e2e.hostile.bystanders import Life
 from tests.e2e.hostile.deeds import DEEDS, Deed, forget_pods
@@ -35,6 +33,8 @@ from tests.e2e.hostile.tenant import Tenant, allow
 from tests.e2e.rehearsals import Rehearsal
 from tests.e2e.site import POOL, Site, close_site, open_site
 from tests.kube import Json, Kube, phase_is, reason_is
+from tools.cluster import Cluster, kubectl
+from tools.cluster.nodes import offer_gpus
 
 GPUS_A_NODE = 12
 ANSWER_SECONDS = 60.0

@@ -12,7 +12,6 @@ from collections import Counter
 
 import pytest
 
-from tests.cluster import Cluster
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import OPERATOR_NODE, Site
 from tests.integration.operator.karpenter.program import (
@@ -22,6 +21,7 @@ from tests.integration.operator.karpenter.program import (
     start_karpenter,
 )
 from tests.kube import Json, Kube
+from tools.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(1800)  # the first test starts cluster, operator and Karpenter
 NEVER = "8760h"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import install
-from tests.cluster import ClusterSpec, start, stop
 from tests.e2e.site import POOL, QUEUE, Site, close_site, open_site
 from tests.kube import Kube
+from tools import install
+from tools.cluster import ClusterSpec, start, stop
 
 pytestmark = pytest.mark.extended
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.site import POOL, QUEUE, Site
-from tests.install import SITE_PACKAGES_CLAIM
 from tests.patience import HANG_SECONDS
+from tools.cluster.images import TRAINER_IMAGE
+from tools.install import SITE_PACKAGES_CLAIM
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import install
-from tests.cluster import Cluster, NodeInfo
-from tests.cluster.kwok import is_ready
-from tests.cluster.nodes import boot, power_off
 from tests.e2e.absence import DEPLOYMENT, LABELS
 from tests.e2e.rehearsals import REHEARSED, rehearse
 from tests.e2e.site import PREEMPTION_SECONDS, SLEEPER, VALUES, Site
-from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Json, Kube, phase_is
+from tools import install
+from tools.cluster import Cluster, NodeInfo
+from tools.cluster.kwok import is_ready
+from tools.cluster.nodes import boot, power_off
+from tools.install import SYSTEM_NAMESPACE
 
 LEASE = "drumline-operator"
 HOST = "kubernetes.io/hostname"

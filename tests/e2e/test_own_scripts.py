@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import json
 
-from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.site import Site
+from tools.cluster.images import TRAINER_IMAGE
 
 RANKS = 4
 STEPS = 30

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.inside import frozen
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import POOL, SLEEPER, Site
 from tests.kube import Json, phase_is
+from tools.cluster.inside import frozen
 
 SHAPE = {"nodes": 2, "gpusPerNode": 2}
 GPUS = 4

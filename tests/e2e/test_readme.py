@@ -6,9 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-from tests.cluster import kubectl
 from tests.e2e.site import Site
 from tests.kube import Json
+from tools.cluster import kubectl
 
 ROOT = Path(__file__).parents[2]
 LOGGED_STEP = 40

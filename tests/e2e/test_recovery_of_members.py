@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.cluster import NodeInfo
-from tests.cluster.inside import inhabitants, strike
-from tests.cluster.network import set_cable
-from tests.cluster.nodes import boot, power_off
-from tests.cluster.outages import zombie
-from tests.cluster.rest import ApiStatusError
 from tests.e2e.absence import away
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import OPERATOR_NODE, Site
 from tests.kube import Json
+from tools.cluster import NodeInfo
+from tools.cluster.inside import inhabitants, strike
+from tools.cluster.network import set_cable
+from tools.cluster.nodes import boot, power_off
+from tools.cluster.outages import zombie
+from tools.cluster.rest import ApiStatusError
 
 RANKS = REHEARSED["gpusPerNode"]
 LOSSES = ("agent killed", "pod deleted", "pod evicted", "node without power", "cable pulled")

@@ -6,8 +6,8 @@ worker for its part of a sum, writes the sum and exits: the job has succeeded.
 
 from __future__ import annotations
 
-from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.site import Site
+from tools.cluster.images import TRAINER_IMAGE
 
 WORKER = """
 import os, socket

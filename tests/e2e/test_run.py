@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster import kubectl
-from tests.cluster.control_plane import SERVICE_ADDRESS
-from tests.cluster.images import TRAINER_IMAGE
-from tests.cluster.network import fabric_netns
 from tests.e2e.site import QUEUE, Site
 from tests.patience import HANG_SECONDS
+from tools.cluster import kubectl
+from tools.cluster.control_plane import SERVICE_ADDRESS
+from tools.cluster.images import TRAINER_IMAGE
+from tools.cluster.network import fabric_netns
 
 pytestmark = pytest.mark.extended(keep=1)
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from tests.cluster import ClusterError, kubectl
 from tests.e2e.site import SLEEPER, Site
-from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Json, phase_is, reason_is
+from tools.cluster import ClusterError, kubectl
+from tools.install import SYSTEM_NAMESPACE
 
 CHECKPOINT = {"claimName": "checkpoints", "everySteps": 10}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
 
 SMALL: dict[str, Any] = {
     # 258 and 36 rows do not split evenly over four ranks, the norms' 12 over eight do not either

@@ -18,14 +18,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
 
 REPOSITORY = Path(__file__).parents[2]
 PRELOADED = (
     "pytest",
     "tests.gloo.jobs",
-    "drumline_trainer.agent.__main__",
+    "drumline_agent.__main__",
     "drumline_trainer.parallelism.data_parallel.fsdp",
     "drumline_trainer.parallelism.pipeline_parallel.schedule",
     "torch._dynamo",

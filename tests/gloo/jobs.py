@@ -12,17 +12,17 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout import Layout
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.rank import exit_code_of, run_rank
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World

@@ -1,6 +1,6 @@
 """A stand-in for the agents of a job: forks ranks, hears what they say, gives them orders.
 
-It speaks the real protocol over real pipes (`rank_protocol.heartbeat`, `rank_protocol.orders`) and
+It speaks the real protocol over real pipes (`agent.rank_protocol.heartbeat`, `agent.rank_protocol.orders`) and
 does what agents do after a fault in the simplest way: once every survivor has parked, or was killed
 because it did not in time, the dead ranks are forked anew and all join the next attempt, at a step
 that every rank has a snapshot of.
@@ -29,12 +29,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage, parse_rank_message
-from drumline_trainer.rank_protocol.orders import Interrupt, RankOrder, Resume
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.control import Control
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import Quiesced, RankMessage, parse_rank_message
+from drumline_agent.rank_protocol.orders import Interrupt, RankOrder, Resume
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
 from tests.gloo.gang import GangStarter
 from tests.gloo.nccl.device import DEVICE
@@ -85,7 +85,7 @@ def rank_of_agent(
     faults: Sequence[Fault],
     module: str,
 ) -> None:
-    """A rank process with an agent, as `drumline_trainer.agent.processes.rank_main` makes it."""
+    """A rank process with an agent, as `drumline_agent.processes.rank_main` makes it."""
     rank = __import__(module, fromlist=["run_rank"])
 
     def send(word: RankMessage) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drumline_contract import ExitCode
+from drumline_contract.config import TrainerConfig, merge
 from drumline_trainer.__main__ import main
-from drumline_trainer.config import TrainerConfig, merge
-from drumline_trainer.contract import ExitCode
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.stored import same_bits, whole_tensors

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.background_save import BackgroundSave
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError
-from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.slices import TensorSlice
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, Index
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import Gang, GangStarter
 from tests.gloo.jobs import opened, restore_once, training_state

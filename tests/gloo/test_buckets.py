@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.buckets.path import any_path, write_file
+from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import ExitCode
+from drumline_contract.buckets.path import any_path, write_file
 from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, Index
-from drumline_trainer.contract import ExitCode
-from drumline_trainer.rank_protocol.heartbeat import Phase
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import restore_once, save_steps, train_rank, train_until

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import ExitCode
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError, CorruptCheckpointError, SaveError
 from drumline_trainer.checkpoint.manifest import (
@@ -22,9 +25,6 @@ from drumline_trainer.checkpoint.manifest import (
     MANIFEST_FILE,
     digest_line,
 )
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import ExitCode
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.saved_state import check_state
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter

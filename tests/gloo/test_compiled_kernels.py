@@ -16,9 +16,9 @@ from unittest.mock import patch
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 

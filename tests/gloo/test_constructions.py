@@ -1,10 +1,10 @@
-"""Ranks of 1,024-rank runs hold what the planner says; all runs: `tests.bench.constructions`."""
+"""Ranks of 1,024-rank runs hold what the planner says; all runs: `tools.bench.constructions`."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.bench.constructions import CONSTRUCTIONS, rows_of
+from tools.bench.constructions import CONSTRUCTIONS, rows_of
 
 
 @pytest.mark.parametrize("name", ["70B, FSDP 128, TP 8"])

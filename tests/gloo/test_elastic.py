@@ -19,11 +19,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from drumline_trainer.config import TrainerConfig
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.parallelism.batch_shard import MicroBatch
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank

@@ -6,11 +6,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.folder_files import FolderFiles
-from drumline_trainer.config import TrainerConfig
 from drumline_trainer.export import whole_weights
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank

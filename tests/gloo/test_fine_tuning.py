@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
 from drumline_trainer.metrics.losses import read_losses
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank

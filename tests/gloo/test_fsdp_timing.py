@@ -11,9 +11,9 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.metrics.fsdp_timing import time_fsdp
 from drumline_trainer.metrics.step_timer import StepTimer, observe
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from tests.gloo.gang import GangStarter
 

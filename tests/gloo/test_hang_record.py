@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.metrics.step_timer import observe, step_part
 from drumline_trainer.profiling.flight_recorder import FlightRecorder, dump_on_signal, write_dump
 from drumline_trainer.profiling.hang import read_dumps, summary
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from tests.gloo.gang import GangStarter
 

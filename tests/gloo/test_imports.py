@@ -9,8 +9,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (

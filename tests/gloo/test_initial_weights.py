@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.config import TrainerConfig
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.llama import Llama
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.boxes import Box
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter

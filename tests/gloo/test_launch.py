@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from torch.distributed.run import main as torchrun
 
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_contract import ExitCode
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.__main__ import main
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.gloo.configs import small
 from tests.gloo.gang import REPOSITORY, GangStarter
 from tests.gloo.jobs import run_program, train_rank

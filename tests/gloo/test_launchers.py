@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from drumline_contract import ExitCode
 from drumline_trainer.__main__ import main
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.recovery.rendezvous_store import listen
 from tests.gloo.configs import small

@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from drumline_trainer.config import TrainerConfig
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import HuggingFaceError, copies, export_hugging_face
 from drumline_trainer.models.initialize import initialize
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice, named_weights
 from tests.gloo.configs import small

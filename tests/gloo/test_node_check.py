@@ -8,9 +8,9 @@ import json
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.node_check.options import CheckOptions
 from drumline_trainer.node_check.program import check_rank
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
 SMALL = CheckOptions(matrix=32, memory=4096, message=1024, repeats=2)

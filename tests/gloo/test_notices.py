@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import ExitCode
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat
-from drumline_trainer.rank_protocol.messages import NoticeSaved, RankMessage
-from drumline_trainer.rank_protocol.orders import SaveNotice, Withdraw
+from drumline_agent.rank_protocol.heartbeat import Heartbeat
+from drumline_agent.rank_protocol.messages import NoticeSaved, RankMessage
+from drumline_agent.rank_protocol.orders import SaveNotice, Withdraw
+from drumline_contract import ExitCode
+from drumline_contract.config import TrainerConfig
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.standin import StandIn

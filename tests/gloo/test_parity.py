@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from drumline_trainer.config import Precision, TrainerConfig
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import Precision, TrainerConfig
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.metrics.losses import read_losses
@@ -19,7 +20,6 @@ from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.optimization.gradients import clip_gradients
 from drumline_trainer.parallelism.batch_shard import BatchShard
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.boxes import Box
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter

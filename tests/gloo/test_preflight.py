@@ -10,9 +10,9 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.config import ConfigError
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import ConfigError
 from drumline_trainer.preflight import agree
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
 pytestmark = pytest.mark.extended(keep=2)

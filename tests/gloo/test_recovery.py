@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import Quiesced, RankMessage
+from drumline_agent.rank_protocol.orders import Interrupt, Resume
 from drumline_client.snapshot_file import snapshot_file
+from drumline_contract import RestoreTier
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.folder import CheckpointFolder
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import RestoreTier
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage
-from drumline_trainer.rank_protocol.orders import Interrupt, Resume
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank

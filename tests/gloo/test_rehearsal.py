@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.cli.plan.rehearse import read_rehearsal
-from drumline_trainer.__main__ import main
-from drumline_trainer.config import (
+from drumline_cli.plan.rehearse import read_rehearsal
+from drumline_contract.config import (
     MODEL_PRESETS,
     DataConfig,
     DataParallel,
@@ -21,6 +20,7 @@ from drumline_trainer.config import (
     Schedule,
     TrainerConfig,
 )
+from drumline_trainer.__main__ import main
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import run_program
 from tests.gloo.scale import ALL

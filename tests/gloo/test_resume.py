@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import ExitCode
+from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_contract import ExitCode
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.rank_protocol.heartbeat import Phase
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank, train_until, train_with_death

@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.restore import restore
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding import exchange as exchanges
 from drumline_trainer.sharding.byte_collectives import Accepted, Rejected

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.placement import Placement
-from tests.bench.trainer_steps import LOSS_TOLERANCE, PARALLELISM, beside, config_of
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from tests.gloo.gang import GangStarter
+from tools.bench.trainer_steps import LOSS_TOLERANCE, PARALLELISM, beside, config_of
 
 pytestmark = pytest.mark.extended(keep=1)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig
+from drumline_agent.rank_protocol.heartbeat import Heartbeat
+from drumline_agent.rank_protocol.messages import RankMessage
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat
-from drumline_trainer.rank_protocol.messages import RankMessage
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from drumline_trainer.buckets.path import AnyPath
-from drumline_trainer.config import ModelConfig, TrainerConfig, merge
+from drumline_contract.buckets.path import AnyPath
+from drumline_contract.config import ModelConfig, TrainerConfig, merge
+from drumline_contract.shapes.hugging_face import with_model_of_folder
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.initialize import initialize
-from drumline_trainer.shapes.hugging_face import with_model_of_folder
 from tests.unit.trainer.data.records.conversations import (
     TEMPLATE,
     conversation,

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import Cluster, ClusterSpec, start, stop
 from tests.kube import Kube
 from tests.operator_process import prepare
+from tools.cluster import Cluster, ClusterSpec, start, stop
 
 
 def pytest_configure() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.cluster import Cluster, create_fake_nodes
-from tests.cluster.kwok import ready_nodes
-from tests.cluster.process import find, wait_until
-from tests.cluster.rest import Api
+from tools.cluster import Cluster, create_fake_nodes
+from tools.cluster.kwok import ready_nodes
+from tools.cluster.process import find, wait_until
+from tools.cluster.rest import Api
 
 
 def test_a_fake_node_becomes_ready_and_runs_a_pod_bound_to_it(control_plane: Cluster) -> None:

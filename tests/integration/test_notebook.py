@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import drumline.notebook as dl
-from tests.cluster import Cluster
+import drumline_console.notebook as dl
 from tests.integration.cli.test_report import without_rights
 from tests.kube import Kube
+from tools.cluster import Cluster
 
 
 def test_the_life_of_a_job_in_a_notebook(

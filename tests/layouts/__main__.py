@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.bench.report import FOLDER, machine
 from tests.layouts.cases import Case, every_case
 from tests.layouts.judge import failings
 from tests.layouts.pool import LayoutError
 from tests.layouts.runs import Runs
 from tests.layouts.setting_table import SETTINGS
 from tests.layouts.settings import cells_of
+from tools.bench.report import FOLDER, machine
 
 Row = dict[str, Any]
 

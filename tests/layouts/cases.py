@@ -8,15 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
-from drumline_trainer.config import (
-    DataParallel,
-    ParallelismConfig,
-    Schedule,
-    TrainerConfig,
-    merge,
-)
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import min_micro_batches, violations
+from drumline_contract.config import DataParallel, ParallelismConfig, Schedule, TrainerConfig, merge
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import min_micro_batches, violations
 
 MOST_RANKS = 8
 STEPS = 20

@@ -12,9 +12,9 @@ from dataclasses import Field, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.config.decoding import field_kinds
-from drumline_trainer.reference import options_of, sections_of
+from drumline_contract.config import TrainerConfig
+from drumline_contract.config.decoding import field_kinds
+from tools.generate.trainer_reference import options_of, sections_of
 
 _PLANNED: Final = "what the planner reckons with; the layout it comes to is a cell's"
 _FIGURES: Final = "figures that are written, and read by no step"

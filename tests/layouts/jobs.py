@@ -11,11 +11,11 @@ from unittest.mock import patch
 
 from torch import Tensor
 
+from drumline_agent.rank_protocol.messages import RankMessage
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import Compile, TrainerConfig
 from drumline_trainer.assembly.parallel_model import ParallelModel
-from drumline_trainer.config import Compile, TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.messages import RankMessage
-from drumline_trainer.rank_protocol.placement import Placement
 
 
 class _EnoughError(Exception):

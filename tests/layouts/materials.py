@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from drumline_contract.config import LoraConfig, ModelConfig, TrainerConfig
 from drumline_trainer.adapters.peft import write_peft
-from drumline_trainer.config import LoraConfig, ModelConfig, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.initialize import initialize

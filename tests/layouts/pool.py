@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import leave_membership
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
 from tests.gloo.gang import fork_server

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from tests.gloo.configs import write_text
 from tests.layouts.cases import MOST_RANKS, STEPS, Case, plain

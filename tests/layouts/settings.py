@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from drumline_trainer.config import ConfigError, merge
-from drumline_trainer.layout_validation import violations
+from drumline_contract.config import ConfigError, merge
+from drumline_contract.layout_validation import violations
 from tests.layouts.cases import DATA, MODELS, Case
 
 _TRIED = 400

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from drumline_contract.config import merge
 from drumline_trainer.checkpoint.named import named_checkpoint
-from drumline_trainer.config import merge
 from drumline_trainer.export import export_checkpoint
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import import_hugging_face

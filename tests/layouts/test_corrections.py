@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from drumline_contract.config import ModelConfig, merge
 from drumline_trainer.checkpoint.named import named_checkpoint
-from drumline_trainer.config import ModelConfig, merge
 from drumline_trainer.export import export_checkpoint
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face

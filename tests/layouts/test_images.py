@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from drumline_trainer.config import merge
+from drumline_contract.config import merge
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
 from tests.layouts.cases import STEPS, Case

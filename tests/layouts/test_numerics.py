@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
 from tests.layouts.cases import BATCH, Case, names
 from tests.layouts.jobs import train, train_with_overflow

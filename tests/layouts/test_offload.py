@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import merge
+from drumline_contract.config import merge
 from tests.gloo.stored import same_bits, whole_tensors
 from tests.layouts.jobs import train, train_in_small_parts
 from tests.layouts.runs import Runs

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
 from tests.gloo.stored import same_bits, whole_tensors
 from tests.layouts.cases import plain
 from tests.layouts.jobs import train

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from drumline_trainer.config import ModelConfig
+from drumline_contract.config import ModelConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.initialize import initialize

@@ -21,17 +21,17 @@ import torch
 import transformers
 import trl
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig, merge
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.initialize import initialize
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
-from tests.bench.report import Row, publish
-from tests.bench.trainer_steps import LENGTH, MODEL, SAMPLES, WARM_UP, Beside, in_turns
 from tests.libraries.tuning import in_order_of
 from tests.unit.trainer.data.records.conversations import write_chat_model
+from tools.bench.report import Row, publish
+from tools.bench.trainer_steps import LENGTH, MODEL, SAMPLES, WARM_UP, Beside, in_turns
 
 STEPS = 14 + WARM_UP
 GOAL = 0.97

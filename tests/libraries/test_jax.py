@@ -16,7 +16,7 @@ from drumline_client.adapters.jax import step_done  # noqa: E402
 from drumline_client.environment import rank_place  # noqa: E402
 from drumline_client.run import Run  # noqa: E402
 from drumline_client.wire import PartSaved  # noqa: E402
-from drumline_trainer.contract import launcher_environment  # noqa: E402
+from drumline_contract import launcher_environment  # noqa: E402
 from tests.libraries.notices import run_that_saves  # noqa: E402
 from tests.played_agent import played_agent  # noqa: E402
 

@@ -10,9 +10,9 @@ import torch
 peft = pytest.importorskip("peft", reason="make test-all WHAT=libraries")
 transformers = pytest.importorskip("transformers")
 
+from drumline_contract.config import LoraConfig, ModelConfig  # noqa: E402
 from drumline_trainer.adapters.lora import merge_adapter  # noqa: E402
 from drumline_trainer.adapters.peft import read_peft, write_peft  # noqa: E402
-from drumline_trainer.config import LoraConfig, ModelConfig  # noqa: E402
 from drumline_trainer.models.build import build_on_meta  # noqa: E402
 from drumline_trainer.models.hugging_face import export_hugging_face  # noqa: E402
 from drumline_trainer.models.initialize import initialize  # noqa: E402

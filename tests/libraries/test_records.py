@@ -12,7 +12,7 @@ import pytest
 
 datasets = pytest.importorskip("datasets", reason="make test-all WHAT=libraries")
 
-from drumline_trainer.config import ConfigError, DataConfig  # noqa: E402
+from drumline_contract.config import ConfigError, DataConfig  # noqa: E402
 from drumline_trainer.data.records.files import read_records  # noqa: E402
 from drumline_trainer.data.sources import open_dataset  # noqa: E402
 from tests.unit.trainer.data.records.conversations import (  # noqa: E402

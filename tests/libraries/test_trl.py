@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="make test-all WHAT=libraries")
 
 from tokenizers import Tokenizer
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
 from drumline_trainer.data.records.kinds import messages_of
 from tests.libraries.instructions import instructions, preferences
 from tests.libraries.small_llama import PROGRAM, write_small_llama

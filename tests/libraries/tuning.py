@@ -15,10 +15,10 @@ import torch
 import transformers
 import trl
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
+from drumline_contract.shapes.hugging_face import with_model_of_folder
 from drumline_trainer.data.run_data import open_run_data
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.shapes.hugging_face import with_model_of_folder
 from tests.libraries.small_llama import PROGRAM
 
 Record = Mapping[str, Any]

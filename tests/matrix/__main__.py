@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 
 import structlog
 
-from tests.bench.report import FOLDER
 from tests.matrix.cells import Cell, sample, shuffled
 from tests.matrix.judge import Result, Verdict
 from tests.matrix.report import Run, counts, kept, publish
@@ -30,6 +29,7 @@ from tests.matrix.soak import publish as publish_soaks
 from tests.matrix.soak import soak
 from tests.matrix.strikes import STEPS, Backend, cells_on
 from tests.matrix.warm import striking_starter
+from tools.bench.report import FOLDER
 
 SOAK_RATES = (15.0, 60.0)
 """Mean seconds between two faults."""

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drumline_trainer.contract import ExitCode, FaultClass, Incident
+from drumline_contract import ExitCode, FaultClass, Incident
 from tests.matrix.cells import HANGS, RANKS_PER_POD, WORLD_SIZE, Cell, Fault, Moment, Role
 from tests.matrix.diary import Mark
 from tests.matrix.stage import Observation

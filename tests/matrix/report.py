@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.report import FOLDER, machine
 from tests.matrix.cells import OF_DEVICES, Cell, Fault, Moment, Role
 from tests.matrix.judge import Result, Verdict
 from tests.matrix.strikes import Backend
+from tools.bench.report import FOLDER, machine
 
 DOCS = Path(__file__).parents[2] / "docs"
 _TITLES = {Backend.GLOO: "Kill matrix", Backend.NCCL: "Kill matrix on the stand-in for NCCL"}

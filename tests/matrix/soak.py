@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.bench.report import FOLDER, machine
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.warm import WarmBand, WarmStarter
 from tests.matrix.cells import WORLD_SIZE
 from tests.matrix.diary import PIDS, Diary, Entry
 from tests.matrix.stage import CONFIG, FOLDERS, variables_of
 from tests.matrix.standin import StandIn
+from tools.bench.report import FOLDER, machine
 
 FILE = FOLDER / "soak.json"
 ENDLESS = 1_000_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.contract import Incident
+from drumline_contract import Incident
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.warm import WarmBand, WarmStarter

@@ -20,7 +20,7 @@ from typing import Self
 
 from drumline.controller.agents.client import AgentClient, AgentError
 from drumline.controller.agents.watch import AgentWatch, MemberAddress, WatchedGang
-from drumline_trainer.contract import AgentPhase, ContractError, ExitCode, Progress
+from drumline_contract import AgentPhase, ContractError, ExitCode, Progress
 from tests.faults.agent.agents import JOB_UID, TOKEN, Agent
 from tests.faults.agent.gang import Gang
 from tests.matrix.cells import PODS, RANKS_PER_POD

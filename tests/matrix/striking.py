@@ -24,13 +24,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.assembly.parallel_model import MeanLoss
 from drumline_trainer.checkpoint import folder_files as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.rank import exit_code_of, serve_store
 from drumline_trainer.rank import run as trainer
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.nccl.device import DEVICE
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Entry
 from tests.matrix.strikes import (

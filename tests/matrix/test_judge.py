@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.contract import FaultClass, Incident, RestoreTier
+from drumline_contract import FaultClass, Incident, RestoreTier
 from tests.matrix.cells import WORLD_SIZE, Cell, Fault, Moment, Role
 from tests.matrix.diary import Diary, Entry, Line, Mark
 from tests.matrix.judge import Result, Verdict, healthy, judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from drumline_trainer.contract import Env
+from drumline_contract import Env
 from tests.faults.agent.warm import WarmStarter
 from tests.matrix.diary import PIDS
 from tests.matrix.strikes import FOLDER

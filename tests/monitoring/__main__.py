@@ -15,14 +15,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
-from drumline.monitoring import generate
-from tests.cluster.promtool import ensure_promtool
 from tests.monitoring import evidence, recording
 from tests.monitoring.absent import PANELS
 from tests.monitoring.evidence import Window
 from tests.monitoring.faults import EXPECTED, FAULTS, calm
 from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.stage import NAMESPACE, RULES, Stage, staged
+from tools.cluster.promtool import ensure_promtool
+from tools.monitoring import generate
 
 HURRY = 60
 SOAK_LOOK_SECONDS = 10.0

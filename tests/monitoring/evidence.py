@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from drumline.monitoring import generate
 from tests.monitoring.prometheus import Prometheus
+from tools.monitoring import generate
 
 INTERVAL: Final = "1m"
 """What Grafana puts for `$__rate_interval`."""

@@ -14,11 +14,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.bench.stand import custom, priority_class
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.growing_pools import create_growing_pool
 from tests.kube import Json, phase_is
 from tests.monitoring.stage import NAMESPACE, POOL, Stage
+from tools.bench.stand import custom, priority_class
 
 EXPECTED: Final = frozenset(
     {

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from drumline.lifecycle.manifests.children import job_token
-from drumline_trainer.contract import Env
+from drumline_contract import Env
 from tests.kube import Json, Kube
 from tests.operator_process import ROOT, SIGNING_KEY
 

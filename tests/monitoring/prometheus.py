@@ -16,8 +16,8 @@ from urllib.request import urlopen
 
 import yaml
 
-from tests.cluster.ports import ReservedPorts
-from tests.cluster.promtool import ensure_prometheus
+from tools.cluster.ports import ReservedPorts
+from tools.cluster.promtool import ensure_prometheus
 
 Json = dict[str, Any]
 _READY_SECONDS = 60.0

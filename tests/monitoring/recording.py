@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from drumline.monitoring import generate
-from tests.cluster.promtool import ensure_promtool
 from tests.monitoring.evidence import Window
 from tests.monitoring.prometheus import Prometheus, Series
 from tests.operator_process import ROOT
 from tests.unit.monitoring.exported import metrics_of
+from tools.cluster.promtool import ensure_promtool
+from tools.monitoring import generate
 
 FILE: Final = Path("tests/unit/monitoring/recorded.om.gz")
 EVERY_SECONDS: Final = 4.0

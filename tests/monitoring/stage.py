@@ -19,18 +19,18 @@ from typing import Any, Final
 
 import yaml
 
-from tests.bench.stand import custom
 from tests.channel_servers import WebServer, web_server
-from tests.cluster import Cluster, ClusterSpec, start, stop
-from tests.cluster.binaries import ensure_binaries
-from tests.cluster.kwok import create_fake_nodes
-from tests.cluster.ports import free_ports
 from tests.integration.operator.conftest import a_claim
 from tests.kube import Json, Kube
 from tests.monitoring.discovery import PodDiscovery
 from tests.monitoring.played_pods import PlayedPods
 from tests.monitoring.prometheus import Prometheus, running
 from tests.operator_process import ROOT, OperatorProcess, prepare
+from tools.bench.stand import custom
+from tools.cluster import Cluster, ClusterSpec, start, stop
+from tools.cluster.binaries import ensure_binaries
+from tools.cluster.kwok import create_fake_nodes
+from tools.cluster.ports import free_ports
 
 NAMESPACE: Final = "team"
 SYSTEM: Final = "drumline-system"

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from drumline.scheduling import Admitted, Gang, Node, NodeOffer, Queue, Resources, Snapshot
-from drumline.scheduling.autoscaling.node_demands import (
+from drumline_scheduler import Admitted, Gang, Node, NodeOffer, Queue, Resources, Snapshot
+from drumline_scheduler.autoscaling.node_demands import (
     DemandEnd,
     NodeDemand,
     NodeDemands,
     demands_after,
 )
-from drumline.scheduling.resources import NOTHING
-from tests.unit.scheduling.builders import admitted, cluster, gang, node, run
+from drumline_scheduler.resources import NOTHING
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, run
 
 GPUS = 8
 TIMEOUT = 600.0

@@ -13,10 +13,10 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from drumline.api.crds import DEFINITIONS
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.config.decoding import FieldKind, field_kinds
-from drumline_trainer.reference import sections_of
+from drumline_api.crds import DEFINITIONS
+from drumline_contract.config import TrainerConfig
+from drumline_contract.config.decoding import FieldKind, field_kinds
+from tools.generate.trainer_reference import sections_of
 
 Json = dict[str, Any]
 

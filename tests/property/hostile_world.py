@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from drumline.api.conditions import ConditionType, Reason
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.lifecycle.plan.planner import plan_job
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.model import Policy
+from drumline_api.conditions import ConditionType, Reason
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.model import Policy
 from tests.property.hostile_objects import (
     Json,
     kinds,

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from drumline.api.conditions import ConditionType, DisruptionKind, Phase
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import is_true
@@ -39,7 +37,9 @@ from drumline.lifecycle.plan.actions import (
 from drumline.lifecycle.plan.deadlines import start_deadline
 from drumline.lifecycle.plan.node_disruption import evacuated
 from drumline.lifecycle.plan.planner import plan_job
-from drumline_trainer.contract import GenerationRecord, Notice, pod_name
+from drumline_api.conditions import ConditionType, DisruptionKind, Phase
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import GenerationRecord, Notice, pod_name
 from tests.property.lifecycle_world import World
 
 UNSEEN_SECONDS = 10.0

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from drumline.api.conditions import DisruptionKind
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import NodeDisruption, PodEnd, PodFacts
 from drumline.lifecycle.model.roles import role_pod
-from drumline_trainer.contract import (
+from drumline_api.conditions import DisruptionKind
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import (
     ExitCode,
     FaultClass,
     FinalReport,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from drumline.scheduling import Admitted, Gang, Snapshot
+from drumline_scheduler import Admitted, Gang, Snapshot
 from tests.property.invariants.quota import shares_of
 from tests.property.scheduling_placements import (
     Amounts,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, takewhile
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Admitted,
     Blocked,
     BlockReason,
@@ -25,7 +25,7 @@ from drumline.scheduling import (
     Resized,
     WaitingRule,
 )
-from drumline.scheduling.model import CapacityType, SpotRule
+from drumline_scheduler.model import CapacityType, SpotRule
 from tests.property.invariants import violations
 from tests.property.invariants.policy_check import RunningGang, policy_violations
 from tests.property.invariants.quota import shares_of

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Admitted,
     CycleCache,
     CycleInput,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from drumline.scheduling import Admitted, Decisions, Gang, Node, Resources
-from drumline.scheduling.model import CapacityType, PriceRule, SpotRule, with_surplus
+from drumline_scheduler import Admitted, Decisions, Gang, Node, Resources
+from drumline_scheduler.model import CapacityType, PriceRule, SpotRule, with_surplus
 from tests.property.scheduling_lifetime import Life
 from tests.property.scheduling_worlds import Feature
 

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Gang,
     Node,
     NodeOperator,

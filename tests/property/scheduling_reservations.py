@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from drumline.scheduling import BlockReason, Decisions, Gang, Reservation
+from drumline_scheduler import BlockReason, Decisions, Gang, Reservation
 from tests.property.scheduling_backfill import Future, Stay, beginning, stay_of
 from tests.property.scheduling_placements import table, unlawful_places
 from tests.property.scheduling_worlds import World

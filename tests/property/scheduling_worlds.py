@@ -12,7 +12,7 @@ from enum import StrEnum
 from random import Random
 from typing import TypeVar
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Admitted,
     CycleInput,
     Decisions,

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from drumline.scheduling.capture import Capture, encode
+from drumline_scheduler.capture import Capture, encode
 from tests.property.scheduling_lifetime import Life, LifeError
 
 EVENTS = 30

@@ -9,9 +9,9 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.scheduling.capture import Capture, decode, encode
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import (
+from drumline_scheduler.capture import Capture, decode, encode
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import (
     Admitted,
     Budget,
     Gang,
@@ -22,7 +22,7 @@ from drumline.scheduling.model import (
     Role,
     Snapshot,
 )
-from drumline.scheduling.resources import Resources
+from drumline_scheduler.resources import Resources
 
 PROPERTY = settings(max_examples=40, derandomize=True, deadline=None)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

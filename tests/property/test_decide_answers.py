@@ -28,12 +28,12 @@ from random import Random
 import pytest
 import structlog
 
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJobStatus
-from drumline.cli.arguments import parser
-from drumline.cli.decide import command
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJobStatus
+from drumline_cli.arguments import parser
+from drumline_cli.decide import command
 from tests.property import tiny_operator
 from tests.property.scale import ALL, many
 from tests.property.tiny_autoscaler import TinyAutoscaler

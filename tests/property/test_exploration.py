@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import structlog
 
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.reconciler import executor
 from tests.property import tiny_operator
 from tests.property.exploration import Bounds, Exploration, Wrong

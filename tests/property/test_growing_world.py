@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from drumline.scheduling.autoscaling.node_demands import DemandEnd
+from drumline_scheduler.autoscaling.node_demands import DemandEnd
 from tests.property.growing_world import LOOK_SECONDS, GrowingWorld, growing_world
 
 WORLDS = 2000 if os.environ.get("DRUMLINE_PROPERTIES") == "all" else 20

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from drumline.api.conditions import Phase
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.actions import JobPlan
-from drumline_trainer.contract import ExitCode, FaultClass
+from drumline_api.conditions import Phase
+from drumline_contract import ExitCode, FaultClass
 from tests.builders import a_job
 from tests.property.lifecycle_model import Model
 from tests.property.lifecycle_world import NODES

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from drumline_trainer.agent.commands.line_matcher import LineMatcher
-from drumline_trainer.contract import ContractError, LinePattern
+from drumline_agent.commands.line_matcher import LineMatcher
+from drumline_contract import ContractError, LinePattern
 from tests.property.scale import many
 
 QUANTIFIERS = ("*", "+", "?", "{2}", "{1,2}", "{0,3}?", "*?", "+?", "??", "{2,}")

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import Policy, PreemptionLimit, Snapshot
+from drumline_scheduler import Policy, PreemptionLimit, Snapshot
 from tests.property.invariants import violations
-from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, queue, run
 
 pytestmark = pytest.mark.extended(keep=40)
 

@@ -7,15 +7,9 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.contract import MAX_COMPUTE_CHARS, ComputePoint
-from drumline_trainer.contract.rank_compute import (
-    MAX_COMPUTE_POINTS,
-    MAX_ROWS,
-    decode,
-    encode,
-    point_of,
-)
-from drumline_trainer.contract.step_series import thinned, with_newer
+from drumline_contract import MAX_COMPUTE_CHARS, ComputePoint
+from drumline_contract.rank_compute import MAX_COMPUTE_POINTS, MAX_ROWS, decode, encode, point_of
+from drumline_contract.step_series import thinned, with_newer
 
 
 @st.composite

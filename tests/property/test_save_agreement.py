@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from drumline_client.save_point import BoundaryAnswer, SavePoint
-from drumline_trainer.agent.leader.save_round import (
+from drumline_agent.leader.save_round import (
     Order,
     Reply,
     RoundState,
@@ -23,6 +22,7 @@ from drumline_trainer.agent.leader.save_round import (
     hear_reply,
     withdraw_round,
 )
+from drumline_client.save_point import BoundaryAnswer, SavePoint
 
 RUN_AHEAD = 3
 SETTLE_MOVES = 10_000

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     BlockReason,
     Budget,
     CycleCache,
@@ -22,7 +22,7 @@ from drumline.scheduling import (
     WhenSpent,
     decide,
 )
-from drumline.scheduling.quota.usage_budgets import window_gpu_seconds
+from drumline_scheduler.quota.usage_budgets import window_gpu_seconds
 from tests.property.invariants import violations
 from tests.property.scheduling_worlds import NOW, Feature, World, world
 

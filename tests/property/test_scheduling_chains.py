@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import CycleCache, CycleInput, Predecessor, decide
+from drumline_scheduler import CycleCache, CycleInput, Predecessor, decide
 from tests.property.invariants import violations
 from tests.property.scheduling_worlds import Feature, world
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Admitted,
     CycleCache,
     CycleInput,
@@ -25,7 +25,7 @@ from drumline.scheduling import (
     WaitingRule,
     decide,
 )
-from tests.unit.scheduling.builders import (
+from tests.unit.scheduler.builders import (
     after,
     bound,
     cluster,

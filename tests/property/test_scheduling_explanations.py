@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import Blocked, CycleInput, decide
+from drumline_scheduler import Blocked, CycleInput, decide
 from tests.property.scale import many
 from tests.property.scheduling_worlds import Feature, world
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Admitted,
     BlockReason,
     CycleCache,
@@ -31,45 +31,36 @@ from drumline.scheduling import (
     decide,
     queue_evictions,
 )
-from drumline.scheduling.admission import Admission
-from drumline.scheduling.decisions import GangFault
-from drumline.scheduling.fault_isolation import (
+from drumline_scheduler.admission import Admission
+from drumline_scheduler.decisions import GangFault
+from drumline_scheduler.fault_isolation import (
     MAX_FAULTS,
     MAX_NAMESPACE_FAULTS,
     TooManyFaultsError,
     all_gangs,
     without,
 )
-from drumline.scheduling.faults import fault_about
-from drumline.scheduling.forecast.expected_starts import expected_starts
-from drumline.scheduling.growth import Growth
-from drumline.scheduling.model import InvalidSnapshotError, with_surplus
-from drumline.scheduling.placement.cluster_view import ClusterView
-from drumline.scheduling.placement.placer import Placer
-from drumline.scheduling.preemption.candidates import Candidates
-from drumline.scheduling.preemption.migration import Migrator
-from drumline.scheduling.preemption.preemptor import Preemptor
-from drumline.scheduling.preemption.repair import GangRepair
-from drumline.scheduling.queueing.groups import GangGroup
-from drumline.scheduling.queueing.pending_gangs import PendingGangs
-from drumline.scheduling.queueing.reservations import Reservations
-from drumline.scheduling.quota.queue_access import QueueAccess
-from drumline.scheduling.rejections import Rejection
+from drumline_scheduler.faults import fault_about
+from drumline_scheduler.forecast.expected_starts import expected_starts
+from drumline_scheduler.growth import Growth
+from drumline_scheduler.model import InvalidSnapshotError, with_surplus
+from drumline_scheduler.placement.cluster_view import ClusterView
+from drumline_scheduler.placement.placer import Placer
+from drumline_scheduler.preemption.candidates import Candidates
+from drumline_scheduler.preemption.migration import Migrator
+from drumline_scheduler.preemption.preemptor import Preemptor
+from drumline_scheduler.preemption.repair import GangRepair
+from drumline_scheduler.queueing.groups import GangGroup
+from drumline_scheduler.queueing.pending_gangs import PendingGangs
+from drumline_scheduler.queueing.reservations import Reservations
+from drumline_scheduler.quota.queue_access import QueueAccess
+from drumline_scheduler.rejections import Rejection
 from tests.property.invariants import violations
 from tests.property.scale import many
 from tests.property.scheduling_lifetime import Life
 from tests.property.scheduling_mixed_life import MixedLife
 from tests.property.scheduling_worlds import Feature, World, world
-from tests.unit.scheduling.builders import (
-    PREEMPTS,
-    admitted,
-    after,
-    cluster,
-    gang,
-    node,
-    racks,
-    run,
-)
+from tests.unit.scheduler.builders import PREEMPTS, admitted, after, cluster, gang, node, racks, run
 
 RARE = (36, 44, 46, 51, 64, 78, 84, 88, 118, 126, 131, 141, 152, 200)
 """Worlds with nominated gangs, displaced gangs, surplus gangs and preemptions."""
@@ -466,7 +457,7 @@ def test_an_exception_without_a_text_is_named() -> None:
 def test_an_exception_that_no_gang_explains_fails_the_cycle() -> None:
     snapshot = cluster(node("n0", "r0"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drumline.scheduling.cycle.open_session", _raise)
+        patch.setattr("drumline_scheduler.cycle.open_session", _raise)
         with pytest.raises(PlantedError):
             run(snapshot, gang("a"))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.scheduling import Decisions
-from drumline.scheduling.capture import decode
+from drumline_scheduler import Decisions
+from drumline_scheduler.capture import decode
 from tests.property import soak
 from tests.property.scale import ALL
 from tests.property.scheduling_lifetime import Life

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import Blocked, Decisions, Queue, Remedy, RemedyKind
+from drumline_scheduler import Blocked, Decisions, Queue, Remedy, RemedyKind
 from tests.property.scale import many
 from tests.property.scheduling_best_placement import shortfalls
 from tests.property.scheduling_checks import Judge

@@ -13,13 +13,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.conversion.jobs import gang_of
-from drumline.controller.conversion.nodes import node_of, pool_of
-from drumline.scheduling import Admitted, CycleInput, Gang, Queue, Snapshot, decide
-from drumline.scheduling.decisions import BlockReason
-from drumline.scheduling.model import Policy
-from drumline.scheduling.resources import NOTHING
+from drumline.controller.jobs.conversion import gang_of
+from drumline.controller.nodes.conversion import node_of, pool_of
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler import Admitted, CycleInput, Gang, Queue, Snapshot, decide
+from drumline_scheduler.decisions import BlockReason
+from drumline_scheduler.model import Policy
+from drumline_scheduler.resources import NOTHING
 from tests.builders import a_job
 from tests.property.invariants import violations
 from tests.property.scale import many

@@ -16,7 +16,7 @@ from itertools import combinations_with_replacement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Admitted,
     Blocked,
     BlockReason,
@@ -30,9 +30,9 @@ from drumline.scheduling import (
     TaintEffect,
     Toleration,
 )
-from drumline.scheduling.decisions import FOREIGN_PODS
+from drumline_scheduler.decisions import FOREIGN_PODS
 from tests.property.invariants import violations
-from tests.unit.scheduling.builders import after, cluster, gang, pod, room, run
+from tests.unit.scheduler.builders import after, cluster, gang, pod, room, run
 
 PROPERTY = settings(max_examples=300, derandomize=True, deadline=None)
 LEVELS = ("block", "rack", "host")

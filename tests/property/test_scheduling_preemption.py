@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Admitted,
     BlockReason,
     Decisions,
@@ -25,11 +25,11 @@ from drumline.scheduling import (
     Snapshot,
     WithinQueue,
 )
-from drumline.scheduling.preemption import victims
+from drumline_scheduler.preemption import victims
 from tests.property.invariants import violations
 from tests.property.invariants.preemptions import RunningGang, policy_violations
 from tests.property.invariants.quota import shares_of
-from tests.unit.scheduling.builders import (
+from tests.unit.scheduler.builders import (
     PREEMPTS,
     after,
     cluster,

@@ -13,13 +13,13 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import Gang, Node, Policy, Pool, Queue, Resources, Snapshot
-from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.model import PreemptionRule, Reclaim, WithinQueue
-from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
+from drumline_scheduler import Gang, Node, Policy, Pool, Queue, Resources, Snapshot
+from drumline_scheduler.decisions import VictimReason
+from drumline_scheduler.model import PreemptionRule, Reclaim, WithinQueue
+from drumline_scheduler.quota.quota_ledger import QuotaLedger, ledger_of
 from tests.property.invariants.policy_check import RunningGang, policy_violations, potential
 from tests.property.invariants.quota import QueueShares, past_gpus, shares_of
-from tests.unit.scheduling.builders import gang, queue
+from tests.unit.scheduler.builders import gang, queue
 
 NAMES = ("org", "west", "a", "b", "c", "d")
 POOL_GPUS = 16

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     BlockReason,
     CycleCache,
     CycleInput,
@@ -21,7 +21,7 @@ from drumline.scheduling import (
     Queue,
     decide,
 )
-from drumline.scheduling.model import CapacityType, PriceRule, SpotRule
+from drumline_scheduler.model import CapacityType, PriceRule, SpotRule
 from tests.property.invariants import violations
 from tests.property.scheduling_worlds import Feature, World, world
 

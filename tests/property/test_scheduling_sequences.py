@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from drumline.scheduling import Admitted, Decisions, Gang, Node, Queue, Resources, Snapshot
+from drumline_scheduler import Admitted, Decisions, Gang, Node, Queue, Resources, Snapshot
 from tests.property.invariants import violations
 from tests.property.scale import many
-from tests.unit.scheduling.builders import (
+from tests.unit.scheduler.builders import (
     after,
     bound,
     cluster,

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import CycleCache, CycleInput, Gang, Queue, decide
+from drumline_scheduler import CycleCache, CycleInput, Gang, Queue, decide
 from tests.property.scale import many
 from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import Feature, World, some_gang, world

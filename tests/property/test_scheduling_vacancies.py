@@ -15,10 +15,10 @@ from itertools import islice
 
 import pytest
 
-from drumline.scheduling import Admitted, Gang, Placed, Policy, Resized
-from drumline.scheduling.placement.cluster_view import ClusterView
-from drumline.scheduling.rejections import Rejection
-from drumline.scheduling.snapshot_cache import SnapshotCache
+from drumline_scheduler import Admitted, Gang, Placed, Policy, Resized
+from drumline_scheduler.placement.cluster_view import ClusterView
+from drumline_scheduler.rejections import Rejection
+from drumline_scheduler.snapshot_cache import SnapshotCache
 from tests.property.scale import ALL
 from tests.property.vacancy_oracle import (
     LEVELS,
@@ -33,7 +33,7 @@ from tests.property.vacancy_oracle import (
     subsets,
 )
 from tests.seeds import seed_of
-from tests.unit.scheduling.builders import cluster, run
+from tests.unit.scheduler.builders import cluster, run
 
 STRIDE = 16 if ALL else 401
 """Distance between the cases of a shape that one test tries."""

@@ -13,18 +13,18 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import Admitted, CycleInput, Decisions, Snapshot
-from drumline.scheduling.model import PriceRule, SpotRule
-from drumline.simulator.cluster import Cluster
-from drumline.simulator.engine.simulated_job import SimulatedJob, Stall
-from drumline.simulator.engine.simulation import Decider, simulate
-from drumline.simulator.results.outcome import Outcome
-from drumline.simulator.week import sides
-from drumline.simulator.week.setting import SPOT, Setting
-from drumline.simulator.week.sides import Side
-from drumline.simulator.week.study import run_week
-from drumline.simulator.week.trace import arrivals
-from drumline.simulator.workload import Arrival, Execution
+from drumline_scheduler import Admitted, CycleInput, Decisions, Snapshot
+from drumline_scheduler.model import PriceRule, SpotRule
+from drumline_simulator.cluster import Cluster
+from drumline_simulator.engine.simulated_job import SimulatedJob, Stall
+from drumline_simulator.engine.simulation import Decider, simulate
+from drumline_simulator.results.outcome import Outcome
+from drumline_simulator.week import sides
+from drumline_simulator.week.setting import SPOT, Setting
+from drumline_simulator.week.sides import Side
+from drumline_simulator.week.study import run_week
+from drumline_simulator.week.trace import arrivals
+from drumline_simulator.workload import Arrival, Execution
 from tests.unit.simulator.clusters import a_job
 
 pytestmark = pytest.mark.extended(keep=25)

@@ -7,15 +7,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.contract import MAX_SERIES_CHARS, StepPoint
-from drumline_trainer.contract.step_series import (
-    MAX_POINTS,
-    PARTS,
-    decode,
-    encode,
-    thinned,
-    with_newer,
-)
+from drumline_contract import MAX_SERIES_CHARS, StepPoint
+from drumline_contract.step_series import MAX_POINTS, PARTS, decode, encode, thinned, with_newer
 
 figures = st.none() | st.floats()
 shares = st.dictionaries(st.sampled_from(PARTS), st.integers(1, 1000))

@@ -8,19 +8,19 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.scheduler.demand_objects import ObjectSettings
-from drumline.controller.scheduler.keeping_pods import KeepingPods
-from drumline.controller.scheduler.node_requests import NodeRequests
-from drumline.controller.scheduler.placeholders import Placeholders
+from drumline.controller.pools.demand_objects import ObjectSettings
+from drumline.controller.pools.keeping_pods import KeepingPods
+from drumline.controller.pools.node_requests import NodeRequests
+from drumline.controller.pools.placeholders import Placeholders
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import errors
 from drumline.kube.client import KubeClient
 from drumline.kube.request import Request, Verb
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Gang, Snapshot
 from drumline.telemetry.metrics import Metrics
-from tests.cluster.kwok import fake_node
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import Gang, Snapshot
 from tests.property.tiny_cluster import NOW, Json
+from tools.cluster.kwok import fake_node
 
 NAMESPACE = "drumline-system"
 QUIET_TURNS = 20

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJobStatus
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJobStatus
 
 Json = dict[str, Any]
 NOW = 1_700_000_000.0

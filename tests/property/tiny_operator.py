@@ -20,19 +20,18 @@ from functools import cache
 from itertools import combinations
 from typing import Any
 
-from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.job_events import JobEvents
+from drumline.controller.jobs.status_writer import StatusWriter
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.reconciler.executor import Executor, RetryLater
 from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.scheduler.committer import Committer
-from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
-from drumline.controller.status.job_events import JobEvents
-from drumline.controller.status.writer import StatusWriter
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.evictions import ForeignEvictions
 from drumline.kube import codec, errors
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
@@ -42,16 +41,17 @@ from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.model import Policy
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
-from tests.cluster.kwok import fake_node
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.model import Policy
 from tests.property.invariants import violations
 from tests.property.tiny_autoscaler import TinyAutoscaler, TinyNodeRequests
 from tests.property.tiny_cluster import EPOCH, NAMESPACE, NOW, JobState, Json, text_of
 from tests.property.tiny_workloads import admit, released_by, suspension
+from tools.cluster.kwok import fake_node
 
 METRICS = Metrics()
 KEYS = SigningKeys(current=b"a key for tests that is long enough")

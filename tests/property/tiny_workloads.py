@@ -6,16 +6,16 @@ import asyncio
 from random import Random
 from typing import Any
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.scheduler.workload_admission import WorkloadAdmission
-from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
-from drumline.controller.status.workload_events import WorkloadEvents
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.admission import WorkloadAdmission
+from drumline.controller.workloads.events import WorkloadEvents
+from drumline.controller.workloads.suspension import WorkloadSuspension
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.placement import QUEUE_GATE
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Gang
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import Gang
 from tests.property.tiny_cluster import NAMESPACE, NOW, Json
 
 QUIET_TURNS = 40

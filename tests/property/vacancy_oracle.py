@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, combinations_with_replacement, product
 
-from drumline.scheduling import Gang, Node, Role, Slice
-from tests.unit.scheduling.builders import gang, pod, room
+from drumline_scheduler import Gang, Node, Role, Slice
+from tests.unit.scheduler.builders import gang, pod, room
 
 LEVELS = ("zone", "block", "rack")
 PLACES = tuple(

@@ -12,21 +12,21 @@ import jsonschema
 import pytest
 import yaml
 
-from drumline.api import crds
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.load import parse
-from drumline.api.policy import SchedulingPolicy
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.cli.doctor.checks.tenants import queues
-from drumline.cli.doctor.facts import PoolFact, QueueFact
-from drumline.cli.doctor.results import Passed
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
-from drumline.monitoring import generate
-from drumline.notifications.channels import parsed
-from drumline.scheduling.capture import MAX_BYTES
 from drumline.settings import Settings, from_environment
-from tests.cluster.binaries import ensure_binaries
+from drumline_addons.notifications.channels import parsed
+from drumline_api import crds
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.load import parse
+from drumline_api.policy import SchedulingPolicy
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_cli.doctor.checks.tenants import queues
+from drumline_cli.doctor.facts import PoolFact, QueueFact
+from drumline_cli.doctor.results import Passed
+from drumline_scheduler.capture import MAX_BYTES
+from tools.cluster.binaries import ensure_binaries
+from tools.monitoring import generate
 
 pytestmark = pytest.mark.extended(keep=30)
 

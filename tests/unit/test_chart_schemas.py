@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.binaries import KUBERNETES_VERSIONS, ensure_binaries
 from tests.json_schemas import LOCATION, Json, Schemas
+from tools.cluster.binaries import KUBERNETES_VERSIONS, ensure_binaries
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/drumline"

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import yaml
 
-from tests.cluster.binaries import ensure_binaries
+from tools.cluster.binaries import ensure_binaries
 
 CHART = Path(__file__).parents[2] / "helm/drumline"
 SUITES = sorted((CHART / "tests").glob("*_test.yaml"))

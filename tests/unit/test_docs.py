@@ -14,24 +14,24 @@ import pytest
 import yaml
 from pydantic.alias_generators import to_camel
 
-from drumline.api.base import GROUP, VERSION
-from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.crds import DEFINITIONS
-from drumline.api.load import parse
-from drumline.api.reference import FILE as REFERENCE
-from drumline.api.reference import text as reference_text
-from drumline.api.trainingjob import RecoverySpec
-from drumline.cli.reference import FILE as COMMANDS
-from drumline.cli.reference import text as commands_text
-from drumline.controller.status.job_events import EventAction
-from drumline.scheduling.decisions import BlockReason
+from drumline.controller.job_events import EventAction
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from drumline.telemetry.metrics import Metrics
 from drumline.telemetry.notifier_metrics import NotifierMetrics
-from drumline_trainer.agent.api import prometheus as agent_metrics
-from drumline_trainer.agent.base.events import AgentEvent
-from drumline_trainer.contract import FaultClass, RestoreTier
-from tests import chart_values, week_figures
+from drumline_agent.api import prometheus as agent_metrics
+from drumline_agent.base.events import AgentEvent
+from drumline_api.base import GROUP, VERSION
+from drumline_api.conditions import ConditionType, DisruptionKind, Phase, Reason
+from drumline_api.crds import DEFINITIONS
+from drumline_api.load import parse
+from drumline_api.trainingjob import RecoverySpec
+from drumline_contract import FaultClass, RestoreTier
+from drumline_scheduler.decisions import BlockReason
+from tools.generate import chart_values, week_figures
+from tools.generate.api_reference import FILE as REFERENCE
+from tools.generate.api_reference import text as reference_text
+from tools.generate.cli_reference import FILE as COMMANDS
+from tools.generate.cli_reference import text as commands_text
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

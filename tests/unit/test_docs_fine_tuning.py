@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
-from drumline_trainer.config.from_folder import FolderConfig
-from drumline_trainer.layout_validation import validated_layout
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_contract.config.from_folder import FolderConfig
+from drumline_contract.layout_validation import validated_layout
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "fine-tuning.md").read_text()

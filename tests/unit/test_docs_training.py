@@ -13,18 +13,18 @@ import torch
 import yaml
 from torch.autograd.graph import saved_tensors_hooks
 
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
-from drumline_trainer.__main__ import configured
-from drumline_trainer.config import (
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJob, TrainingJobSpec
+from drumline_contract.config import (
     MODEL_PRESETS,
     ConfigError,
     FolderConfig,
     Schedule,
     TrainerConfig,
 )
-from drumline_trainer.layout_validation import ViolationReason, validated_layout, violations
+from drumline_contract.layout_validation import ViolationReason, validated_layout, violations
+from drumline_trainer.__main__ import configured
 from drumline_trainer.models.build import build_on_meta
 from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
     BACKWARD,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import house
+from tools import house
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "operator").rglob("*.py")) + sorted((ROOT / "trainer").rglob("*.py"))
@@ -63,9 +63,9 @@ def test_the_control_plane_never_loads_torch() -> None:
         if path.is_relative_to(ROOT / "operator") and path.stem not in {"__init__", "__main__"}
     ]
     for drawing in (
-        "drumline.simulator.results.charts",
-        "drumline.cli.plan.charts",
-        "drumline.cli.gantt.picture",
+        "drumline_simulator.results.charts",
+        "drumline_cli.plan.charts",
+        "drumline_console.gantt.picture",
     ):
         modules.remove(drawing)  # loaded when somebody wants pictures drawn
     loaded = loaded_by(*modules)
@@ -91,7 +91,7 @@ def test_every_module_says_what_it_is() -> None:
     assert not silent
 
 
-# What tests/house.py counts, held to a limit.
+# What tools/house.py counts, held to a limit.
 MODULES = [house.Module(path) for path in SOURCES]
 ALL_MODULES = [*MODULES, *house.modules(ROOT / "tests")]
 LONGEST_FUNCTION_LINES = 60

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from drumline.settings import from_environment
-from tests import kustomize_base
-from tests.cluster.binaries import ensure_binaries
+from tools.cluster.binaries import ensure_binaries
+from tools.generate import kustomize_base
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "kustomize"

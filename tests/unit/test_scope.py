@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline.controller.cache.informers import Informers
+from drumline.controller.informers.informers import Informers
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.scope import EVERYWHERE, InstallationScope

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from drumline.api.policy import SchedulingPolicy
 from drumline.kube.workload_kinds import OTHER_KINDS
 from drumline.settings import WORKLOAD_KINDS, Settings, SettingsError, from_environment
+from drumline_api.policy import SchedulingPolicy
 
 EVERYTHING = {
     "DRUMLINE_NAMESPACE": "elsewhere",

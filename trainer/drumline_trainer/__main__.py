@@ -15,17 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from drumline_trainer.buckets.failures import StoreError
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import BUCKET_FORMS, ExitCode, checkpoint_place
+from drumline_contract.buckets.failures import StoreError
+from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.layout_validation import validated_layout
+from drumline_planner.auto import is_auto
 from drumline_trainer.command_line import add_configuration, as_file, configured, quiet_torch
-from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.contract import BUCKET_FORMS, ExitCode, checkpoint_place
 from drumline_trainer.launch.launchers import LaunchedRank, RankProgram, detect_launcher
 from drumline_trainer.launch.preload import preload
-from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.model_commands import checkpoints, export, generate, import_weights
 from drumline_trainer.node_check.options import CheckOptions
-from drumline_trainer.planner.auto import is_auto
-from drumline_trainer.rank_protocol.placement import Placement
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
-from drumline_trainer.shapes.hugging_face import with_model_of_folder
+from drumline_contract.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
+from drumline_contract.shapes.hugging_face import with_model_of_folder
 
 
 def configured(

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.config import TrainerConfig
 
 _KEY = "best"
 

@@ -15,11 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from drumline_contract.buckets.path import AnyPath
+from drumline_contract.config import ConfigError, Family, LoraConfig, ModelConfig, TrainerConfig
+from drumline_contract.config.saved import refuse_other_model, saved_configuration
+from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.adapters.base import check_base
 from drumline_trainer.adapters.base_weights import opened_base
 from drumline_trainer.adapters.lora import merge_adapter
 from drumline_trainer.adapters.peft import write_peft
-from drumline_trainer.buckets.path import AnyPath
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
@@ -30,11 +33,8 @@ from drumline_trainer.checkpoint.manifest import (
 )
 from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.storage import StepFiles
-from drumline_trainer.config import ConfigError, Family, LoraConfig, ModelConfig, TrainerConfig
-from drumline_trainer.config.saved import refuse_other_model, saved_configuration
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.optimization.average import AVERAGE
-from drumline_trainer.shapes.hugging_face import model_folder
 from drumline_trainer.sharding.boxes import Box
 
 _PREFIX = "model."

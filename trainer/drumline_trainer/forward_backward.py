@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from drumline_agent.rank_protocol.heartbeat import Phase
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.parallelism.batch_shard import StepBatch
-from drumline_trainer.rank_protocol.heartbeat import Phase
 
 
 def forward_backward(

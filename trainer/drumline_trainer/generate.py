@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.buckets.path import AnyPath
+from drumline_contract.buckets.path import AnyPath
+from drumline_contract.config import ConfigError, Family, Precision, TrainerConfig
+from drumline_contract.shapes.hugging_face import model_folder, read_json
 from drumline_trainer.checkpoint.storage import StepFiles
-from drumline_trainer.config import ConfigError, Family, Precision, TrainerConfig
 from drumline_trainer.data.records.chat_template import (
     chat_template_of,
     special_tokens,
@@ -26,7 +27,6 @@ from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokeni
 from drumline_trainer.export import whole_weights
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.parallelism.data_parallel.precision import to_compute_type
-from drumline_trainer.shapes.hugging_face import model_folder, read_json
 from drumline_trainer.sharding.slices import named_weights
 
 _GENERATION_FILE = "generation_config.json"

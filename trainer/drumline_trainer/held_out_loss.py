@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_contract.layout import Axis
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.data.held_out import HeldOutDataset
-from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.evaluation_record import EvaluationRecord
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.optimization.average import WeightAverage
 from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.batch_shard import BatchShard, StepBatch
-from drumline_trainer.rank_protocol.heartbeat import Phase
 from drumline_trainer.sharding.world import World
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import torch
 
+from drumline_contract import RestoreTier
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.adapters.base import each_with, initialize_frozen_and_adapters
 from drumline_trainer.assembly.parallel_model import ParallelModel
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import RestoreTier
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline_trainer.buckets.path import AnyPath, any_path
+from drumline_contract import BUCKET_FORMS, ExitCode
+from drumline_contract.buckets.path import AnyPath, any_path
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.command_line import add_configuration, as_file, configured, quiet_torch
-from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.contract import BUCKET_FORMS, ExitCode
 
 # torch, which a command line that does not hold must not wait for
 if TYPE_CHECKING:

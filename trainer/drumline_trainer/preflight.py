@@ -28,8 +28,8 @@ import torch.cuda.nccl
 import torch.distributed as dist
 from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage] - torch exports it without __all__
 
-from drumline_trainer.config import ConfigError
-from drumline_trainer.layout import Axis, Layout
+from drumline_contract.config import ConfigError
+from drumline_contract.layout import Axis, Layout
 
 DELIVERY_TIMEOUT = timedelta(seconds=5)
 """How long ranks that will not train wait for each other to know why."""

@@ -16,11 +16,14 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout_validation import validated_layout
+from drumline_contract.step_figures.step_record import Rewards
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.assembly.stage_plan import StagePlan
 from drumline_trainer.assembly.workers import SynchronizedStep, Workers
-from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.held_out import HeldOutDataset
 from drumline_trainer.data.prefetch import Prefetcher
 from drumline_trainer.data.run_data import open_run_data
@@ -28,15 +31,12 @@ from drumline_trainer.early_stopping import EarlyStopping
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.held_out_loss import HeldOutLoss
 from drumline_trainer.initial_weights import initialize_weights
-from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
-from drumline_trainer.metrics.step_record import Rewards
 from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
 from drumline_trainer.optimization.learning_rate import learning_rate
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.batch_shard import BatchShard
-from drumline_trainer.rank_protocol.heartbeat import Phase
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint, TieredCheckpointer
 from drumline_trainer.recovery.train_state import (
     data_cursor_of,

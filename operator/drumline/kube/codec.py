@@ -12,9 +12,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from drumline.api.objects import builtin
-from drumline.api.objects.base import Metadata, ObjectPart, OwnerReference
-from drumline.api.overrides import MAX_BYTES, Overrides
 from drumline.kube.nesting import flattened
 from drumline.kube.placement import gate_of
 from drumline.kube.pod_requests import channel_claim, pod_requests
@@ -33,7 +30,10 @@ from drumline.kube.views import (
     StorageClassView,
     TrainingJobView,
 )
-from drumline_trainer.contract import plain, plain_lines
+from drumline_api.objects import builtin
+from drumline_api.objects.base import Metadata, ObjectPart, OwnerReference
+from drumline_api.overrides import MAX_BYTES, Overrides
+from drumline_contract import plain, plain_lines
 
 OUR_PREFIX: Final = "drumline.dev/"
 MAX_TERMINATION_CHARS: Final = 4096

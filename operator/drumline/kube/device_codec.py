@@ -10,8 +10,6 @@ from typing import Final
 
 import msgspec
 
-from drumline.api.objects import builtin
-from drumline.api.objects.base import Metadata, ObjectPart
 from drumline.kube.codec import decoded
 from drumline.kube.device_views import (
     ChannelRequest,
@@ -21,6 +19,8 @@ from drumline.kube.device_views import (
     DeviceView,
     ResourceClaimView,
 )
+from drumline_api.objects import builtin
+from drumline_api.objects.base import Metadata, ObjectPart
 
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of a claim that stands for an extended resource."""

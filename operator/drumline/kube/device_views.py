@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from drumline.api.objects import builtin
+from drumline_api.objects import builtin
 
 
 class DeviceName(NamedTuple):

@@ -30,7 +30,7 @@ from typing import ClassVar
 
 import msgspec
 
-from drumline_trainer.contract import plain
+from drumline_contract import plain
 
 _MAX_MESSAGE_CHARS = 2048
 

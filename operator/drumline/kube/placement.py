@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from drumline.api.objects import builtin
-from drumline.api.objects.base import Metadata
 from drumline.kube.views import ExpressionView, GateView, PlacementView
+from drumline_api.objects import builtin
+from drumline_api.objects.base import Metadata
 
 QUEUE_GATE: Final = "drumline.dev/queue"
 """The scheduling gate that holds a pod until its queue has room."""

@@ -9,9 +9,9 @@ kubelet has actuated yet.
 
 from __future__ import annotations
 
-from drumline.api.base import POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
-from drumline.api.objects.builtin import Container, PodSpec, PodStatus, Quantities
 from drumline.kube.quantity import amount
+from drumline_api.base import POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
+from drumline_api.objects.builtin import Container, PodSpec, PodStatus, Quantities
 
 Amounts = dict[str, int]
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.api.objects import builtin
-from drumline.api.objects.base import Metadata, ObjectPart
 from drumline.kube.codec import Undecodable, decoded
 from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.kinds import Resource as ResourceKind
@@ -27,6 +25,8 @@ from drumline.kube.workloads import (
     shape_of,
     view_of,
 )
+from drumline_api.objects import builtin
+from drumline_api.objects.base import Metadata, ObjectPart
 
 
 class _SuspendableObject(ObjectPart, frozen=True):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from drumline.api.objects import builtin
+from drumline_api.objects import builtin
 
 
 class Key(NamedTuple):

@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from drumline.api.objects import builtin
-from drumline.api.objects.base import Metadata
 from drumline.kube.codec import OUR_PREFIX, Undecodable, decoded
 from drumline.kube.placement import placement_of_template
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.workload_views import JobsView, ShapeView, WorkloadView
+from drumline_api.objects import builtin
+from drumline_api.objects.base import Metadata
 
 _job_decoder: Final = msgspec.json.Decoder(builtin.BatchJob)
 _job_set_decoder: Final = msgspec.json.Decoder(builtin.JobSet)

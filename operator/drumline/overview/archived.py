@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from drumline.api.objects.custom import StoredGpuSeconds, StoredStay
 from drumline.overview.held import held_gpu_seconds, stays_of
 from drumline.overview.objects import JobObject, seconds
+from drumline_api.objects.custom import StoredGpuSeconds, StoredStay
 
 DELETED: Final = "Deleted"
 

@@ -3,7 +3,7 @@
 The operator's tally (`status.budget`) has GPU-seconds by day, what they cost, and those of users
 with a bound each. The window is the last days (UTC), today included, so what was had on a day flows
 back at a midnight; or the calendar refills it, but for what was had beyond it in the week or month
-before, as the scheduler carries it over (`scheduling.quota.usage_budgets`). The expectation assumes
+before, as the scheduler carries it over (`scheduler.quota.usage_budgets`). The expectation assumes
 that the tally keeps its present rates: no job ends or starts, and no price changes.
 
 Example: 100 GPU-hours in 2 days; 60 on Monday, 30 on Tuesday until noon, 2 GPUs held. On Tuesday at
@@ -19,14 +19,6 @@ from typing import Final
 
 import msgspec
 
-from drumline.api.objects.custom import (
-    StoredBudgetUse,
-    StoredDayOfUse,
-    StoredQueueBudget,
-    StoredTrainingQueue,
-    StoredUseOfUser,
-)
-from drumline.cost.money import MILLIONTHS, amount
 from drumline.overview.objects import seconds
 from drumline.overview.rows import (
     BudgetDay,
@@ -35,7 +27,15 @@ from drumline.overview.rows import (
     MoneyOutlook,
     UserBudgetRow,
 )
-from drumline_trainer.contract import plain
+from drumline_api.money import MILLIONTHS, amount
+from drumline_api.objects.custom import (
+    StoredBudgetUse,
+    StoredDayOfUse,
+    StoredQueueBudget,
+    StoredTrainingQueue,
+    StoredUseOfUser,
+)
+from drumline_contract import plain
 
 _DAY: Final = 86_400.0
 _HOUR: Final = 3600.0

@@ -1,7 +1,7 @@
 """Jobs as rows, and the lines they wait in.
 
 Inside a queue the operator's order is the same under every policy: higher priority, then longer
-waiting, then uid (`scheduling.queueing.order`). So a position needs no cycle. Which queue is served
+waiting, then uid (`scheduler.queueing.order`). So a position needs no cycle. Which queue is served
 next does depend on the policy, and shows in the expected starts that the operator writes.
 """
 
@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from drumline.api.objects import builtin
 from drumline.overview.held import held_gpu_seconds, stays_of
 from drumline.overview.objects import JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import JobRow
-from drumline_trainer.contract import plain
+from drumline_api.objects import builtin
+from drumline_contract import plain
 
 NOT_SEEN: Final = "NotSeen"
 OPERATOR: Final = "drumline.dev/operator"

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from drumline.api.objects import builtin
-from drumline.api.objects.custom import StoredGpuPool, StoredNodeHealthStatus, StoredPoolCapacity
 from drumline.overview.objects import ClusterObjects, JobObject, node_names
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import NodeRow
-from drumline_trainer.contract import plain
+from drumline_api.objects import builtin
+from drumline_api.objects.custom import StoredGpuPool, StoredNodeHealthStatus, StoredPoolCapacity
+from drumline_contract import plain
 
 READY: Final = "Ready"
 QUARANTINED: Final = "Quarantined"

@@ -14,8 +14,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from drumline.api.objects import builtin
-from drumline.api.objects.custom import (
+from drumline.overview.workload_objects import PodObject, WorkloadObject
+from drumline_api.objects import builtin
+from drumline_api.objects.custom import (
     StoredAssignment,
     StoredGpuPool,
     StoredPoolNodes,
@@ -23,7 +24,6 @@ from drumline.api.objects.custom import (
     StoredTrainingJobSpec,
     StoredTrainingQueue,
 )
-from drumline.overview.workload_objects import PodObject, WorkloadObject
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
-from drumline.api.objects.custom import StoredGpuPool
 from drumline.overview.objects import JobObject
+from drumline_api.objects.custom import StoredGpuPool
 
 _WHOLE: Final = Fraction(1)
 

@@ -6,13 +6,13 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from drumline.api.objects.custom import StoredTrainingQueue
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import Lines, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import JobRow, LineRow, QueueRow, QuotaRow, ShareRow, WorkloadRow
-from drumline_trainer.contract import plain
+from drumline_api.objects.custom import StoredTrainingQueue
+from drumline_contract import plain
 
 
 def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[QueueRow, ...]:
@@ -195,7 +195,7 @@ def _had(queue: StoredTrainingQueue) -> float:
 def _ancestors(name: str, known: Mapping[str, StoredTrainingQueue]) -> tuple[str, ...]:
     """The queues above a queue, nearest first; none where a parent is missing or its own ancestor.
 
-    A queue like that stands alone for the scheduler, too (`scheduling.quota.cohorts`).
+    A queue like that stands alone for the scheduler, too (`scheduler.quota.cohorts`).
     """
     above: list[str] = []
     parent = known[name].spec.parent

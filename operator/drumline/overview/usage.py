@@ -15,14 +15,14 @@ from typing import Final
 
 import msgspec
 
-from drumline.api.objects.custom import StoredTrainingQueue
 from drumline.overview.budgets import budget_row
 from drumline.overview.held import STATES, held_gpu_seconds, stays_of
 from drumline.overview.jobs import NOT_SEEN, WHOLE_GPUS
 from drumline.overview.objects import JobObject, seconds
 from drumline.overview.rows import UsageRow
 from drumline.overview.workloads import FOREIGN_PHASE, FOREIGN_USER, WorkloadUse
-from drumline_trainer.contract import plain
+from drumline_api.objects.custom import StoredTrainingQueue
+from drumline_contract import plain
 
 NO_USER: Final = "-"
 

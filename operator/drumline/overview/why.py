@@ -15,7 +15,7 @@ from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import held_by_queue, quota_rows
 from drumline.overview.rows import BudgetRow, HolderRow, WhyCard
 from drumline.overview.workloads import workload_uses
-from drumline_trainer.contract import plain
+from drumline_contract import plain
 
 SHOWN: Final = 10
 """Jobs in each list of a card."""

@@ -26,7 +26,7 @@ from drumline.overview.workloads import (
     workload_uses,
     worth_of_resources,
 )
-from drumline_trainer.contract import plain
+from drumline_contract import plain
 
 WAITING: Final = "Waiting"
 HELD: Final = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from drumline.api.objects.base import Metadata, ObjectPart
-from drumline.api.objects.builtin import ENDS, Container, Pod, WorkloadStatus, has_ended
+from drumline_api.objects.base import Metadata, ObjectPart
+from drumline_api.objects.builtin import ENDS, Container, Pod, WorkloadStatus, has_ended
 
 GROUP: Final = "drumline.dev"
 QUEUE: Final = f"{GROUP}/queue"

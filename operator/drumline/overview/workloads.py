@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from drumline.api.objects.custom import StoredGpuPool, StoredGpuPoolSpec, StoredTrainingQueue
 from drumline.overview.objects import ClusterObjects, seconds
 from drumline.overview.rows import StayRow
 from drumline.overview.workload_objects import JOB, QUEUE, PodObject
-from drumline_trainer.contract import plain
+from drumline_api.objects.custom import StoredGpuPool, StoredGpuPoolSpec, StoredTrainingQueue
+from drumline_contract import plain
 
 FOREIGN_USER: Final = "foreign pods"
 """Whose they are where use is added up by user: no job has such a user, a name with a space."""

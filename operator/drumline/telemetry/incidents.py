@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 
-from drumline.api.incidents import GpuSeconds, IncidentStatus
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.telemetry.metrics import Metrics
+from drumline_api.incidents import GpuSeconds, IncidentStatus
+from drumline_api.jobstatus import TrainingJobStatus
 
 PHASES = ("detect", "decide", "replace", "rendezvous", "restore", "first_step")
 STATES = ("starting", "productive", "repeated", "recovering")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import Cluster, kubectl
-from tests.cluster.inside import inhabitants
 from tests.e2e.absence import DEPLOYMENT, LABELS
 from tests.e2e.rehearsals import Rehearsal, rehearse
 from tests.e2e.site import Site
-from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Json, Kube
+from tools.cluster import Cluster, kubectl
+from tools.cluster.inside import inhabitants
+from tools.install import SYSTEM_NAMESPACE
 
 PACE_SECONDS = 0.25
 STEPS = 100_000

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cluster.rest import ApiStatusError
 from tests.e2e.hostile.specs import SLEEP, template
 from tests.e2e.hostile.tenant import Refusal, Tenant
 from tests.e2e.rehearsals import Rehearsal
 from tests.e2e.site import Site
 from tests.kube import Json, phase_is
+from tools.cluster.rest import ApiStatusError
 
 FORGED: Json = {
     "phase": "Running",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drumline_trainer.contract import MAX_FIGURE, plain, plain_lines
+from drumline_contract import MAX_FIGURE, plain, plain_lines
 from tests.e2e.hostile.bystanders import addresses, operators
 from tests.e2e.hostile.tenant import SMALL, Tenant
 from tests.e2e.rehearsals import Rehearsal

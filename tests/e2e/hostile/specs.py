@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.cluster.images import TRAINER_IMAGE
 from tests.kube import Json
+from tools.cluster.images import TRAINER_IMAGE
 
 QUEUE = "hostile"
 PRIVATE_QUEUE = "private"

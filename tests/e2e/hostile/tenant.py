@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import kubectl
-from tests.cluster.images import HOSTILE_IMAGE
-from tests.cluster.rest import ApiStatusError
 from tests.e2e.hostile.specs import ONE_START, Runs, Spec
 from tests.e2e.site import Site
 from tests.kube import Json, Kube
+from tools.cluster import kubectl
+from tools.cluster.images import HOSTILE_IMAGE
+from tools.cluster.rest import ApiStatusError
 
 RBAC = "rbac.authorization.k8s.io"
 SMALL: Json = {"cpu": "100m", "memory": "128Mi"}

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.cluster import NodeInfo, kubectl
-from tests.cluster.inside import strike
-from tests.cluster.kwok import is_ready
-from tests.cluster.nodes import boot, power_off
 from tests.e2e.absence import away
 from tests.e2e.announcers import ANNOUNCERS, Marker
 from tests.e2e.scripts.script_job import SAVED_EVERY, ScriptJob
 from tests.e2e.site import OPERATOR_NODE, SLEEPER
 from tests.kube import Json, phase_is
+from tools.cluster import NodeInfo, kubectl
+from tools.cluster.inside import strike
+from tools.cluster.kwok import is_ready
+from tools.cluster.nodes import boot, power_off
 
 URGENT = "test-scripts-urgent"
 BETWEEN_SAVES = SAVED_EVERY // 2

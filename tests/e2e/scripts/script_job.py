@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import install
-from tests.cluster.images import TRAINER_IMAGE
-from tests.cluster.volumes import bind_folder
 from tests.e2e.rehearsals import Rehearsal
 from tests.e2e.site import Site
 from tests.libraries.__main__ import environment
 from tests.patience import HANG_SECONDS
+from tools import install
+from tools.cluster.images import TRAINER_IMAGE
+from tools.cluster.volumes import bind_folder
 
 FILES = Path(__file__).parent / "programs"
 LIBRARIES_CLAIM = "libraries"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.contract import (
+from drumline_contract import (
     SIGNATURE_HEADER,
     AgentStatus,
     Env,
@@ -210,7 +210,7 @@ class Band:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "drumline_trainer.agent",
+            "drumline_agent",
             program,
             *arguments,
             env={**self._environment(index, folder=folder), **environment, **(variables or {})},

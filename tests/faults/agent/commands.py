@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.contract import STORE_PORTS, Env, Launch, LaunchSettings
+from drumline_contract import STORE_PORTS, Env, Launch, LaunchSettings
 from tests.faults.agent.agents import Agent, Band
 from tests.faults.agent.gang import Gang
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.config import merge
-from drumline_trainer.contract import AgentStatus, GenerationRecord, Member, Notice, host_name, sign
+from drumline_contract import AgentStatus, GenerationRecord, Member, Notice, host_name, sign
+from drumline_contract.config import merge
 from drumline_trainer.metrics.losses import LOSSES_FILE, read_losses
 from tests.faults.agent.agents import JOB_UID, TOKEN, Agent, Band
 from tests.gloo.stored import whole_tensors

@@ -26,13 +26,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.contract import ExitCode
-from drumline_trainer.rank_protocol.control import Control, InterruptedByAgentError
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import NoticeSaved, Quiesced, RankMessage
-from drumline_trainer.rank_protocol.orders import SaveNotice
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.control import Control, InterruptedByAgentError
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import NoticeSaved, Quiesced, RankMessage
+from drumline_agent.rank_protocol.orders import SaveNotice
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import ExitCode
+from drumline_contract.config import ConfigError, TrainerConfig
 
 
 def run_rank(

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, FaultClass
+from drumline_contract import ExitCode, FaultClass
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
 from tests.texts import missing

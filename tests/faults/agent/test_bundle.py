@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.programs.install import install
-from drumline_trainer.contract import BUNDLE_FOLDER, Env, ExitCode, Launch, LaunchSettings
-from tests.cluster.context import ensure_bundle, image_cache
+from drumline_agent.programs.install import install
+from drumline_contract import BUNDLE_FOLDER, Env, ExitCode, Launch, LaunchSettings
 from tests.faults.agent.agents import JOB_UID, TOKEN, Agent, Band
 from tests.faults.agent.commands import launched
 from tests.texts import missing
+from tools.cluster.context import ensure_bundle, image_cache
 
 pytestmark = pytest.mark.extended(keep=2)
 
@@ -77,7 +77,7 @@ async def start_in(root: Path, band: Band, *command: str, preload: tuple[str, ..
         **launched(LaunchSettings(launch=Launch.PER_GPU, preload=preload)),
     }
     process = await asyncio.create_subprocess_exec(
-        *(*apart, *CHROOT, str(root), PYTHON, "-I", "-m", "drumline_trainer.agent"),
+        *(*apart, *CHROOT, str(root), PYTHON, "-I", "-m", "drumline_agent"),
         *("command", "--", *command),
         env=environment,
         stdout=asyncio.subprocess.PIPE,

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, FaultClass, Launch
+from drumline_contract import ExitCode, FaultClass, Launch
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 from tests.texts import missing

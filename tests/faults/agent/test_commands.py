@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, FaultClass, Launch, LaunchSettings
-from drumline_trainer.contract.step_series import decode
+from drumline_contract import ExitCode, FaultClass, Launch, LaunchSettings
+from drumline_contract.step_series import decode
 from tests.faults.agent.commands import CommandBand, launched, start_commands
 from tests.faults.agent.gang import Gang
 from tests.texts import missing

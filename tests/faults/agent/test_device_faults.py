@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, FaultClass
+from drumline_contract import ExitCode, FaultClass
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
 

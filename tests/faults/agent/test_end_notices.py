@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, Launch, LaunchSettings, NoticeSignal
+from drumline_contract import ExitCode, Launch, LaunchSettings, NoticeSignal
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract import AgentPhase, ExitCode, FaultClass, GenerationRecord
+from drumline_contract import AgentPhase, ExitCode, FaultClass, GenerationRecord
 from tests.faults.agent.agents import HANG_SECONDS, Agent, Band
 from tests.faults.agent.scripts import MODULE, script
 from tests.texts import missing

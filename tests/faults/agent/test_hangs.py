@@ -83,8 +83,8 @@ async def test_a_stalled_gang_restarts_after_the_hang_timeout(gang: Gang) -> Non
 
 
 KNOWS = [
-    "import drumline_trainer.rank_protocol.messages as words",
-    "import drumline_trainer.rank_protocol.collective_progress as known",
+    "import drumline_agent.rank_protocol.messages as words",
+    "import drumline_agent.rank_protocol.collective_progress as known",
     "def knows(started):",
     "    counts = dict(enqueued=9, started=started, completed=6, operation='all_reduce')",
     "    progress = known.CollectiveProgress((known.GroupProgress(group='0', size=3, **counts),))",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract import ExitCode
+from drumline_contract import ExitCode
 from tests.faults.agent.agents import Agent, Band
 
 pytestmark = pytest.mark.extended(keep=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, NoticeAnswer
+from drumline_contract import ExitCode, NoticeAnswer
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
 

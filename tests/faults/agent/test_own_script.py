@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, Launch, LaunchSettings
+from drumline_contract import ExitCode, Launch, LaunchSettings
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 

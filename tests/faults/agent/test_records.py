@@ -9,13 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from drumline_trainer.contract import (
-    SIGNATURE_HEADER,
-    AgentPhase,
-    GenerationRecord,
-    Progress,
-    sign,
-)
+from drumline_contract import SIGNATURE_HEADER, AgentPhase, GenerationRecord, Progress, sign
 from tests.faults.agent.agents import JOB_UID, PORT, TOKEN, Agent, Band
 
 pytestmark = pytest.mark.extended(keep=3)

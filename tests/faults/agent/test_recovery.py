@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract.step_series import PARTS, decode
+from drumline_contract.step_series import PARTS, decode
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.warm import WarmBand, WarmStarter
 

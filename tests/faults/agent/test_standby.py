@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, Launch, LaunchSettings
+from drumline_contract import ExitCode, Launch, LaunchSettings
 from tests.faults.agent.agents import Agent
 from tests.faults.agent.commands import CommandBand, launched, start_commands
 from tests.faults.agent.gang import Gang

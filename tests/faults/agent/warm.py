@@ -19,11 +19,11 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-from drumline_trainer.agent.__main__ import main as agent_program
-from drumline_trainer.agent.processes import zygote as zygote_program
-from drumline_trainer.agent.processes import zygote_client
-from drumline_trainer.contract import Env
-from drumline_trainer.host import prctl
+from drumline_agent.__main__ import main as agent_program
+from drumline_agent.host import prctl
+from drumline_agent.processes import zygote as zygote_program
+from drumline_agent.processes import zygote_client
+from drumline_contract import Env
 from tests.faults.agent.agents import TOKEN, Agent, Band
 from tests.gloo.gang import fork_server
 

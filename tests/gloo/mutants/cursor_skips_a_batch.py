@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from drumline_contract import RestoreTier
 from drumline_trainer import train
-from drumline_trainer.contract import RestoreTier
 from drumline_trainer.rank import exit_code_of, run_rank, serve_store
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from drumline_trainer.contract import RestoreTier
+from drumline_contract import RestoreTier
 from drumline_trainer.rank import exit_code_of, run_rank, serve_store
 from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from drumline_trainer.contract import ExitCode
+from drumline_contract import ExitCode
 from drumline_trainer.rank import exit_code_of
 from tests.gloo.nccl.errors import ABORTED, ECC, NcclResult
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.agent.leader.hang_blame import HangCause, blame
-from drumline_trainer.rank_protocol.collective_progress import (
+from drumline_agent.leader.hang_blame import HangCause, blame
+from drumline_agent.rank_protocol.collective_progress import (
     CollectiveProgress,
     GroupProgress,
     progress_of,
 )
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 from tests.gloo.nccl.device import DEVICE
 from tests.gloo.nccl.flight_records import RECORDS

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.leader.hang_blame import Blame, HangCause, blame
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import CollectivesReported
-from drumline_trainer.rank_protocol.orders import ReportCollectives
+from drumline_agent.leader.hang_blame import Blame, HangCause, blame
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import CollectivesReported
+from drumline_agent.rank_protocol.orders import ReportCollectives
 from tests.gloo.gang import GangStarter
 from tests.gloo.standin import Fault, StandIn
 from tests.gloo.test_recovery import RANKS, config_of

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.recovery import rendezvous
 from drumline_trainer.recovery.abort import abort_collectives
 from tests.gloo.gang import Gang, GangStarter

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import Quiesced
-from drumline_trainer.rank_protocol.orders import Interrupt
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import Quiesced
+from drumline_agent.rank_protocol.orders import Interrupt
+from drumline_contract.config import TrainerConfig
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.standin import Fault, StandIn

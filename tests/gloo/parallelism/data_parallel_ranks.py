@@ -12,13 +12,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drumline_trainer.config import DataParallel, MemoryConfig, ParallelismConfig, Precision
-from drumline_trainer.layout import Axis, Layout
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import DataParallel, MemoryConfig, ParallelismConfig, Precision
+from drumline_contract.layout import Axis, Layout
 from drumline_trainer.optimization.gradients import clip_gradients
 from drumline_trainer.parallelism.data_parallel.apply import data_parallel
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.parallelism.data_parallel.weights import CutStages
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut, TensorSlice

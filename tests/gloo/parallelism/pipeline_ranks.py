@@ -14,8 +14,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from drumline_trainer.config import DataParallel, ModelConfig, Schedule
-from drumline_trainer.layout import Axis, Layout
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import DataParallel, ModelConfig, Schedule
+from drumline_contract.layout import Axis, Layout
+from drumline_contract.shapes.partition import model_costs, partition
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
@@ -30,9 +32,7 @@ from drumline_trainer.parallelism.pipeline_parallel.tied import (
     tied_copies,
     tied_group,
 )
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.shapes.partition import model_costs, partition
 from drumline_trainer.sharding.dtensor import local_box, local_shard
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.utils.checkpoint import checkpoint
 
-from drumline_trainer.config import Family, ModelConfig, Schedule
-from drumline_trainer.layout import Axis, Layout
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import Family, ModelConfig, Schedule
+from drumline_contract.layout import Axis, Layout
+from drumline_contract.shapes import loss_rows
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.models.mixture import set_loss_scale
 from drumline_trainer.parallelism.tensor_parallel import collectives as communications
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.shapes import loss_rows
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World

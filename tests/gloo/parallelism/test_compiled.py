@@ -10,14 +10,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout_validation import validated_layout
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.compiled_layers import compile_layers
 from drumline_trainer.assembly.parallel_model import ParallelModel
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drumline_trainer.config import DataParallel, Precision
-from drumline_trainer.layout import Axis
+from drumline_contract.config import DataParallel, Precision
+from drumline_contract.layout import Axis
 from drumline_trainer.sharding.boxes import Box, tiles
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter

@@ -13,18 +13,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import Precision, TrainerConfig, merge
+from drumline_contract.layout_validation import validated_layout
 from drumline_trainer.assembly.assemble import assemble
-from drumline_trainer.config import Precision, TrainerConfig, merge
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
-from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.parallelism.batch_shard import BatchShard
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.world import World

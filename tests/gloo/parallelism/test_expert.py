@@ -12,15 +12,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from drumline_trainer.config import DataParallel, ModelConfig
-from drumline_trainer.layout import Axis, Layout
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import DataParallel, ModelConfig
+from drumline_contract.layout import Axis, Layout
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.models.mixture import MixtureOfExperts, set_loss_scale
 from drumline_trainer.parallelism.context_parallel.apply import context_parallel
 from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
 from drumline_trainer.parallelism.expert_parallel.apply import expert_names, expert_parallel
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout_validation import validated_layout
 from drumline_trainer.assembly.assemble import assemble
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout_validation import validated_layout
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter

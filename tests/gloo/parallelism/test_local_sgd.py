@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import LocalSgdConfig, OptimizerConfig, OptimizerKind
+from drumline_contract.layout import Layout
 from drumline_trainer.assembly.optimizer import build_optimizer
-from drumline_trainer.config import LocalSgdConfig, OptimizerConfig, OptimizerKind
-from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.data_parallel.local_sgd import LocalSgd
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice

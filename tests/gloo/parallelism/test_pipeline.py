@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from drumline_trainer.config import DataParallel, Schedule
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import min_micro_batches
+from drumline_contract.config import DataParallel, Schedule
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import min_micro_batches
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.pipeline_ranks import (
     Case,

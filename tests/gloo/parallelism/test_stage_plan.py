@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from drumline_trainer.config import ModelConfig, TrainerConfig, merge
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import ModelConfig, TrainerConfig, merge
 from drumline_trainer.models import llama
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
 BASE: dict[str, Any] = {

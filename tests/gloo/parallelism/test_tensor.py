@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 import torch
 
-from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.config.variants import AttentionBias
+from drumline_contract.config import Family, ModelConfig
+from drumline_contract.config.variants import AttentionBias
 from drumline_trainer.sharding.boxes import Box, tiles
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.tensor_ranks import Case, Held, Outcome, compare, go_back

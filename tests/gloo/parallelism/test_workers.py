@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load
 
 from drumline_client.snapshot_file import open_snapshot, snapshot_file
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import ExitCode
+from drumline_contract import ExitCode
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.metrics.losses import LOSSES_FILE, read_losses
 from drumline_trainer.parallelism.data_parallel.parameter_server.clocks import most_missed
 from tests.gloo.configs import small

@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from drumline_trainer.config import DataParallel, Precision
-from drumline_trainer.layout import Layout
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import DataParallel, Precision
+from drumline_contract.layout import Layout
 from drumline_trainer.parallelism.data_parallel.apply import data_parallel
 from drumline_trainer.parallelism.data_parallel.weights import CutStages
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from drumline_trainer.config import TrainerConfig
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import RankMessage
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import RankMessage
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import leave_membership
 from tests.gloo.jobs import CPU
 

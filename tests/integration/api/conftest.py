@@ -19,10 +19,10 @@ import pytest
 import yaml
 from kubernetes import client, config
 
-from tests.cluster import Cluster
-from tests.cluster.binaries import ensure_binaries
 from tests.integration.api.manifests import manifest
 from tests.operator_process import CHART_FILES
+from tools.cluster import Cluster
+from tools.cluster.binaries import ensure_binaries
 
 ROOT = Path(__file__).parents[3]
 GROUP, VERSION = "drumline.dev", "v1alpha1"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.api.crds import DEFINITIONS, Definition
+from drumline_api.crds import DEFINITIONS, Definition
 from tests.integration.api.bad_specs import Bad, bad_specs
 from tests.integration.api.conftest import Server
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from drumline.api.mutability import ONLY_WHILE_SUSPENDED
-from drumline.api.trainingjob import TrainingJobSpec
+from drumline_api.mutability import ONLY_WHILE_SUSPENDED
+from drumline_api.trainingjob import TrainingJobSpec
 from tests.integration.api.conftest import Server
 from tests.integration.api.manifests import Json, laid_over, manifest, template_job
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from drumline.api.load import ApiError, parse
-from drumline.api.spec_rules import RULES_OF_THE_SPEC, broken_rules
-from drumline.api.trainingjob import TrainingJobSpec
+from drumline_api.load import ApiError, parse
+from drumline_api.spec_rules import RULES_OF_THE_SPEC, broken_rules
+from drumline_api.trainingjob import TrainingJobSpec
 from tests.integration.api.conftest import Server
 from tests.integration.api.manifests import Json
 

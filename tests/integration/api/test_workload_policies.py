@@ -8,13 +8,12 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.load import parse
-from drumline.controller.conversion.resumed import resumed, suspended_again
-from drumline.controller.conversion.workloads import PlacesFound
+from drumline.controller.workloads.conversion import PlacesFound
+from drumline.controller.workloads.resumed import resumed, suspended_again
 from drumline.kube.workload_kinds import OTHER_KINDS, at, parts_of
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.load import parse
 from tests import workload_crds
-from tests.cluster.binaries import module_source
 from tests.integration.api.conftest import Helm, Kubectl, wait_until_established
 from tests.integration.api.manifests import Json
 from tests.integration.api.test_chart_policies import (
@@ -27,6 +26,7 @@ from tests.integration.api.test_chart_policies import (
     role,
     workload,
 )
+from tools.cluster.binaries import module_source
 
 pytestmark = pytest.mark.extended(keep=2)
 

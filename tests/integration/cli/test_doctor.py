@@ -15,12 +15,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from drumline.cli.json_schemas import schema
-from tests.cluster import Cluster
-from tests.cluster.rest import Api
 from tests.kube import Kube
 from tests.operator_process import prepare
 from tests.patience import HANG_SECONDS
+from tools.cluster import Cluster
+from tools.cluster.rest import Api
+from tools.generate.cli_schemas import schema
 
 ROOT = Path(__file__).parents[3]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

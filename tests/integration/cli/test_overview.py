@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.program import main
-from tests.cluster import Cluster
-from tests.cluster.binaries import ensure_binaries
-from tests.cluster.rest import Api
+from drumline_cli.program import main
 from tests.integration.cli.test_report import ROOT, without_rights
 from tests.kube import Kube
 from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_manifest, a_running_status
+from tools.cluster import Cluster
+from tools.cluster.binaries import ensure_binaries
+from tools.cluster.rest import Api
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"}
 

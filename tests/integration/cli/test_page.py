@@ -21,20 +21,20 @@ from typing import IO, Any
 import aiohttp
 import pytest
 
-from drumline.cli.decide.cycle import read_policy
-from drumline.cli.decide.job_decisions import JobVerdict
-from drumline.cli.decide.what_if import NewJob
-from drumline.cli.ui.callers import NAMESPACE_COOKIE, TOKEN_COOKIE
-from drumline.cli.ui.cluster_source import Caller, LiveCluster, SharedLimits
-from drumline.cli.ui.questions import Questions
 from drumline.kube.credentials import from_kubeconfig
-from tests.cluster import Cluster
-from tests.cluster.rest import Api
+from drumline_cli.decide.cycle import read_policy
+from drumline_cli.decide.job_decisions import JobVerdict
+from drumline_cli.decide.what_if import NewJob
+from drumline_console.ui.callers import NAMESPACE_COOKIE, TOKEN_COOKIE
+from drumline_console.ui.cluster_source import Caller, LiveCluster, SharedLimits
+from drumline_console.ui.questions import Questions
 from tests.integration.cli.test_overview import ENVIRONMENT, store
 from tests.kube import Kube
 from tests.operator_process import prepare
 from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_running_status
+from tools.cluster import Cluster
+from tools.cluster.rest import Api
 
 HOST = "page.example"
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"

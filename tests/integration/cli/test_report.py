@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.cluster.rest import Api
 from tests.kube import Kube
 from tests.patience import HANG_SECONDS
 from tests.unit.cli.manifests import a_manifest, a_running_status, an_event, an_incident
+from tools.cluster import Cluster
+from tools.cluster.rest import Api
 
 pytestmark = pytest.mark.extended(keep=2)
 

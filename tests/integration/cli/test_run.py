@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drumline_trainer.agent.programs.unpack_code import CodeFile, code_entries
-from tests.cluster import Cluster
+from drumline_agent.programs.unpack_code import CodeFile, code_entries
 from tests.kube import Kube
 from tests.patience import HANG_SECONDS
+from tools.cluster import Cluster
 
 pytestmark = pytest.mark.extended(keep=2)
 

@@ -17,9 +17,9 @@ from drumline.kube import credentials, errors, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import NAMESPACES, Resource
-from tests.cluster import Cluster
-from tests.cluster.process import Process, find, kill, spawn, wait_until
-from tests.cluster.rest import Api
+from tools.cluster import Cluster
+from tools.cluster.process import Process, find, kill, spawn, wait_until
+from tools.cluster.rest import Api
 
 SERVICE_ACCOUNTS = Resource(
     group="", version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True

@@ -16,9 +16,9 @@ from drumline.kube.kinds import CONFIG_MAPS, PODS, PRIORITY_CLASSES
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Change, Event
 from drumline.kube.views import Key, ObjectView
-from tests.cluster import Cluster
 from tests.integration.kube.conftest import Gate, compact, restart_api_server
 from tests.integration.kube.test_writes import pod
+from tools.cluster import Cluster
 
 _TIMING = InformerTiming(
     relist_spread_seconds=0.01, backoff=RetryPolicy(base_seconds=0.01, cap_seconds=0.1)

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import yaml
 
-from tests.cluster.binaries import ensure_binaries
-from tests.cluster.rest import Api, ApiStatusError
 from tests.kube import Json, Kube
 from tests.operator_process import ROOT
+from tools.cluster.binaries import ensure_binaries
+from tools.cluster.rest import Api, ApiStatusError
 
 NAMESPACE = "drumline-system"
 CORE, RBAC = "/api/v1", "/apis/rbac.authorization.k8s.io/v1"

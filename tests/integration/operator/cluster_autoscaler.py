@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from tests.cluster.kwok import fake_node
-from tests.cluster.rest import ApiStatusError
 from tests.kube import Json, Kube
+from tools.cluster.kwok import fake_node
+from tools.cluster.rest import ApiStatusError
 
 NAMESPACE = "drumline-system"
 GPU = "nvidia.com/gpu"

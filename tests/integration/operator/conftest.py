@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.cluster.kwok import fake_node
-from tests.cluster.rest import ApiStatusError
 from tests.kube import Kube
 from tests.operator_process import OperatorProcess, prepare
 from tests.patience import HANG_SECONDS
+from tools.cluster import Cluster
+from tools.cluster.kwok import fake_node
+from tools.cluster.rest import ApiStatusError
 
 LOG_LINES = 80
 """Of the operator, shown where a test fails."""

@@ -9,9 +9,9 @@ import runpy
 
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.transitions import membership
-from drumline.scheduling.admission import Admission
-from drumline.scheduling.model import Admitted, Gang
-from drumline.scheduling.preemption.repair import GangRepair
+from drumline_scheduler.admission import Admission
+from drumline_scheduler.model import Admitted, Gang
+from drumline_scheduler.preemption.repair import GangRepair
 
 UNLUCKY = "/unlucky"
 

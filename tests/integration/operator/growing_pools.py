@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.api.base import LABEL_KEPT_NODE
+from drumline_api.base import LABEL_KEPT_NODE
 from tests.integration.operator.cluster_autoscaler import NODE_GPUS
 from tests.kube import Json, Kube
 

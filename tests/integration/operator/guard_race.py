@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.cluster.rest import TOO_MANY_REQUESTS, Api, ApiStatusError
 from tests.integration.operator.conftest import HIGH, Site
 from tests.kube import Json, path_of, phase_is
+from tools.cluster.rest import TOO_MANY_REQUESTS, Api, ApiStatusError
 
 NODE_GPUS = 8
 SIZES = (1, 2, 4, 8)

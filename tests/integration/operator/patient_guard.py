@@ -9,7 +9,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-from drumline.scheduling import guarded_nodes
+from drumline_scheduler import guarded_nodes
 
 NEVER = 600.0
 """Until a node that could not be tainted is used as any other."""

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from drumline.cli.program import main
+from drumline_cli.program import main
 from tests.integration.operator.chart_rights import token_of
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.proxy import Proxy

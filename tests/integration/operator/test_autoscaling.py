@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.scheduling.model.autoscaling import ZONE_LABEL
+from drumline_api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
+from drumline_scheduler.model.autoscaling import ZONE_LABEL
 from tests.integration.operator.autoscaling_crds import CRDS
 from tests.integration.operator.cluster_autoscaler import (
     AGE_SECONDS,

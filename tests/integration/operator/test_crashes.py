@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.contract import Progress
+from drumline_contract import Progress
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site, release_lease
 from tests.integration.operator.proxy import NeverSentError, Proxy, Write
 from tests.integration.operator.trainers import Trainers

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.cluster.binaries import ensure_binaries
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import ROOT, OperatorProcess
+from tools.cluster import Cluster
+from tools.cluster.binaries import ensure_binaries
 
 KINDS = "nodes,pods,gpupools,trainingqueues,priorityclasses,trainingjobs.drumline.dev"
 """Other tests serve TrainingJobs under a second group, which kubectl prefers without ours."""

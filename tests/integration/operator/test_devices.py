@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import Site, next_nodes
 from tests.integration.operator.dra import allocating_operator
 from tests.kube import Json, Kube, phase_is, reason_is
+from tools.cluster.kwok import fake_node
 
 pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
 

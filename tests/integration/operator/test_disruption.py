@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drumline_trainer.contract import NoticeAnswer
-from tests.cluster.rest import ApiStatusError
+from drumline_contract import NoticeAnswer
 from tests.integration.operator.conftest import OperatorProcess, Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, ready
+from tools.cluster.rest import ApiStatusError
 
 pytestmark = pytest.mark.usefixtures("operator")
 

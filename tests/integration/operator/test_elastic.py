@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.contract import Progress
-from tests.cluster.kwok import fake_node
+from drumline_contract import Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json
+from tools.cluster.kwok import fake_node
 
 pytestmark = pytest.mark.usefixtures("operator")
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from drumline_trainer.contract import ExitCode
-from tests.cluster.kwok import fake_node
-from tests.cluster.rest import ApiStatusError
+from drumline_contract import ExitCode
 from tests.integration.operator.conftest import OperatorProcess, Site
 from tests.kube import Json, phase_is, ready, reason_is
+from tools.cluster.kwok import fake_node
+from tools.cluster.rest import ApiStatusError
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=6)]
 

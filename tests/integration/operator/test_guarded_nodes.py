@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from tests.cluster.rest import ApiStatusError
 from tests.integration.operator import patient_guard
 from tests.integration.operator.chart_rights import NAMESPACE, token_of
 from tests.integration.operator.conftest import HIGH_CLASS, Site, release_lease
@@ -24,6 +23,7 @@ from tests.integration.operator.guard_race import (
 )
 from tests.kube import Json, Kube
 from tests.operator_process import OperatorProcess
+from tools.cluster.rest import ApiStatusError
 
 pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
 

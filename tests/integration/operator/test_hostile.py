@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline.api.spec_policy import NAME, spec_policy
+from drumline_api.spec_policy import NAME, spec_policy
 from tests.integration.operator.conftest import Site, once_allowed
 from tests.kube import Kube, phase_is, reason_is
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, NoticeAnswer, Pause, Progress
+from drumline_contract import ExitCode, NoticeAnswer, Pause, Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.contract import Progress
-from tests.cluster.kwok import fake_node
+from drumline_contract import Progress
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import OperatorProcess
+from tools.cluster.kwok import fake_node
 
 pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
 

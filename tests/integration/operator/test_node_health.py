@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.contract import SlowMember
-from tests.cluster.kwok import fake_node
+from drumline_contract import SlowMember
 from tests.integration.operator.conftest import Site, a_claim, next_nodes
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json
 from tests.operator_process import OperatorProcess
+from tools.cluster.kwok import fake_node
 
 pytestmark = pytest.mark.usefixtures("operator")
 

@@ -23,13 +23,13 @@ from tests.channel_servers import (
     web_server,
     write_secret,
 )
-from tests.cluster.certificates import new_authority
 from tests.integration.operator.chart_rights import token_of
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import ROOT
 from tests.patience import HANG_SECONDS
+from tools.cluster.certificates import new_authority
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=3)]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import Site, next_nodes
 from tests.kube import Json, phase_is, reason_is
+from tools.cluster.kwok import fake_node
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract import Progress, StepPart, StepPartSeconds
+from drumline_contract import Progress, StepPart, StepPartSeconds
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube

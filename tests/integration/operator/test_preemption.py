@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.contract import Progress
+from drumline_contract import Progress
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is, reason_is

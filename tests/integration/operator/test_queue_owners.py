@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.contract import Progress
+from drumline_contract import Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import left_because, phase_is, reason_is

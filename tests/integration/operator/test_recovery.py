@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, SilentMember
+from drumline_contract import ExitCode, SilentMember
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import phase_is, reason_is

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import Site, next_nodes
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Kube, phase_is, reason_is
 from tests.operator_process import ROOT, OperatorProcess
+from tools.cluster.kwok import fake_node
 
 pytestmark = pytest.mark.extended(keep=1)
 

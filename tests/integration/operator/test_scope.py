@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.api.base import LABEL_INSTALLATION
+from drumline_api.base import LABEL_INSTALLATION
 from tests.integration.operator.chart_rights import token_of
 from tests.integration.operator.conftest import Site, a_site
 from tests.integration.operator.proxy import Proxy

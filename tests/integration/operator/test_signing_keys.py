@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drumline.lifecycle.model.signing_keys import key_id
-from drumline_trainer.contract import Progress
+from drumline_contract import Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is

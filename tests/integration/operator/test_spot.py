@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from drumline_trainer.contract import Progress
-from tests.cluster.kwok import fake_node
+from drumline_contract import Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is
+from tools.cluster.kwok import fake_node
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline_trainer.contract import FaultClass, Incident, Remark, RemarkKind
+from drumline_contract import FaultClass, Incident, Remark, RemarkKind
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is

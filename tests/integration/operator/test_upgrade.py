@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import ROOT, OperatorProcess
+from tools.cluster.kwok import fake_node
 
 pytestmark = pytest.mark.usefixtures("no_operator")
 

@@ -14,12 +14,12 @@ import yaml
 
 from drumline.kube.workload_kinds import OTHER_KINDS, at, parts_of
 from tests import workload_crds
-from tests.cluster.binaries import MODULES, module_source
 from tests.integration.operator.chart_rights import operator_policy, token_of
 from tests.integration.operator.conftest import LOG_LINES, Site, a_site
 from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess, is_established
+from tools.cluster.binaries import MODULES, module_source
 
 pytestmark = pytest.mark.extended(keep=4)
 

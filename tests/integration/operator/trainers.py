@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from drumline.lifecycle.manifests.children import job_token
-from drumline_trainer.contract import Notice, NoticeAnswer, Progress
+from drumline_contract import Notice, NoticeAnswer, Progress
 from tests.fake_agents import FakeAgent
 from tests.integration.operator.conftest import Site
 from tests.kube import Json

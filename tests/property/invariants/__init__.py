@@ -29,9 +29,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Gang, Policy, Snapshot
-from drumline.scheduling.queue_evictions import with_evictions
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import Gang, Policy, Snapshot
+from drumline_scheduler.queue_evictions import with_evictions
 from tests.property.invariants.budgets import budget_violations
 from tests.property.invariants.moves import move_violations
 from tests.property.invariants.placements import (

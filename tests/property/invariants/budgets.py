@@ -9,14 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from fractions import Fraction
 
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import (
-    Budget,
-    Gang,
-    Refill,
-    Snapshot,
-    WhenSpent,
-)
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import Budget, Gang, Refill, Snapshot, WhenSpent
 
 
 def budget_violations(

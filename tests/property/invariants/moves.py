@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from drumline.scheduling.decisions import Decisions, Move, MoveReason
-from drumline.scheduling.model import Admitted, Gang, Pool, Snapshot
+from drumline_scheduler.decisions import Decisions, Move, MoveReason
+from drumline_scheduler.model import Admitted, Gang, Pool, Snapshot
 from tests.property.invariants.nominations import nominated_placements, stays
 from tests.property.invariants.preemptions import hurried
 

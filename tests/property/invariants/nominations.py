@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drumline.scheduling.decisions import BlockReason, Decisions, Preemption
-from drumline.scheduling.model import Gang, Snapshot
-from drumline.scheduling.resources import NOTHING, Resources
+from drumline_scheduler.decisions import BlockReason, Decisions, Preemption
+from drumline_scheduler.model import Gang, Snapshot
+from drumline_scheduler.resources import NOTHING, Resources
 from tests.property.invariants.placements import new_places, promised_to
 
 

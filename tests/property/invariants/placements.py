@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from drumline.scheduling.decisions import Decisions, Placed, Resized
-from drumline.scheduling.model import Admitted, Gang, Snapshot
-from drumline.scheduling.placement.eligibility import node_filter_of
-from drumline.scheduling.resources import NOTHING, Resources
+from drumline_scheduler.decisions import Decisions, Placed, Resized
+from drumline_scheduler.model import Admitted, Gang, Snapshot
+from drumline_scheduler.placement.eligibility import node_filter_of
+from drumline_scheduler.resources import NOTHING, Resources
 
 
 def capacity_violations(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from drumline.scheduling.model import Gang, PreemptionRule, Reclaim, WithinQueue
+from drumline_scheduler.model import Gang, PreemptionRule, Reclaim, WithinQueue
 from tests.property.invariants.quota import QueueShares
 
 Potential = tuple[tuple[tuple[float, ...], ...], tuple[int, ...]]

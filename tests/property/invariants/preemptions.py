@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from drumline.scheduling.decisions import Decisions, Preemption, Victim, VictimReason
-from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
+from drumline_scheduler.decisions import Decisions, Preemption, Victim, VictimReason
+from drumline_scheduler.model import Admitted, Gang, Policy, Snapshot
 from tests.property.invariants.nominations import broken_nominations, nominated_placements
 from tests.property.invariants.policy_check import RunningGang, policy_violations, potential
 from tests.property.invariants.quota import QueueShares, past_gpus, shares_of

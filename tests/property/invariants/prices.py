@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import CapacityType, Gang, Pool, PriceRule, Snapshot, SpotRule
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import CapacityType, Gang, Pool, PriceRule, Snapshot, SpotRule
 
 
 def price_violations(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Snapshot, WhenSpent
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import Snapshot, WhenSpent
 from tests.property.invariants.budgets import spends_too_much
 
 

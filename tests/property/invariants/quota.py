@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from math import log
 from typing import Final
 
-from drumline.scheduling.decisions import BlockReason, Decisions
-from drumline.scheduling.model import Gang, Policy, Pool, Queue, Snapshot
+from drumline_scheduler.decisions import BlockReason, Decisions
+from drumline_scheduler.model import Gang, Policy, Pool, Queue, Snapshot
 from tests.property.invariants.prices import suits
 
 _OWN: Final = "own jobs of "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Admitted, CapacityType, Gang, Snapshot, SpotRule
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import Admitted, CapacityType, Gang, Snapshot, SpotRule
 
 
 def started_surplus(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Gang, Snapshot
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import Gang, Snapshot
 
 
 def sweep_violations(

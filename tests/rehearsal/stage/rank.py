@@ -27,12 +27,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer import rank
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.parallelism.batch_shard import MicroBatch
 from drumline_trainer.rank import exit_code_of, serve_store
-from drumline_trainer.rank_protocol.heartbeat import Phase
-from drumline_trainer.rank_protocol.placement import Placement
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline_trainer.agent.protocol.member_reports import Fault
-from drumline_trainer.contract import FaultClass
+from drumline_agent.protocol.member_reports import Fault
+from drumline_contract import FaultClass
 
 BOOM = "rank 1: ValueError: boom at 0x7f [exit code 1 (APPLICATION)]"
 

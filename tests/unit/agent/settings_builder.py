@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_agent.base.settings import AgentSettings
 
 _SETTINGS = AgentSettings(
     namespace="default",

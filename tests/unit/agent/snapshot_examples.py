@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
-from drumline_trainer.contract import GenerationRecord, Member
+from drumline_agent.protocol.snapshot_info import SnapshotInfo
+from drumline_contract import GenerationRecord, Member
 
 
 def snapshot(rank: int, step: int, *, world_size: int = 2) -> SnapshotInfo:

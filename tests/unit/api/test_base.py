@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJobSpec
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJobSpec
 
 
 def test_models_that_were_given_the_same_fields_share_the_set_of_them() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.api import crds
-from drumline.api.base import GROUP, VERSION
-from drumline.api.manifest_yaml import HEADER, write_files
-from drumline.api.trainingjob import MODEL_OF_FOLDER, TrainingJobSpec, TrainingJobStatus
-from drumline.api.variables import RESERVED_ENV
 from drumline.kube import kinds as resources
 from drumline.lifecycle.manifests.environment import launcher_variables
 from drumline.lifecycle.model.job import Job
-from drumline_trainer.config import MODEL_PRESETS
+from drumline_api import crds
+from drumline_api.base import GROUP, VERSION
+from drumline_api.manifest_yaml import HEADER, write_files
+from drumline_api.trainingjob import MODEL_OF_FOLDER, TrainingJobSpec, TrainingJobStatus
+from drumline_api.variables import RESERVED_ENV
+from drumline_contract.config import MODEL_PRESETS
 
 ROOT = Path(__file__).parents[3]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.api.load import ApiError, parse
-from drumline.api.trainingjob import TrainerSpec, TrainingJob, TrainingJobSpec
+from drumline_api.load import ApiError, parse
+from drumline_api.trainingjob import TrainerSpec, TrainingJob, TrainingJobSpec
 
 
 def test_a_stored_object_becomes_a_value_with_its_defaults() -> None:

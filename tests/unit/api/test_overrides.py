@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from drumline.api.load import ApiError, parse
-from drumline.api.overrides import MAX_BYTES, MAX_DEPTH, Overrides, OverridesError
-from drumline.api.trainingjob import TrainerSpec
+from drumline_api.load import ApiError, parse
+from drumline_api.overrides import MAX_BYTES, MAX_DEPTH, Overrides, OverridesError
+from drumline_api.trainingjob import TrainerSpec
 
 
 def trainer(overrides: Any) -> TrainerSpec:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import pytest
 from pydantic import Field
 
-from drumline.api.base import ApiModel, Rule, keyed_by
-from drumline.api.schema import SchemaError, structural_schema
+from drumline_api.base import ApiModel, Rule, keyed_by
+from drumline_api.schema import SchemaError, structural_schema
 
 
 class Colour(StrEnum):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.api.crds import DEFINITIONS
-from drumline.api.spec_policy import spec_policy
-from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
+from drumline_api.crds import DEFINITIONS
+from drumline_api.spec_policy import spec_policy
+from drumline_api.trainingjob import TrainingJob, TrainingJobSpec
 
 JOB = DEFINITIONS[0]
 RULES = (*TrainingJob.rules, *TrainingJobSpec.rules)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.api.base import Rule
-from drumline.api.load import ApiError, parse
-from drumline.api.spec_rules import RULES_OF_THE_SPEC, broken_name, broken_rules
-from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
+from drumline_api.base import Rule
+from drumline_api.load import ApiError, parse
+from drumline_api.spec_rules import RULES_OF_THE_SPEC, broken_name, broken_rules
+from drumline_api.trainingjob import TrainingJob, TrainingJobSpec
 from tests.integration.api.bad_specs import Bad, bad_specs
 from tests.integration.api.test_good_specs import ACCEPTED, EXAMPLES
 from tests.texts import missing

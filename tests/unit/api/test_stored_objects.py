@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from drumline.api.gpupool import GpuPool
-from drumline.api.schema import StructuralSchema
-from drumline.api.trainingjob import TrainingJob
-from drumline.api.trainingqueue import TrainingQueue
-from tests import stored_objects
+from drumline_api.gpupool import GpuPool
+from drumline_api.schema import StructuralSchema
+from drumline_api.trainingjob import TrainingJob
+from drumline_api.trainingqueue import TrainingQueue
+from tools.generate import stored_objects
 
 ROOT = Path(__file__).parents[3]
 MODELS = (TrainingJob, TrainingQueue, GpuPool)
 READ_EVERYWHERE = """
 import json
-from drumline.api.load import parse
-from drumline.api.objects.custom import StoredTrainingJob
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline.archive.documents import archivable_job
+from drumline_api.load import parse
+from drumline_api.objects.custom import StoredTrainingJob
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_addons.archive.documents import archivable_job
 from drumline.kube import codec
-from drumline.notifications.jobs import SEEN_JOBS
+from drumline_addons.notifications.jobs import SEEN_JOBS
 from drumline.overview.objects import JobObject, decoded
 
 raw = json.dumps({
@@ -68,8 +68,8 @@ def test_a_new_field_of_the_models_is_read_by_all_readers(tmp_path: Path) -> Non
     for folder in ("operator/drumline", "trainer/drumline_trainer"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "tests").mkdir()
-    shutil.copy(ROOT / "tests/stored_objects.py", tmp_path / "tests")
-    api = tmp_path / "operator/drumline/api"
+    shutil.copy(ROOT / "tools/generate/stored_objects.py", tmp_path / "tests")
+    api = tmp_path / "operator/drumline_api"
     _insert(
         api / "trainingjob.py",
         before="    suspend: bool = False\n",
@@ -85,7 +85,7 @@ def test_a_new_field_of_the_models_is_read_by_all_readers(tmp_path: Path) -> Non
         before="    ready: ShortText",
         text="    seen_colors: list[SeenColor] | None = None\n",
     )
-    _python("-m", "tests.stored_objects", folder=tmp_path)
+    _python("-m", "tools.generate.stored_objects", folder=tmp_path)
     _python("-c", READ_EVERYWHERE, folder=tmp_path)
 
 

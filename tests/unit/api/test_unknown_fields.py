@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline.api.unknown_fields import unknown_fields
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_api.unknown_fields import unknown_fields
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))
 

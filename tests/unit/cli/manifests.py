@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from drumline.cli.formatting import moment
-from drumline.cli.report.builder import build_report
-from drumline.cli.report.job_input import JobInput, job_input
-from drumline.cli.report.model import JobReport
+from drumline_cli.formatting import moment
+from drumline_cli.report.builder import build_report
+from drumline_cli.report.job_input import JobInput, job_input
+from drumline_cli.report.model import JobReport
 
 AS_OF = "2026-11-21T06:55:30Z"
 

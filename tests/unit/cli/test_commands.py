@@ -8,10 +8,10 @@ from importlib.util import find_spec
 import pytest
 
 from drumline import __main__ as program
-from drumline.cli import commands
-from drumline.cli.arguments import parser
-from drumline.cli.errors import BadInput
-from drumline.cli.grammar import commands as known
+from drumline_cli import commands
+from drumline_cli.arguments import parser
+from drumline_cli.errors import BadInput
+from drumline_cli.grammar import commands as known
 
 
 def test_every_command_of_the_grammar_has_a_module() -> None:

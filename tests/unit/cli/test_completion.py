@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from drumline.cli.arguments import parser
-from drumline.cli.completion import script
+from drumline_cli.arguments import parser
+from drumline_cli.completion import script
 
 BASH = script(parser("drumline"), kind="bash")
 

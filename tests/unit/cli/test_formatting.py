@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli import formatting
+from drumline_cli import formatting
 
 
 @pytest.mark.parametrize(

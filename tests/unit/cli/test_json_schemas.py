@@ -10,13 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from drumline.cli import json_schemas
-from drumline.cli.doctor.json_output import as_json
-from drumline.cli.doctor.results import CheckFailed, Finding, Passed
-from drumline.cli.json_schemas import DOCUMENTS, schema
-from drumline.cli.program import main
+from drumline_cli.doctor.json_output import as_json
+from drumline_cli.doctor.results import CheckFailed, Finding, Passed
+from drumline_cli.program import main
 from tests.unit.cli.decide.test_command import SITE, a_job, captured, written
 from tests.unit.cli.manifests import a_manifest, a_running_status, an_event, an_incident, as_yaml
+from tools.generate import cli_schemas as json_schemas
+from tools.generate.cli_schemas import DOCUMENTS, schema
 
 ROOT = Path(__file__).parents[3]
 Json = dict[str, Any]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.binaries import KUBERNETES_VERSIONS, MissingToolError, kubernetes_version
+from tools.cluster.binaries import KUBERNETES_VERSIONS, MissingToolError, kubernetes_version
 
 
 def test_without_a_wish_it_is_the_newest_minor() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from tests.cluster.certificates import new_authority, write_kubeconfig
+from tools.cluster.certificates import new_authority, write_kubeconfig
 
 
 def test_a_server_is_known_by_its_names_and_signed_by_the_authority() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.cluster.context import ensure_app, image_cache, pinned
+from tools.cluster.context import ensure_app, image_cache, pinned
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.cluster.device_plugin import DevicePlugin, encode, message_types
+from tools.cluster.device_plugin import DevicePlugin, encode, message_types
 
 TYPES = message_types()
 

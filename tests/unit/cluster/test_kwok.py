@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.cluster.kwok import fake_node, is_ready
+from tools.cluster.kwok import fake_node, is_ready
 
 
 def test_fake_nodes_stand_in_racks_and_are_kept_by_kwok() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
-from tests.cluster.machine import start, stay
+from tools.cluster.machine import start, stay
 
 daemon = {"argv": ["/bin/sh", "-c", "echo started > " + sys.argv[1]], "env": {}, "log": sys.argv[2]}
 stay({start(daemon): daemon})

@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.model import (
-    Cluster,
-    ClusterError,
-    ClusterSpec,
-    NodeInfo,
-    Provider,
-    read_cluster,
-)
+from tools.cluster.model import Cluster, ClusterError, ClusterSpec, NodeInfo, Provider, read_cluster
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import ports
-from tests.cluster.ports import LOOPBACK, ReservedPorts
+from tools.cluster import ports
+from tools.cluster.ports import LOOPBACK, ReservedPorts
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.model import ClusterError
-from tests.cluster.process import (
+from tools.cluster.model import ClusterError
+from tools.cluster.process import (
     Process,
     _open,
     exited,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kind import kind_config
-from tests.cluster.model import ClusterError, ClusterSpec, Provider
-from tests.cluster.providers import PROVIDERS, choose
+from tools.cluster.kind import kind_config
+from tools.cluster.model import ClusterError, ClusterSpec, Provider
+from tools.cluster.providers import PROVIDERS, choose
 
 
 def test_a_control_plane_alone_takes_neither_root_nor_docker() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.cluster.relay import serve
+from tools.cluster.relay import serve
 
 
 @pytest.fixture

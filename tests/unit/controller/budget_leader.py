@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates
-from drumline.controller.cache.jobs import JobCache
-from drumline.controller.cache.queue_budgets import QueueBudgets
-from drumline.controller.cache.specs import SpecCache
+from drumline.controller.informers.specs import SpecCache
+from drumline.controller.jobs.jobs import JobCache
+from drumline.controller.queues.budgets import QueueBudgets
+from drumline.controller.queues.gpu_seconds_rates import GpuSecondsRates
 from drumline.kube.views import ObjectView, TrainingJobView
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline_api.trainingqueue import TrainingQueueSpec
 from tests.unit.controller.views import assignment, job_view, queue_view
 
 DAY = 86_400

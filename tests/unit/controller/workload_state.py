@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.workloads import Workloads
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.workloads import Workloads
 from drumline.kube.views import GateView, PlacementView, PodView
 from drumline.lifecycle.model.job import Job
-from drumline.scheduling.model import Node
+from drumline_scheduler.model import Node
 from tests.unit.controller.views import foreign_pod, node_view, pool_view, queue_view
 
 NOW = 1_800_000_000.0

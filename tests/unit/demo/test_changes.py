@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.demo.changes import glance, log_line, news
+from tools.demo.changes import glance, log_line, news
 
 RACKS = {"node-0": "rack-0", "node-1": "rack-0", "node-2": "rack-1"}
 WAITING = {"phase": "Pending", "reason": "QuotaExhausted", "message": "needs 4; held by a/b (4)"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.demo.farewell import outcome, table
+from tools.demo.farewell import outcome, table
 
 
 def test_the_table_says_what_the_job_did_and_left(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import ClusterError, ClusterSpec
-from tests.cluster.binaries import CATALOGUE, binary_path, cache_dir
-from tests.demo.plan import about, made_once, plan
+from tools.cluster import ClusterError, ClusterSpec
+from tools.cluster.binaries import CATALOGUE, binary_path, cache_dir
+from tools.demo.plan import about, made_once, plan
 
 SPEC = ClusterSpec(name="nobody-runs-this")
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.demo.screen import Screen
+from tools.demo.screen import Screen
 
 
 def test_without_a_terminal_no_control_character_is_written(

@@ -12,9 +12,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from tests.gpu import deadline
-from tests.gpu.deadline import descendants, within
-from tests.gpu.outcomes import CUT, FAILED, PASSED, Check, Outcome
+from tools.gpu import deadline
+from tools.gpu.deadline import descendants, within
+from tools.gpu.outcomes import CUT, FAILED, PASSED, Check, Outcome
 
 FORK = get_context("fork")
 CHECK: Check[object] = Check(summary="a check", run=lambda _: iter(()))

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.bench.report import FOLDER
-from tests.gpu.__main__ import NO_GPU, main
+from tools.bench.report import FOLDER
+from tools.gpu.__main__ import NO_GPU, main
 
 
 @pytest.fixture(autouse=True)

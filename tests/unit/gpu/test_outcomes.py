@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bench.report import Row
-from tests.gpu.outcomes import FAILED, PASSED, Check, outcome_of
+from tools.bench.report import Row
+from tools.gpu.outcomes import FAILED, PASSED, Check, outcome_of
 
 
 def row(*, met: bool | None) -> Row:

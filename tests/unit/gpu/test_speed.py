@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.machine import Machine
-from tests.gpu.runs import Bench
-from tests.gpu.speed import GOALS, SIZES, fitting_settings
+from tools.gpu.machine import Machine
+from tools.gpu.runs import Bench
+from tools.gpu.speed import GOALS, SIZES, fitting_settings
 
 H100 = ("NVIDIA H100 80GB HBM3", 79)
 H200 = ("NVIDIA H200", 139)

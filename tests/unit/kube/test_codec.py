@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from drumline.api.objects import builtin
-from drumline.api.overrides import Overrides, OverridesError
 from drumline.kube import codec
 from drumline.kube.views import (
     ConditionView,
@@ -19,6 +17,8 @@ from drumline.kube.views import (
     PodView,
     PriorityClassView,
 )
+from drumline_api.objects import builtin
+from drumline_api.overrides import Overrides, OverridesError
 
 
 def _raw(document: Any) -> bytes:

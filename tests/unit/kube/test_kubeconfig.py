@@ -143,7 +143,7 @@ def test_a_key_that_was_given_as_bytes_is_readable_for_its_owner_alone_and_goes_
 def test_a_command_with_a_simple_kubeconfig_loads_no_heavy_package(tmp_path: Path) -> None:
     path = written(tmp_path)
     script = (
-        "import sys, pathlib; from drumline.cli.overview import command\n"
+        "import sys, pathlib; from drumline_cli.overview import command\n"
         "from drumline.kube.credentials import from_kubeconfig\n"
         f"from_kubeconfig(pathlib.Path({str(path)!r}))\n"
         "print(*{name.partition('.')[0] for name in sys.modules})"

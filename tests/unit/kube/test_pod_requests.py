@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from drumline.api.objects.builtin import PodSpec
 from drumline.kube.pod_requests import pod_requests
+from drumline_api.objects.builtin import PodSpec
 
 
 def _asks(*, always: bool = False, **requests: str) -> dict[str, Any]:

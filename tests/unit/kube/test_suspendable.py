@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.conversion.resumed import resumed, suspended_again
-from drumline.controller.conversion.workloads import PlacesFound, places_in
+from drumline.controller.workloads.conversion import PlacesFound, places_in
+from drumline.controller.workloads.resumed import resumed, suspended_again
 from drumline.kube.codec import Undecodable
 from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.suspendable import suspendable
 from drumline.kube.workload_kinds import KINDS, OTHER_KINDS, WorkloadKind, parts_of
 from drumline.kube.workload_views import WorkloadView
 from drumline.kube.workloads import MAX_PODS
+from drumline_api.gpupool import GpuPoolSpec
 from tests import workload_crds
 from tests.unit.controller.workload_bodies import a_job, a_job_set
 

@@ -7,9 +7,9 @@ import ast
 import msgspec
 import pytest
 
-from drumline.api.objects import builtin
 from drumline.kube.views import ConditionView, ContainerView, EventView, NodeView, PodView
-from tests.house import ROOT
+from drumline_api.objects import builtin
+from tools.house import ROOT
 
 OPERATOR = ROOT / "operator" / "drumline"
 READERS = [OPERATOR / "kube" / "views.py", *(OPERATOR / "controller").rglob("*.py")]

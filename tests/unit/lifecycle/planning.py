@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.planner import plan_job
+from drumline_api.jobstatus import TrainingJobStatus
 from tests.builders import EPOCH, T0, observed
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import ConditionType, Reason
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.lifecycle.plan.acceptance import is_judged_alike, is_queued, judge
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.planner import plan_job
+from drumline_api.conditions import ConditionType, Reason
 from tests.builders import EPOCH, T0, a_job, admitted, observed, ready_pods, running
 from tests.texts import missing
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import DisruptionKind, Phase, Reason
-from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.jobs.conversion import gang_of
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings, new_agent_image
 from drumline.lifecycle.model.hardware import PoolGpus
@@ -18,7 +17,8 @@ from drumline.lifecycle.model.observed import NodeDisruption, Observed
 from drumline.lifecycle.plan.actions import JobPlan, PushRecord
 from drumline.lifecycle.plan.node_disruption import evacuated
 from drumline.lifecycle.plan.planner import plan_job
-from drumline_trainer.contract import (
+from drumline_api.conditions import DisruptionKind, Phase, Reason
+from drumline_contract import (
     ExitCode,
     FaultClass,
     FinalReport,
@@ -80,7 +80,7 @@ def test_the_agent_is_the_container_s_program_and_the_command_its_arguments() ->
     assert container["image"] == "mine:1"
     assert container["workingDir"] == "/work"
     assert container["command"] == [
-        *("/opt/drumline/bin/python3", "-I", "-m", "drumline_trainer.agent", "command", "--")
+        *("/opt/drumline/bin/python3", "-I", "-m", "drumline_agent", "command", "--")
     ]
     assert container["args"] == ["python3", "train.py", "--lr", "$(LR)"]
     assert container["ports"] == [{"name": "agent", "containerPort": 29400}]
@@ -123,7 +123,7 @@ def test_the_agent_comes_with_its_own_python_and_writes_the_gang_s_files_itself(
     spec = manifest(admitted(a_supervised_job(), nodes=NODES))["spec"]
     (install,), (container,) = spec["initContainers"], spec["containers"]
     assert (install["name"], install["image"]) == ("drumline-agent", "drumline/operator:1")
-    assert install["command"] == ["python3", "-m", "drumline_trainer.agent", "install"]
+    assert install["command"] == ["python3", "-m", "drumline_agent", "install"]
     assert install["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert install["resources"]["requests"] == install["resources"]["limits"]
     bundle = {"name": "drumline-bundle", "mountPath": "/opt/drumline"}

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.conversion.admitted import holds_assignment
-from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.jobs.conversion import gang_of
+from drumline.controller.workloads.admitted import holds_assignment
 from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.sizes import sizes_of
 from drumline.lifecycle.model.verdict import Schedulable, Unjudged
 from drumline.lifecycle.plan import auto_sizes as module
 from drumline.lifecycle.plan.acceptance import judge
-from drumline_trainer.config import HardwareConfig
+from drumline_contract.config import HardwareConfig
 from tests.builders import a_job, admitted
 
 H100 = PoolHardware(pool="h100", config=HardwareConfig(gpu="H100"), refuses=False)

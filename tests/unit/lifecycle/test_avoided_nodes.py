@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.incidents.avoided_nodes import (
     AVOID_SECONDS,
     MAX_AVOIDED,
@@ -17,7 +15,9 @@ from drumline.lifecycle.incidents.failures import classify
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.planner import plan_job
-from drumline_trainer.contract import ExitCode
+from drumline_api.conditions import Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import ExitCode
 from tests.builders import (
     EPOCH,
     T0,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.api.jobstatus import TrainingJobStatus
-from drumline.api.trainingjob import RecoverySpec
 from drumline.lifecycle.incidents import budgets
-from drumline_trainer.contract import FaultClass
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_api.trainingjob import RecoverySpec
+from drumline_contract import FaultClass
 from tests.builders import T0
 
 RECOVERY = RecoverySpec(budget_window_seconds=100, max_restarts=3)

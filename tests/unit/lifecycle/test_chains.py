@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.api.after import AfterSpec
-from drumline.api.conditions import Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.chains import FREE, Standing, circles, standing_of
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.actions import DeleteJob, JobPlan
 from drumline.lifecycle.plan.planner import plan_job
-from drumline.scheduling import Predecessor, PredecessorState
+from drumline_api.after import AfterSpec
+from drumline_api.conditions import Reason
+from drumline_scheduler import Predecessor, PredecessorState
 from tests.builders import EPOCH, T0, a_job, admitted, observed, running, with_spec, with_status
 
 TRAINED = AfterSpec(job="first")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.api.conditions import DisruptionKind, Phase, Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
+from drumline_api.conditions import DisruptionKind, Phase, Reason
 from tests.builders import T0, a_job, admitted, running, with_status
 
 WAITS = {"reason": "WaitingForVictims", "message": "team/other gives way"}

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
@@ -24,7 +22,9 @@ from drumline.lifecycle.plan.actions import (
     PushRecord,
 )
 from drumline.lifecycle.plan.elastic import growth_notice_id
-from drumline_trainer.contract import Notice, NoticeAnswer
+from drumline_api.conditions import ConditionType, DisruptionKind, Phase, Reason
+from drumline_api.jobstatus import CheckpointStatus, TrainingJobStatus
+from drumline_contract import Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,
     T0,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.api.variables import RESERVED_ENV
 from drumline.lifecycle.manifests.environment import launcher_variables
 from drumline.lifecycle.model.job import Job
+from drumline_api.variables import RESERVED_ENV
 from tests.builders import a_job
 
 HOSTFILE = "/var/run/drumline/gang/hostfile"

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import CheckpointStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import DeleteGenerations, JobPlan, Notify
-from drumline_trainer.contract import ExitCode, FaultClass, Notice, NoticeAnswer
+from drumline_api.conditions import ConditionType, DisruptionKind, Phase, Reason
+from drumline_api.jobstatus import CheckpointStatus
+from drumline_contract import ExitCode, FaultClass, Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,
     T0,

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import ConditionType, Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
@@ -21,7 +19,9 @@ from drumline.lifecycle.plan.actions import (
     JobPlan,
     PushRecord,
 )
-from drumline_trainer.contract import ExitCode, FaultClass, FinalReport, Incident, Progress
+from drumline_api.conditions import ConditionType, Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import ExitCode, FaultClass, FinalReport, Incident, Progress
 from tests.builders import (
     EPOCH,
     T0,

@@ -15,7 +15,7 @@ from drumline.lifecycle.incidents.failures import (
     root_cause,
 )
 from drumline.lifecycle.model.observed import PodEnd
-from drumline_trainer.contract import ExitCode
+from drumline_contract import ExitCode
 from tests.builders import a_job, a_pod, admitted, ended, report
 
 JOB = admitted(a_job())

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Reason
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.incidents import MAX_STAYS, GpuSeconds, Stay
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.gpu_seconds import account_at, rate_of, reclassified
 from drumline.lifecycle.model.hardware import GpuShare, share_in
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline_api.conditions import Reason
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.incidents import MAX_STAYS, GpuSeconds, Stay
 from tests.builders import EPOCH, T0, a_job, admitted, with_status
 
 SPEC = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from drumline.api.gpupool import GpuPoolSpec
 from drumline.lifecycle.model.hardware import DomainSize, largest_hardware
+from drumline_api.gpupool import GpuPoolSpec
 from tests.builders import a_job
 
 LEVELS = [{"name": "rack", "nodeLabel": "a/rack"}, {"name": "clique", "nodeLabel": "a/clique"}]

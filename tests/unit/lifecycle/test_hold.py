@@ -7,21 +7,14 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import DisruptionKind, Phase, Reason
-from drumline.api.incidents import GpuSeconds
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.gang import observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.generation_record import generation_record
-from drumline_trainer.contract import (
-    ExitCode,
-    FaultClass,
-    FinalReport,
-    Progress,
-    Remark,
-    RemarkKind,
-)
+from drumline_api.conditions import DisruptionKind, Phase, Reason
+from drumline_api.incidents import GpuSeconds
+from drumline_contract import ExitCode, FaultClass, FinalReport, Progress, Remark, RemarkKind
 from tests.builders import (
     EPOCH,
     T0,

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Condition, ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
-from drumline.api.trainingqueue import IdleRules
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.idleness import IdleStage, IdleVerdict, idle_verdict
@@ -21,14 +18,10 @@ from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import JobPlan, Notify
 from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
-from drumline_trainer.contract import (
-    ExitCode,
-    NoticeAnswer,
-    Pause,
-    Progress,
-    Remark,
-    RemarkKind,
-)
+from drumline_api.conditions import Condition, ConditionType, DisruptionKind, Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_api.trainingqueue import IdleRules
+from drumline_contract import ExitCode, NoticeAnswer, Pause, Progress, Remark, RemarkKind
 from tests.builders import (
     T0,
     a_job,

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from drumline.api.objects.builtin import PodSpec
-from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.jobs.conversion import gang_of
 from drumline.kube.pod_requests import pod_requests
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
+from drumline_api.objects.builtin import PodSpec
 from tests.builders import a_job, admitted, pod_manifest
 
 Json = dict[str, Any]

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.jobs.conversion import gang_of
 from drumline.lifecycle.model.hardware import largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import sizes_of
 from drumline.lifecycle.model.verdict import Schedulable
 from drumline.lifecycle.plan.acceptance import judge
+from drumline_api.gpupool import GpuPoolSpec
 from tests.builders import a_job
 
 LEVELS = [{"name": "rack", "nodeLabel": "a/rack"}, {"name": "clique", "nodeLabel": "a/clique"}]

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Reason
-from drumline.api.incidents import IncidentNumber
-from drumline.api.jobstatus import CheckpointStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.incidents import timeline as incidents
 from drumline.lifecycle.model.job import Job
-from drumline_trainer.contract import FaultClass, Incident, Progress, RestoreTier
+from drumline_api.conditions import Reason
+from drumline_api.incidents import IncidentNumber
+from drumline_api.jobstatus import CheckpointStatus
+from drumline_contract import FaultClass, Incident, Progress, RestoreTier
 from tests.builders import EPOCH, T0, a_job, admitted, observed, running, with_status
 
 NOW = T0 + 100

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.members import (
     GangMember,
     assignment_of,
@@ -17,6 +16,7 @@ from drumline.lifecycle.model.members import (
     with_new_nodes,
     with_new_pods,
 )
+from drumline_api.jobstatus import TrainingJobStatus
 
 
 def member(index: int, *, node: str | None = None, birth: int = 1) -> GangMember:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import ConditionType, Reason
-from drumline.api.gpupool import GpuPoolSpec
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.lifecycle.plan.acceptance import judge
 from drumline.lifecycle.plan.planner import plan_job
-from drumline_trainer.config import HardwareConfig
+from drumline_api.conditions import ConditionType, Reason
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_contract.config import HardwareConfig
 from tests.builders import a_job, admitted, with_status
 from tests.texts import missing
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
@@ -18,7 +16,9 @@ from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import DeleteGenerations, JobPlan, Notify, ProtectMembers
 from drumline.lifecycle.plan.node_disruption import Step, Workload, evacuated, next_step
-from drumline_trainer.contract import FaultClass, Notice, NoticeAnswer
+from drumline_api.conditions import ConditionType, DisruptionKind, Phase, Reason
+from drumline_api.jobstatus import CheckpointStatus, TrainingJobStatus
+from drumline_contract import FaultClass, Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,
     T0,

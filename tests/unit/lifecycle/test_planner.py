@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
@@ -18,7 +17,8 @@ from drumline.lifecycle.plan.actions import (
     JobPlan,
 )
 from drumline.lifecycle.plan.planner import plan_job
-from drumline_trainer.contract import ExitCode, FaultClass, Incident, Progress
+from drumline_api.conditions import ConditionType, Phase, Reason
+from drumline_contract import ExitCode, FaultClass, Incident, Progress
 from tests.builders import (
     EPOCH,
     T0,

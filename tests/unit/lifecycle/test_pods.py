@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.load import parse
-from drumline.api.variables import RESERVED_ENV
-from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.jobs.conversion import gang_of
 from drumline.lifecycle.manifests.compute_domains import compute_domain
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.model.hardware import PoolGpus, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import has_channel
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import BUCKET_VARIABLES
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.load import parse
+from drumline_api.variables import RESERVED_ENV
+from drumline_contract import BUCKET_VARIABLES
+from drumline_contract.config import TrainerConfig
 from tests.builders import a_job, admitted, pod_manifest, with_status
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -149,7 +149,7 @@ def test_a_pod_of_the_bundled_trainer() -> None:
                     "name": "trainer",
                     "image": "trainer:1",
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["python3", "-m", "drumline_trainer.agent", "run"],
+                    "command": ["python3", "-m", "drumline_agent", "run"],
                     "env": [
                         *agent_environment(index=1),
                         {"name": "DRUMLINE_CONFIG", "value": config["value"]},
@@ -265,7 +265,7 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
                     "name": "drumline-join",
                     "image": "drumline/operator:1",
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["python3", "-m", "drumline_trainer.agent", "join"],
+                    "command": ["python3", "-m", "drumline_agent", "join"],
                     "env": agent_environment(index=0),
                     "resources": {
                         "requests": {"cpu": "500m", "memory": "128Mi"},

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.api.base import LABEL_JOB
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.load import parse
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
+from drumline_api.base import LABEL_JOB
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.load import parse
 from tests.builders import a_job, admitted, pod_manifest
 
 Json = dict[str, Any]

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.api.conditions import DisruptionKind, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.readiness import as_written
 from drumline.lifecycle.model.verdict import Refusal
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.planner import plan_job
+from drumline_api.conditions import DisruptionKind, Reason
+from drumline_api.jobstatus import TrainingJobStatus
 from tests.builders import (
     EPOCH,
     T0,

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Phase
-from drumline.controller.conversion.admitted import admitted_of, positions_of
-from drumline.controller.conversion.jobs import added_requests, gang_of
+from drumline.controller.jobs.conversion import added_requests, gang_of
+from drumline.controller.workloads.admitted import admitted_of, positions_of
 from drumline.lifecycle.incidents.gpu_seconds import account_at
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
@@ -28,7 +27,8 @@ from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.planner import plan_job
 from drumline.lifecycle.transitions import membership
-from drumline.scheduling.resources import Resources
+from drumline_api.conditions import Phase
+from drumline_scheduler.resources import Resources
 from tests.builders import (
     EPOCH,
     T0,

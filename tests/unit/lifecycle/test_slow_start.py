@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from drumline.api.conditions import Phase, Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.children import child_name
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed, PodEvent, PodEvents
 from drumline.lifecycle.plan.actions import JobPlan, PushRecord, ReadPodEvents, RestoreChildren
 from drumline.lifecycle.plan.slow_start import MAX_NAMED, MAX_PULL_SECONDS
+from drumline_api.conditions import Phase, Reason
 from tests.builders import (
     EPOCH,
     T0,

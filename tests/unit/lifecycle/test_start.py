@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.model.conditions import is_true
@@ -19,6 +18,7 @@ from drumline.lifecycle.plan.actions import (
     PushRecord,
 )
 from drumline.lifecycle.plan.deadlines import restart_backoff_seconds
+from drumline_api.conditions import ConditionType, Phase, Reason
 from tests.builders import (
     EPOCH,
     T0,

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
 from drumline.lifecycle.plan.planner import plan_job
-from drumline_trainer.contract import Remark, RemarkKind
+from drumline_api.conditions import Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import Remark, RemarkKind
 from tests.builders import EPOCH, T0, a_job, a_pod, admitted, observed, running, with_status
 
 FULL = "rank 0: StorageError: checkpoint folder /checkpoints/a: No space left on device"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import ConditionType
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_of
 from drumline.lifecycle.plan.planner import plan_job
+from drumline_api.conditions import ConditionType
 from tests.builders import EPOCH, T0, a_job
 from tests.texts import missing
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.api.incidents import IncidentStatus
 from drumline.lifecycle.incidents import timeline as of
 from drumline.lifecycle.incidents.failures import classify
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import precise_timestamp
-from drumline_trainer.contract import FaultClass, Incident, RestoreTier
+from drumline_api.incidents import IncidentStatus
+from drumline_contract import FaultClass, Incident, RestoreTier
 from tests.builders import T0, a_job, a_pod, admitted, ended, report, running
 
 JOB = running(admitted(a_job()))

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from drumline.lifecycle.manifests.trainer_config import checkpoint_folder, trainer_config
-from drumline_trainer.config import (
+from drumline_contract import checked_bucket
+from drumline_contract.config import (
     MODEL_PRESETS,
     ConfigError,
     FolderConfig,
     HardwareConfig,
     TrainerConfig,
 )
-from drumline_trainer.contract import checked_bucket
 from tests.builders import a_job
 
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from drumline.api.conditions import ConditionType, Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import Refusal
-from drumline_trainer.contract import Progress, rank_compute
-from drumline_trainer.contract.step_series import MAX_POINTS, decode
+from drumline_api.conditions import ConditionType, Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import Progress, rank_compute
+from drumline_contract.step_series import MAX_POINTS, decode
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 
 LATER = T0 + 100

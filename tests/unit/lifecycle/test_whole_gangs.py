@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Phase, Reason
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
     DeleteGenerations,
     JobPlan,
 )
-from drumline_trainer.contract import ExitCode
+from drumline_api.conditions import Phase, Reason
+from drumline_contract import ExitCode
 from tests.builders import (
     T0,
     a_job,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.promtool import ensure_promtool
+from tools.cluster.promtool import ensure_promtool
 
 
 @pytest.fixture(scope="session")

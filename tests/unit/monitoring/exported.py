@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from drumline.telemetry.metrics import Metrics
 from drumline.telemetry.notifier_metrics import NotifierMetrics
-from drumline_trainer.agent.api import prometheus as agent_metrics
+from drumline_agent.api import prometheus as agent_metrics
 
 SCRAPED = {"namespace", "pod", "instance", "job"}
 """Labels that a scrape adds to the operator's metrics."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from drumline.api.conditions import DisruptionKind
-from drumline.disruption.model import Confidence
-from drumline.monitoring import generate
-from drumline.monitoring.job_alerts import NEVER
-from drumline.monitoring.model import Alert
-from drumline.scheduling.decisions import BlockReason
+from drumline_api.conditions import DisruptionKind
+from drumline_scheduler.decisions import BlockReason
+from drumline_scheduler.disruption.model import Confidence
 from tests.unit.monitoring.exported import KNOWN, labels_of, metrics_of
+from tools.monitoring import generate
+from tools.monitoring.job_alerts import NEVER
+from tools.monitoring.model import Alert
 
 ROOT = Path(__file__).parents[3]
 ALERTS = [alert for group in generate.GROUPS for alert in group.alerts]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.monitoring import generate
 from tests.unit.monitoring.alert_cases import CASES, AlertCase, Samples
 from tests.unit.monitoring.exported import metrics_of
+from tools.monitoring import generate
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "helm/drumline/files/monitoring/alerts.yaml"

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from drumline.monitoring import generate
-from drumline.monitoring.panels import WIDTH, Board, Json, board_json
 from tests.unit.monitoring.exported import KNOWN, labels_of, metrics_of
+from tools.monitoring import generate
+from tools.monitoring.panels import WIDTH, Board, Json, board_json
 
 BOARDS = generate.BOARDS
 QUERIES = [

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from drumline.telemetry.metrics import Metrics
 from drumline.telemetry.notifier_metrics import NotifierMetrics
-from drumline_trainer.agent.api import prometheus
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import FaultClass, Incident, Pause
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.api import prometheus
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import FaultClass, Incident, Pause
 from tests.unit.agent.settings_builder import agent_settings
 from tests.unit.monitoring.exported import KNOWN
 

@@ -9,7 +9,7 @@ import tarfile
 
 import yaml
 
-from drumline.monitoring import generate, mixin
+from tools.monitoring import generate, mixin
 
 
 def test_the_library_imports_what_is_there_and_leaves_nothing_out() -> None:

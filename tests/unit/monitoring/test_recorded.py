@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from drumline.monitoring import generate
-from tests.cluster.promtool import ensure_prometheus
 from tests.monitoring import evidence, recording
 from tests.monitoring.absent import METRICS, PANELS
 from tests.monitoring.evidence import Question, Window
 from tests.monitoring.faults import EXPECTED
 from tests.monitoring.prometheus import Prometheus, running
 from tests.unit.monitoring.exported import metrics_of
+from tools.cluster.promtool import ensure_prometheus
+from tools.monitoring import generate
 
 JOB = {"namespace": "team", "job": "train"}
 HURRY = 60

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.binaries import ensure_binaries
-from tests.cluster.promtool import ensure_prometheus
 from tests.monitoring.prometheus import running
+from tools.cluster.binaries import ensure_binaries
+from tools.cluster.promtool import ensure_prometheus
 
 CHART = Path(__file__).parents[3] / "helm/drumline"
 OWN = 'drumline_trainer_rank_up{rank="0"} 1\n'

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from drumline.api.objects import builtin
-from drumline.api.objects.custom import StoredGpuPool, StoredTrainingQueue
 from drumline.overview.objects import (
     ClusterObjects,
     JobObject,
     decoded,
 )
 from drumline.overview.workload_objects import PodObject
+from drumline_api.objects import builtin
+from drumline_api.objects.custom import StoredGpuPool, StoredTrainingQueue
 
 NOW = 1_800_000_000.0
 """2027-01-15T08:00:00Z."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from drumline.api.objects.base import ObjectMetadata
-from drumline.api.objects.custom import (
+from drumline.overview.archived import ended_job
+from drumline.overview.held import held_gpu_seconds
+from drumline.overview.objects import JobObject, JobSpec, seconds
+from drumline_api.objects.base import ObjectMetadata
+from drumline_api.objects.custom import (
     StoredAssignment,
     StoredCondition,
     StoredGpuSeconds,
     StoredTrainingJobStatus,
 )
-from drumline.overview.archived import ended_job
-from drumline.overview.held import held_gpu_seconds
-from drumline.overview.objects import JobObject, JobSpec, seconds
 
 DELETED_AT = "2026-11-23T12:00:10Z"
 RUNS = JobObject(

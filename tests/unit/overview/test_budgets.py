@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.cli.overview import tables
-from drumline.cli.overview.tables import budget_text
-from drumline.cli.report.burn_down import burn_down
 from drumline.overview.queues import queue_rows
 from drumline.overview.rows import BudgetDay, BudgetRow, MoneyDay, UsageRow
 from drumline.overview.usage import with_budgets
 from drumline.overview.why import why_card
-from drumline.scheduling.model import Budget, Refill
-from drumline.scheduling.quota.usage_budgets import window_gpu_seconds
+from drumline_cli.overview import tables
+from drumline_cli.overview.tables import budget_text
+from drumline_cli.report.burn_down import burn_down
+from drumline_scheduler.model import Budget, Refill
+from drumline_scheduler.quota.usage_budgets import window_gpu_seconds
 from tests.texts import missing
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at
-from tests.unit.scheduling.builders import budgets
+from tests.unit.scheduler.builders import budgets
 
 DAY = 86_400.0
 HOUR = 3600

@@ -8,11 +8,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.api.trainingjob import TrainingJob
 from drumline.lifecycle.incidents.gpu_seconds import account_at
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.overview.held import STATES, held_gpu_seconds, stays_of
 from drumline.overview.objects import JobObject
+from drumline_api.trainingjob import TrainingJob
 from tests.unit.overview.objects import NOW, a_job, at
 
 AMOUNTS = st.integers(0, 10**9)

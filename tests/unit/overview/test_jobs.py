@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import JobRow
-from drumline.scheduling.model import Gang, order_key
-from drumline.scheduling.resources import Resources
+from drumline_scheduler.model import Gang, order_key
+from drumline_scheduler.resources import Resources
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_priority_class, at, running
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.overview.tables import nodes
 from drumline.overview.nodes import node_rows
 from drumline.overview.rows import NodeRow
+from drumline_cli.overview.tables import nodes
 from tests.unit.overview.objects import a_cluster, a_job, a_node, a_pool, running
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.overview import tables
 from drumline.overview.archived import ended_job
 from drumline.overview.jobs import job_row, job_rows
 from drumline.overview.nodes import node_rows
@@ -14,6 +13,7 @@ from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.usage import usage_rows
 from drumline.overview.why import why_card
+from drumline_cli.overview import tables
 from tests.texts import missing
 from tests.unit.overview.objects import (
     NOW,

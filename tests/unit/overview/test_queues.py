@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli.overview import tables
-from drumline.cli.ui import pages
 from drumline.overview.jobs import job_rows
 from drumline.overview.nodes import node_rows
 from drumline.overview.queues import queue_rows, share_rows, whole_line
 from drumline.overview.rows import BudgetRow
 from drumline.overview.why import why_card
+from drumline_cli.overview import tables
+from drumline_console.ui import pages
 from tests.texts import missing
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_node, a_pool, a_queue, at, running
 

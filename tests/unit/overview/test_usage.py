@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.overview.usage import usage_rows
+from drumline_api.conditions import Reason
 from tests.builders import EPOCH, T0, admitted, with_status
 from tests.builders import a_job as a_lifecycle_job
 from tests.unit.overview.objects import NOW, a_cluster, a_job, at, running

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.release import debian
-from tests.release.images import Image, Variant
-from tests.release.source import Source
+from tools.release import debian
+from tools.release.images import Image, Variant
+from tools.release.source import Source
 
 CONTENTS = {
     "base-files": {

@@ -6,7 +6,7 @@ import io
 import tarfile
 from pathlib import Path
 
-from tests.release import debian
+from tools.release import debian
 
 
 def written(packages: list[debian.Package]) -> bytes:

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from tests.release import provenance, sbom, vex
-from tests.release.images import Image
-from tests.release.source import Source
+from tools.release import provenance, sbom, vex
+from tools.release.images import Image
+from tools.release.source import Source
 
 Json = dict[str, Any]
 

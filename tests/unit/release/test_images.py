@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.release.images import RecipeError, read_recipe, write_folder
-from tests.release.oci import LAYER, Layout, pack, read_archived
-from tests.release.source import ROOT
+from tools.release.images import RecipeError, read_recipe, write_folder
+from tools.release.oci import LAYER, Layout, pack, read_archived
+from tools.release.source import ROOT
 
 
 def test_the_operators_dockerfile_is_read_whole() -> None:
@@ -34,7 +34,7 @@ def test_the_operators_dockerfile_is_read_whole() -> None:
 def test_the_trainers_dockerfile_is_read_whole() -> None:
     recipe = read_recipe(ROOT / "docker" / "trainer.Dockerfile")
     assert recipe.copies == {"site": "opt/site-packages", "app": "opt/drumline"}
-    assert recipe.start["Entrypoint"] == ["python3", "-m", "drumline_trainer.agent"]
+    assert recipe.start["Entrypoint"] == ["python3", "-m", "drumline_agent"]
     assert recipe.packages == ["g++"]
 
 

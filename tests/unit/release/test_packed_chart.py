@@ -9,10 +9,10 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from tests.cluster.binaries import ensure_binaries
-from tests.release.chart import CHART, packed_chart, write_layout
-from tests.release.registry import serving
-from tests.release.source import Source
+from tools.cluster.binaries import ensure_binaries
+from tools.release.chart import CHART, packed_chart, write_layout
+from tools.release.registry import serving
+from tools.release.source import Source
 
 
 def test_the_archive_has_the_charts_files_and_the_commits_time(source: Source) -> None:

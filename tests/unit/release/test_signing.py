@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from tests.release.signing import (
+from tools.release.signing import (
     Key,
     SignatureError,
     authenticated,

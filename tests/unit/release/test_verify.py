@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.release import verify
-from tests.release.__main__ import sign
-from tests.release.images import Image
-from tests.release.oci import INDEX, Layout, pack
-from tests.release.signing import Key, SignatureError, load_key
-from tests.release.source import Source
+from tools.release import verify
+from tools.release.__main__ import sign
+from tools.release.images import Image
+from tools.release.oci import INDEX, Layout, pack
+from tools.release.signing import Key, SignatureError, load_key
+from tools.release.source import Source
 
 
 @pytest.fixture

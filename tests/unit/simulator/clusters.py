@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.scheduling import Gang, Node, Pool, Queue, Resources
-from drumline.simulator.cluster import Cluster
-from drumline.simulator.workload import Arrival, Execution
+from drumline_scheduler import Gang, Node, Pool, Queue, Resources
+from drumline_simulator.cluster import Cluster
+from drumline_simulator.workload import Arrival, Execution
 
 PROMPT = Execution(save_seconds=0, checkpoint_seconds=100, restart_seconds=0)
 """Only the jobs take time; a preempted job loses its work since its last checkpoint."""

@@ -4,9 +4,9 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from drumline.scheduling import Policy
-from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.results import charts
+from drumline_scheduler import Policy
+from drumline_simulator.engine.simulation import simulate
+from drumline_simulator.results import charts
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     MoveBudget,
     Node,
     Ordering,
@@ -19,11 +19,11 @@ from drumline.scheduling import (
     WaitingRule,
     WithinQueue,
 )
-from drumline.simulator.cluster import Autoscaling, PoolTerms
-from drumline.simulator.conditions.rates import FailureRates, SpotRates
-from drumline.simulator.input.cluster_file import parse
-from drumline.simulator.input.errors import InvalidFileError
-from drumline.simulator.workload import Execution, Outage
+from drumline_simulator.cluster import Autoscaling, PoolTerms
+from drumline_simulator.conditions.rates import FailureRates, SpotRates
+from drumline_simulator.input.cluster_file import parse
+from drumline_simulator.input.errors import InvalidFileError
+from drumline_simulator.workload import Execution, Outage
 
 SMALL = """\
 pools:

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from drumline.simulator.cluster import Cluster, PoolTerms
-from drumline.simulator.conditions.node_faults import NodeFaults, draw_node_faults
-from drumline.simulator.conditions.rates import FailureRates, SpotRates
-from drumline.simulator.results.cost import HourlyPrices
-from drumline.simulator.results.leases import Lease
-from drumline.simulator.workload import Outage
+from drumline_simulator.cluster import Cluster, PoolTerms
+from drumline_simulator.conditions.node_faults import NodeFaults, draw_node_faults
+from drumline_simulator.conditions.rates import FailureRates, SpotRates
+from drumline_simulator.results.cost import HourlyPrices
+from drumline_simulator.results.leases import Lease
+from drumline_simulator.workload import Outage
 from tests.unit.simulator.clusters import a_cluster
 
 DAY = 86_400.0

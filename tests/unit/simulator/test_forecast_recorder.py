@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from drumline.scheduling import Policy
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.forecast.accuracy import StartForecast
-from drumline.scheduling.forecast.expected_starts import ExpectedStart
-from drumline.simulator.engine.forecast_recorder import ForecastRecorder
-from drumline.simulator.engine.simulation import simulate
+from drumline_scheduler import Policy
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.forecast.accuracy import StartForecast
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_simulator.engine.forecast_recorder import ForecastRecorder
+from drumline_simulator.engine.simulation import simulate
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 JOBS = [a_job(name, seconds=100, max_runtime_seconds=100) for name in "abc"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from drumline.simulator.input.errors import InvalidFileError
-from drumline.simulator.input.formats import Format, read_as
-from drumline.simulator.input.trace import TraceJob
+from drumline_simulator.input.errors import InvalidFileError
+from drumline_simulator.input.formats import Format, read_as
+from drumline_simulator.input.trace import TraceJob
 
 HELIOS = """\
 job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from drumline.scheduling import Node, Policy, Resources
-from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.results.gpu_rows import GpuBlock, blocks
-from drumline.simulator.results.outcome import Allocation, Outcome
+from drumline_scheduler import Node, Policy, Resources
+from drumline_simulator.engine.simulation import simulate
+from drumline_simulator.results.gpu_rows import GpuBlock, blocks
+from drumline_simulator.results.outcome import Allocation, Outcome
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 NODES = [

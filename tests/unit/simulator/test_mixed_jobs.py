@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     CapacityType,
     CycleInput,
     Decisions,
@@ -20,14 +20,14 @@ from drumline.scheduling import (
     WithinQueue,
     decide,
 )
-from drumline.scheduling.model import PriceRule, SpotRule
-from drumline.scheduling.resources import Resources
-from drumline.simulator.cluster import Cluster, PoolTerms
-from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.input import cluster_file
-from drumline.simulator.results.cost import HourlyPrices
-from drumline.simulator.results.outcome import Outcome
-from drumline.simulator.workload import Arrival, Execution, Outage
+from drumline_scheduler.model import PriceRule, SpotRule
+from drumline_scheduler.resources import Resources
+from drumline_simulator.cluster import Cluster, PoolTerms
+from drumline_simulator.engine.simulation import simulate
+from drumline_simulator.input import cluster_file
+from drumline_simulator.results.cost import HourlyPrices
+from drumline_simulator.results.outcome import Outcome
+from drumline_simulator.workload import Arrival, Execution, Outage
 from tests.unit.simulator.clusters import PROMPT, a_job
 
 SURPLUS = PriceRule(spot=SpotRule.SURPLUS)

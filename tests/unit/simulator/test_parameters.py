@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from drumline.simulator.parameters import conditions, recovery
-from drumline.simulator.parameters.model import Condition, Parameter, Source
-from drumline.simulator.workload import Execution
+from drumline_simulator.parameters import conditions, recovery
+from drumline_simulator.parameters.model import Condition, Parameter, Source
+from drumline_simulator.workload import Execution
 
 DOCS = Path(__file__).parents[3] / "docs"
 SOURCES = sorted(

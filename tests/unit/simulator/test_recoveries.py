@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from drumline.scheduling import Policy, Queue
-from drumline.simulator.cluster import Autoscaling, PoolTerms
-from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.results.leases import Lease
-from drumline.simulator.results.outcome import Outcome
-from drumline.simulator.results.time_account import TimeAccount
-from drumline.simulator.workload import Arrival, Execution, Outage, ProcessFault
+from drumline_scheduler import Policy, Queue
+from drumline_simulator.cluster import Autoscaling, PoolTerms
+from drumline_simulator.engine.simulation import simulate
+from drumline_simulator.results.leases import Lease
+from drumline_simulator.results.outcome import Outcome
+from drumline_simulator.results.time_account import TimeAccount
+from drumline_simulator.workload import Arrival, Execution, Outage, ProcessFault
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 GPUS = 8

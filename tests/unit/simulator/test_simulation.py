@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from drumline.scheduling import Policy, PreemptionRule, Queue, WaitingRule, WithinQueue
-from drumline.simulator.engine.simulation import SimulationProgress, simulate
-from drumline.simulator.results.outcome import Allocation, Outcome
-from drumline.simulator.workload import Arrival, Execution, Outage
+from drumline_scheduler import Policy, PreemptionRule, Queue, WaitingRule, WithinQueue
+from drumline_simulator.engine.simulation import SimulationProgress, simulate
+from drumline_simulator.results.outcome import Allocation, Outcome
+from drumline_simulator.workload import Arrival, Execution, Outage
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 RULE = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY)

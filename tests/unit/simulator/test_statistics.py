@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from drumline.scheduling import Queue
-from drumline.scheduling.forecast.accuracy import StartForecast
-from drumline.simulator.results import statistics
-from drumline.simulator.results.outcome import Allocation, JobRecord, Outcome
-from drumline.simulator.results.statistics import QueueShare, Summary
+from drumline_scheduler import Queue
+from drumline_scheduler.forecast.accuracy import StartForecast
+from drumline_simulator.results import statistics
+from drumline_simulator.results.outcome import Allocation, JobRecord, Outcome
+from drumline_simulator.results.statistics import QueueShare, Summary
 
 
 def a_record(name: str, *, at: float = 0, ended: float | None = 10, **more: Any) -> JobRecord:

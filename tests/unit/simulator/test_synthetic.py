@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drumline.simulator.input.cluster_file import parse
-from drumline.simulator.input.synthetic import trace
-from drumline.simulator.input.trace import read, write
+from drumline_simulator.input.cluster_file import parse
+from drumline_simulator.input.synthetic import trace
+from drumline_simulator.input.trace import read, write
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "simulation"
 

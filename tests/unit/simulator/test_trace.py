@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from drumline.simulator.input.conversion import to_arrivals
-from drumline.simulator.input.errors import InvalidFileError
-from drumline.simulator.input.trace import TraceJob, read, write
+from drumline_simulator.input.conversion import to_arrivals
+from drumline_simulator.input.errors import InvalidFileError
+from drumline_simulator.input.trace import TraceJob, read, write
 from tests.unit.simulator.clusters import a_cluster
 
 HEADER = "submit_seconds,gpus,duration_seconds,user"

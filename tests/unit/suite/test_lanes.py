@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.seeds import SEED
-from tests.suite import lanes
-from tests.suite.parts import Part
+from tools.suite import lanes
+from tools.suite.parts import Part
 
 WAIT_FOR = """
 import sys, time

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from drumline.controller.scheduler import loop
-from drumline.scheduling import CycleInput, Decisions, Resources
+from drumline_scheduler import CycleInput, Decisions, Resources
 from tests.integration.operator.loss.faults import Distortion
 from tests.integration.operator.loss.matrix import SEEDS, all_faults, sampled_faults
 from tests.integration.operator.loss.verdicts import judged_cycles
-from tests.unit.scheduling.builders import BEST_EFFORT, admitted, cluster, gang, node
+from tests.unit.scheduler.builders import BEST_EFFORT, admitted, cluster, gang, node
 
 IN_A_ROW = 14
 CORNER = "research"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite.__main__ import report, totals
-from tests.suite.parts import PARTS, Part, chosen
-from tests.suite.results import Result, result_of
-from tests.suite.selection import SLICE
+from tools.suite.__main__ import report, totals
+from tools.suite.parts import PARTS, Part, chosen
+from tools.suite.results import Result, result_of
+from tools.suite.selection import SLICE
 
 TESTS = """
 import pytest
@@ -110,7 +110,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "torchtitan",
         "trl",
     )
-    releases = {f"tests/release/test_{name}.py" for name in ("compiler", "installation")}
+    releases = {f"tools/release/test_{name}.py" for name in ("compiler", "installation")}
     # make test-all WHAT=libraries and WHAT=release
     assert missing == {f"tests/libraries/test_{name}.py" for name in libraries} | releases
     options = {option for part in PARTS for option in part.paths if option.startswith("--ignore=")}

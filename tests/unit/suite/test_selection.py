@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite.selection import SHARE
+from tools.suite.selection import SHARE
 
 ROOT = Path(__file__).parents[3]
 CONFTEST = """
 import pytest
-from tests.suite import selection
+from tools.suite import selection
 
 def pytest_addoption(parser):
     parser.addoption("--choose", choices=selection.CHOICES, default=selection.ALL)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
+from drumline_api.jobstatus import TrainingJobStatus
 
 AT = "2026-01-01T00:00:00Z"
 NOTHING = TrainingJobStatus()

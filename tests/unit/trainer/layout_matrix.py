@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
 
 MODEL = {"layers": 4, "hidden_size": 32, "ffn_size": 64, "heads": 4, "kv_heads": 2}
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "zbv", "dualpipev")

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from drumline_contract.config import LoraConfig, TrainerConfig
 from drumline_trainer.adapters.base import base_description
 from drumline_trainer.adapters.lora import A, B
 from drumline_trainer.checkpoint.folder_files import FolderFiles
-from drumline_trainer.config import LoraConfig, TrainerConfig
 from drumline_trainer.export import whole_weights
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face

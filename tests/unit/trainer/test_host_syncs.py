@@ -14,19 +14,19 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import RestoreTier
+from drumline_contract.config import TrainerConfig
+from drumline_contract.config.data import Packing
+from drumline_contract.config.variants import Family
+from drumline_contract.layout_validation import validated_layout
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.optimizer import build_optimizer
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.config.data import Packing
-from drumline_trainer.config.variants import Family
-from drumline_trainer.contract import RestoreTier
 from drumline_trainer.forward_backward import forward_backward
-from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.optimization.gradients import clip_gradients
 from drumline_trainer.parallelism.batch_shard import MicroBatch, StepBatch
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.world import World
 from tests.unit.trainer.pretended_gpu import GPU, PretendedGpu
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from drumline_trainer.config import DataParallel
-from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.layout_validation import validated_layout
+from drumline_contract.config import DataParallel
+from drumline_contract.layout import Axis, Layout
+from drumline_contract.layout_validation import validated_layout
 from tests.unit.trainer.layout_matrix import config, matrix
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import ConfigError
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import (
+from drumline_contract.config import ConfigError
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import (
     ViolationReason,
     micro_batch_count,
     validated_layout,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from drumline_contract import ExitCode
+from drumline_contract.config import MODEL_PRESETS, ConfigError, TrainerConfig
 from drumline_trainer.__main__ import configured, main, started_as
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.launch.launchers import detect_launcher
 
 

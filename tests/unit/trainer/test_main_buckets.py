@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from drumline_contract import ExitCode
+from drumline_contract.buckets.objects import ObjectBucket
+from drumline_contract.buckets.path import any_path
 from drumline_trainer.__main__ import main
 from drumline_trainer.adapters.peft import read_peft, write_peft
-from drumline_trainer.buckets.objects import ObjectBucket
-from drumline_trainer.buckets.path import any_path
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.named import named_checkpoint
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.models.hugging_face import import_hugging_face
 from drumline_trainer.tensor_files.ranges import read_header
 from tests.object_store import ObjectStore

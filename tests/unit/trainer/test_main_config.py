@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from drumline_contract import ExitCode
 from drumline_trainer.__main__ import configured, main
-from drumline_trainer.contract import ExitCode
 
 
 def test_what_is_printed_is_a_file_of_the_same_configuration(

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from drumline_contract import ExitCode
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.__main__ import main
 from drumline_trainer.adapters.base import base_description
 from drumline_trainer.checkpoint.manifest import (
@@ -19,8 +21,6 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
 )
 from drumline_trainer.checkpoint.shard_file import write_shard_file
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import import_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes

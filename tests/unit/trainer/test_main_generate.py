@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from drumline_contract import ExitCode
+from drumline_contract.config import ModelConfig, TrainerConfig
 from drumline_trainer.__main__ import main
 from drumline_trainer.checkpoint.named import named_checkpoint
-from drumline_trainer.config import ModelConfig, TrainerConfig
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.generate import Codec, Sampling, answer, codec_of
 from tests.unit.trainer.data.records.conversations import write_chat_model
 from tests.unit.trainer.test_main_export import CONFIG, stored

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from drumline_contract import ExitCode
+from drumline_contract.config import ConfigError, ModelConfig
 from drumline_trainer.__main__ import configured, main
-from drumline_trainer.config import ConfigError, ModelConfig
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
 from tests.texts import missing

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.layout import Layout
+from drumline_contract.layout import Layout
 from drumline_trainer.preflight import (
     RankReport,
     environment_facts,

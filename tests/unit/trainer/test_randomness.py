@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from drumline_trainer.config import ModelConfig
+from drumline_contract.config import ModelConfig
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.train import reseed
 

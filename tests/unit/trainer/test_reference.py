@@ -12,13 +12,20 @@ from typing import Any
 
 import pytest
 
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout_validation import validated_layout
 from drumline_trainer.__main__ import configured
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout_validation import validated_layout
-from drumline_trainer.reference import EXAMPLE, FILE, docstrings, options_of, sections_of, text
+from tools.generate.trainer_reference import (
+    EXAMPLE,
+    FILE,
+    docstrings,
+    options_of,
+    sections_of,
+    text,
+)
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / FILE).read_text()
@@ -109,7 +116,9 @@ def test_links_within_the_page_have_a_heading() -> None:
 
 
 def test_it_is_written_without_torch() -> None:
-    script = "import sys, drumline_trainer.reference as page; page.text(); print(*sys.modules)"
+    script = (
+        "import sys, tools.generate.trainer_reference as page; page.text(); print(*sys.modules)"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", script],
         env={"PYTHONPATH": str(ROOT / "trainer")},

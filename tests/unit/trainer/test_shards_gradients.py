@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import (
+from drumline_contract.config import (
     DataParallel,
     LoraConfig,
     MemoryConfig,
@@ -16,11 +16,11 @@ from drumline_trainer.config import (
     Recompute,
     TrainerConfig,
 )
-from drumline_trainer.config.presets import MODEL_PRESETS
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import shards_gradients, validated_layout
-from drumline_trainer.planner.memory import memory_bill
-from drumline_trainer.planner.setup import TrainingSetup
+from drumline_contract.config.presets import MODEL_PRESETS
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import shards_gradients, validated_layout
+from drumline_planner.memory import memory_bill
+from drumline_planner.setup import TrainingSetup
 
 
 def config_of(preset: str, **changes: object) -> TrainerConfig:

@@ -15,14 +15,14 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.config.learning import patterns_of
+from drumline_contract.config.saved import model_digest
+from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
 from drumline_trainer.adapters.peft import read_peft
-from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.config.learning import patterns_of
-from drumline_trainer.config.saved import model_digest
 from drumline_trainer.models.hugging_face import load_for_copies, load_hugging_face, weights_digest
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
-from drumline_trainer.shapes.hugging_face import model_folder
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from drumline_trainer.config import TrainerConfig
+from drumline_contract.config import TrainerConfig
+from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import OpenedWeights, opened_weights
 from drumline_trainer.models.initialize import initialize_slices
-from drumline_trainer.shapes.hugging_face import model_folder
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice, named_weights
 

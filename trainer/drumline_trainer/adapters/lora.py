@@ -25,9 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from drumline_contract.config import ConfigError, LoraConfig
+from drumline_contract.layout import Axis
 from drumline_trainer.adapters.four_bit import Packed, linear_of_packed, pack
-from drumline_trainer.config import ConfigError, LoraConfig
-from drumline_trainer.layout import Axis
 from drumline_trainer.numerics.replaced_linear import ReplacedLinear, replace_projections
 from drumline_trainer.parallelism.tensor_parallel.collectives import copy_to_region
 from drumline_trainer.parallelism.tensor_parallel.layers import ColumnLinear, RowLinear

@@ -18,16 +18,16 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from drumline_contract.buckets.path import AnyPath, make_folder
+from drumline_contract.config import ConfigError, LoraConfig, ModelConfig
+from drumline_contract.shapes.hugging_face import HuggingFaceError, read_json
 from drumline_trainer.adapters.lora import A, B
-from drumline_trainer.buckets.path import AnyPath, make_folder
-from drumline_trainer.config import ConfigError, LoraConfig, ModelConfig
 from drumline_trainer.models.hugging_face import projection_names
 from drumline_trainer.models.hugging_face.files import (
     copy_companions,
     write_json,
     write_tensor_file,
 )
-from drumline_trainer.shapes.hugging_face import HuggingFaceError, read_json
 from drumline_trainer.tensor_files.ranges import open_tensor_file
 
 CONFIG_FILE: Final = "adapter_config.json"

@@ -19,11 +19,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.adapters.lora import adapt
-from drumline_trainer.assembly.parallel_model import MeanLoss, ParallelModel
-from drumline_trainer.assembly.preferences import FrozenCopy, Preferences
-from drumline_trainer.assembly.stage_plan import StagePlan
-from drumline_trainer.config import (
+from drumline_contract.config import (
     Compile,
     ConfigError,
     DataParallel,
@@ -32,9 +28,14 @@ from drumline_trainer.config import (
     Offload,
     TrainerConfig,
 )
-from drumline_trainer.config.learning import unmatched
-from drumline_trainer.layout import Axis
-from drumline_trainer.layout_validation import micro_batch_count, shards_gradients
+from drumline_contract.config.learning import unmatched
+from drumline_contract.layout import Axis
+from drumline_contract.layout_validation import micro_batch_count, shards_gradients
+from drumline_contract.shapes.partition import model_costs, partition
+from drumline_trainer.adapters.lora import adapt
+from drumline_trainer.assembly.parallel_model import MeanLoss, ParallelModel
+from drumline_trainer.assembly.preferences import FrozenCopy, Preferences
+from drumline_trainer.assembly.stage_plan import StagePlan
 from drumline_trainer.memory.offload_store import open_store
 from drumline_trainer.memory.offloaded_activations import OffloadedLayers
 from drumline_trainer.memory.recompute import recompute
@@ -59,7 +60,6 @@ from drumline_trainer.parallelism.pipeline_parallel.tied import (
 )
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
-from drumline_trainer.shapes.partition import model_costs, partition
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
 

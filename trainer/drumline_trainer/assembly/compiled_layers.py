@@ -21,7 +21,7 @@ import torch
 import torch._inductor.config
 from torch import nn
 
-from drumline_trainer.config import Precision, TrainerConfig
+from drumline_contract.config import Precision, TrainerConfig
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.mixture import Experts
 from drumline_trainer.models.replaceable import CoreAttention

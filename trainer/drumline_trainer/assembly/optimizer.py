@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from drumline_trainer.config import MemoryConfig, Offload, OptimizerConfig, OptimizerKind
+from drumline_contract.config import MemoryConfig, Offload, OptimizerConfig, OptimizerKind
 from drumline_trainer.memory.offload_store import open_store
 from drumline_trainer.memory.offloaded_optimizer import OffloadedOptimizer
 from drumline_trainer.optimization.adamw import ShardedAdamW

@@ -23,23 +23,23 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.snapshot_file import SnapshotError, read_header, snapshot_file
-from drumline_trainer.checkpoint.checkpointer import open_storage
-from drumline_trainer.checkpoint.errors import CheckpointError
-from drumline_trainer.checkpoint.manifest import Manifest
-from drumline_trainer.checkpoint.ownership import Owner
-from drumline_trainer.checkpoint.restore import read_manifest
-from drumline_trainer.config import StageBalance, TrainerConfig
-from drumline_trainer.metrics.cuda_clock import CudaClock
-from drumline_trainer.metrics.step_timer import StepTimer
-from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.shapes.partition import (
+from drumline_contract.config import StageBalance, TrainerConfig
+from drumline_contract.shapes.partition import (
     Partition,
     StageCosts,
     model_costs,
     partition,
     repartition,
 )
+from drumline_trainer.checkpoint.checkpointer import open_storage
+from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.checkpoint.manifest import Manifest
+from drumline_trainer.checkpoint.ownership import Owner
+from drumline_trainer.checkpoint.restore import read_manifest
+from drumline_trainer.metrics.cuda_clock import CudaClock
+from drumline_trainer.metrics.step_timer import StepTimer
 from drumline_trainer.sharding.byte_collectives import broadcast_bytes
 from drumline_trainer.sharding.world import World
 

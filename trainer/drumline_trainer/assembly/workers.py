@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Axis
+from drumline_contract.layout_validation import worker_layout
+from drumline_contract.step_figures.step_record import Staleness
 from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.assembly.parallel_model import ParallelModel
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout import Axis
-from drumline_trainer.layout_validation import worker_layout
-from drumline_trainer.metrics.step_record import Staleness
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.optimizer import Optimizer

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.checkpoint.background_save import BackgroundSave
 from drumline_trainer.checkpoint.bucket.storage import BucketStorage
 from drumline_trainer.checkpoint.commit import (
@@ -38,7 +39,6 @@ from drumline_trainer.checkpoint.ownership import Owner, run_name
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, restore
 from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import Vote, broadcast_bytes, gather_bytes
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.tensor_files.layout import as_bytes

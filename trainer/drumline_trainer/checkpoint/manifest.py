@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from drumline_contract import json_fields as read
 from drumline_trainer.checkpoint.digests import HEX_DIGITS, Algorithm
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.contract import json_fields as read
 from drumline_trainer.sharding.boxes import Box, tiles
 
 MANIFEST_FILE: Final = "manifest.json"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from drumline_contract import BUCKET_SCHEMES
 from drumline_trainer.checkpoint.bucket.index import PLACE
 from drumline_trainer.checkpoint.bucket.storage import BucketStorage
 from drumline_trainer.checkpoint.errors import (
@@ -28,7 +29,6 @@ from drumline_trainer.checkpoint.ownership import Owner
 from drumline_trainer.checkpoint.restore import read_manifest
 from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles
-from drumline_trainer.contract import BUCKET_SCHEMES
 
 _STEP: Final = re.compile(r"step-(?P<step>[0-9]{8,18})")
 _READER: Final = Owner(name="", membership=(0, 0))

@@ -32,6 +32,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from drumline_contract.config import ConfigError
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.intervals import reading_plan
 from drumline_trainer.checkpoint.manifest import (
@@ -45,7 +46,6 @@ from drumline_trainer.checkpoint.manifest import (
 from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.shared_reading import fill_slices
 from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles
-from drumline_trainer.config import ConfigError
 from drumline_trainer.sharding.byte_collectives import (
     Accepted,
     Rejected,

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from drumline_trainer.contract import sign, verify
+from drumline_contract import sign, verify
 
 MOST_BYTES: Final = 256 << 20
 """Of a file; a layer's kernels are a few MB."""

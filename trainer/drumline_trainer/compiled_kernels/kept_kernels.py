@@ -21,15 +21,15 @@ from typing import Final, Self
 
 import torch
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.compiled_kernels.archive import MOST_BYTES, RefusedError, seal, unseal
 from drumline_trainer.compiled_kernels.machine_folder import CACHE_VARIABLE
 from drumline_trainer.compiled_kernels.places import KernelPlace, kernel_place
 from drumline_trainer.compiled_kernels.program import Program
 from drumline_trainer.compiled_kernels.signing_key import NoKeyError, signing_key
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout import Layout
-from drumline_trainer.rank_protocol.placement import Placement
 
 _TRITON_VARIABLE: Final = "TRITON_CACHE_DIR"
 _LAST_SECONDS: Final = 60.0

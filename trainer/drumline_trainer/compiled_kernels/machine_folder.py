@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 
 CACHE_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
 _COMPILERS: Final = {

@@ -15,10 +15,10 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import Final, Protocol
 
-from drumline_trainer.buckets.objects import ObjectBucket
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.buckets.objects import ObjectBucket
 from drumline_trainer.checkpoint.folder_files import write_durably
 from drumline_trainer.checkpoint.shard_file import read_bounded
-from drumline_trainer.rank_protocol.placement import Placement
 
 NAME: Final = "kernels"
 PROGRAMS: Final = 4

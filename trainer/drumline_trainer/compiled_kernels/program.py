@@ -18,9 +18,9 @@ from typing import Any, Final, Self
 
 import torch
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout import Layout
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Layout
 
 _OF_CONFIG: Final = (
     *("model", "precision", "fp8", "fp8_scaling", "lora", "dpo", "compile", "deterministic"),

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from drumline_trainer.contract import TOKEN_FILE, TOKEN_FILE_VARIABLE, sign
+from drumline_contract import TOKEN_FILE, TOKEN_FILE_VARIABLE, sign
 
 _PURPOSE: Final = b"compiled kernels"
 _KEY_BYTES: Final = 32

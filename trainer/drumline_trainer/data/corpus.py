@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError, DataConfig
+from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.contents import HEAD_BYTES, content_digest, other_format
 from drumline_trainer.data.learned_spans import LearnedSpans
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ModelConfig
+from drumline_contract.config import ModelConfig
 from drumline_trainer.data.shuffle import permuted
 
 IGNORED = -100

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError, ModelConfig
+from drumline_contract.config import ConfigError, ModelConfig
 from drumline_trainer.data.best_fit import best_fit
 from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
 from drumline_trainer.data.text_dataset import TokenStream, check_tokens

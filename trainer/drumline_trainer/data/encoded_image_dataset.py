@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError, ModelConfig
-from drumline_trainer.config.data import Augmentation
-from drumline_trainer.config.variants import Family
+from drumline_contract.config import ConfigError, ModelConfig
+from drumline_contract.config.data import Augmentation
+from drumline_contract.config.variants import Family
 from drumline_trainer.data.augmentation import central_crop, random_crop
 from drumline_trainer.data.dataset import Batch, Dataset
 from drumline_trainer.data.image_files import ImageFiles, list_image_files

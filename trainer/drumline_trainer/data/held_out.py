@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError, DataConfig, EvaluationConfig, ModelConfig
+from drumline_contract.config import ConfigError, DataConfig, EvaluationConfig, ModelConfig
 from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError, ModelConfig
-from drumline_trainer.config.variants import Family
+from drumline_contract.config import ConfigError, ModelConfig
+from drumline_contract.config.variants import Family
 from drumline_trainer.data.contents import content_digest
 from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.dataset import Batch, Dataset

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.corpus import Corpus, corpus_of_files
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, TarSample, tar_samples
 

@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.corpus import Corpus, corpus_of_files
 from drumline_trainer.data.learned_spans import LearnedSpans
 from drumline_trainer.data.records.tokenizer import LoadedTokenizer

@@ -19,7 +19,7 @@ from itertools import accumulate, groupby
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError, ModelConfig
+from drumline_contract.config import ConfigError, ModelConfig
 from drumline_trainer.data.dataset import Batch, Dataset
 from drumline_trainer.data.shuffle import permuted
 

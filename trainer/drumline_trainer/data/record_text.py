@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from drumline_trainer.buckets.path import AnyPath
-from drumline_trainer.config import ConfigError, DataConfig
+from drumline_contract.buckets.path import AnyPath
+from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.document_reader import DocumentPosition, first_kind, read_documents
 from drumline_trainer.data.learned_spans import LearnedSpans, moved

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.held_out import (
     HeldOutDataset,
@@ -15,7 +16,6 @@ from drumline_trainer.data.held_out import (
 from drumline_trainer.data.preference_dataset import PreferenceDataset
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.vocabulary import check_vocabulary
-from drumline_trainer.shapes.hugging_face import model_folder
 
 
 class RunData(NamedTuple):

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from drumline_trainer.buckets.path import AnyPath
-from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
-from drumline_trainer.config.data import S3_SCHEME, Packing
-from drumline_trainer.config.mixture import MixturePlan, parsed_mixture
-from drumline_trainer.config.variants import Family
+from drumline_contract.buckets.path import AnyPath
+from drumline_contract.config import ConfigError, DataConfig, ModelConfig
+from drumline_contract.config.data import S3_SCHEME, Packing
+from drumline_contract.config.mixture import MixturePlan, parsed_mixture
+from drumline_contract.config.variants import Family
 from drumline_trainer.data.corpus import PYTHON_STDLIB, open_corpus, refuse_other_formats
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset

@@ -14,7 +14,7 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 
 TAR_SUFFIX: Final = ".tar"
 

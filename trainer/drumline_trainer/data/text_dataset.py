@@ -20,9 +20,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError, ModelConfig
-from drumline_trainer.config.data import Packing
-from drumline_trainer.config.variants import Family
+from drumline_contract.config import ConfigError, ModelConfig
+from drumline_contract.config.data import Packing
+from drumline_contract.config.variants import Family
 from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
 from drumline_trainer.data.learned_spans import LearnedSpans
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from drumline_trainer.config import ConfigError, DataConfig
+from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus, open_corpus
 from drumline_trainer.data.document_reader import DocumentPosition, TextDocument, read_documents
 from drumline_trainer.data.record_text import renderer_for

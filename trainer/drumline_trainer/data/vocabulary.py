@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from drumline_trainer.buckets.path import AnyPath, read_file
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_contract.buckets.path import AnyPath, read_file
+from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.mixture import MixtureDataset
 from drumline_trainer.data.records.tokenizer import MOST_TOKENIZER_BYTES, TOKENIZER_FILE
 from drumline_trainer.data.text_dataset import TextDataset
-from drumline_trainer.shapes.hugging_face import model_folder
 
 _TOKENIZER_FILES: Final = (TOKENIZER_FILE, "tokenizer.model", "vocab.json")
 _MOST_FOR_BYTES: Final = 512

@@ -15,8 +15,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from drumline_trainer.config import ConfigError
-from drumline_trainer.contract import STORE_PORT
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import STORE_PORT
+from drumline_contract.config import ConfigError
 from drumline_trainer.launch.nodelist import (
     first_compute_host,
     first_in_nodelist,
@@ -24,7 +25,6 @@ from drumline_trainer.launch.nodelist import (
     port_part,
     tasks_of,
 )
-from drumline_trainer.rank_protocol.placement import Placement
 
 Environment = Mapping[str, str]
 RankProgram = Callable[[Placement], int]

@@ -16,11 +16,11 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 from typing import cast
 
-from drumline_trainer.config import ConfigError
-from drumline_trainer.contract import ExitCode
-from drumline_trainer.host import prctl
+from drumline_agent.host import prctl
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import ExitCode
+from drumline_contract.config import ConfigError
 from drumline_trainer.launch.launchers import LOOPBACK, PORT_VARIABLE, LaunchedRank, RankProgram
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
 
 

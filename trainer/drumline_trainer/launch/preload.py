@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 
-from drumline_trainer.config import Compile, DataParallel, Recompute, TrainerConfig
+from drumline_contract.config import Compile, DataParallel, Recompute, TrainerConfig
 
 
 def preload(config: TrainerConfig, *, ranks: int | None = None) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from drumline_trainer.config import ConfigError, MemoryConfig, Offload
+from drumline_contract.config import ConfigError, MemoryConfig, Offload
 from drumline_trainer.sharding.storage import OffloadStore
 
 _ALIGNED = 64

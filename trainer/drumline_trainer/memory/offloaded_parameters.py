@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from drumline_trainer.config import MemoryConfig
+from drumline_contract.config import MemoryConfig
 from drumline_trainer.memory.offload_store import open_store
 from drumline_trainer.sharding.storage import OffloadStore
 

@@ -32,7 +32,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,  # pyright: ignore[reportUnknownVariableType] - untyped in torch
 )
 
-from drumline_trainer.config import Recompute
+from drumline_contract.config import Recompute
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.replaceable import LayerLoop
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.distributed.fsdp import FSDPModule
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 
 

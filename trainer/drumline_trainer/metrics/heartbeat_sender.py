@@ -14,8 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat
-from drumline_trainer.rank_protocol.messages import RankMessage
+from drumline_agent.rank_protocol.heartbeat import Heartbeat
+from drumline_agent.rank_protocol.messages import RankMessage
 
 
 class HeartbeatSender:

@@ -16,13 +16,15 @@ from typing import Any
 
 import torch
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout import Axis, Layout
+from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Axis, Layout
+from drumline_contract.step_figures.step_record import StepRecord
 from drumline_trainer.metrics.cuda_clock import CudaClock
 from drumline_trainer.metrics.evaluation_record import EvaluationRecord
 from drumline_trainer.metrics.memory import MemoryMeter, MemoryUsage
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
-from drumline_trainer.metrics.step_record import StepRecord
 from drumline_trainer.metrics.step_timer import OTHER, Observer, StepTimer, observe, per_step
 from drumline_trainer.preflight import groups_of
 from drumline_trainer.profiling.flight_recorder import (
@@ -32,8 +34,6 @@ from drumline_trainer.profiling.flight_recorder import (
     write_dump,
 )
 from drumline_trainer.profiling.profiler import Profiler
-from drumline_trainer.rank_protocol.heartbeat import Phase
-from drumline_trainer.rank_protocol.placement import Placement
 
 FOLDER = "metrics"
 """In the checkpoint folder."""

@@ -18,20 +18,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from drumline_trainer.config import LogRanks, TrainerConfig
-from drumline_trainer.contract import MAX_LAYOUT_CHARS, RestoreTier, StepPart
-from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.metrics.bottleneck import BottleneckDiagnosis, diagnose
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import RankMessage
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import MAX_LAYOUT_CHARS, RestoreTier, StepPart
+from drumline_contract.config import LogRanks, TrainerConfig
+from drumline_contract.layout import Axis, Layout
+from drumline_contract.shapes.flops import mfu_of_run
+from drumline_contract.step_figures.bottleneck import BottleneckDiagnosis, diagnose
+from drumline_contract.step_figures.part_comparison import PartComparison
+from drumline_contract.step_figures.step_record import Rewards, Staleness, StepRecord
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
 from drumline_trainer.metrics.memory import MemoryUsage
-from drumline_trainer.metrics.part_comparison import PartComparison
-from drumline_trainer.metrics.step_record import Rewards, Staleness, StepRecord
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import RankMessage
-from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.shapes.flops import mfu_of_run
 
 
 def progress_line(

@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.step_figures.step_record import StepRecord
 from drumline_trainer.metrics.evaluation_record import EvaluationRecord
-from drumline_trainer.metrics.step_record import StepRecord
 
 STEPS_FILE = "steps.jsonl"
 EVALUATIONS_FILE = "evaluations.jsonl"

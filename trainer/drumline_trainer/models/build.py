@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from drumline_trainer.config import Family, ModelConfig
+from drumline_contract.config import Family, ModelConfig
 from drumline_trainer.models.gpt2 import GPT2
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.vit import ViT

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
+from drumline_contract.config import ModelConfig
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.replaceable import LayerLoop, Positions, TokenEmbedding
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drumline_trainer.config.variants import Activation
+from drumline_contract.config.variants import Activation
 
 _LIMIT, _STEEPNESS = 7.0, 1.702
 """Of GPT-OSS."""

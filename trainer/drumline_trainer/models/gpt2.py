@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
+from drumline_contract.config import ModelConfig
 from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import Perceptron

@@ -22,7 +22,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
+from drumline_contract.config import ModelConfig
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice, slices_of
 

@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.latent_attention import LatentAttention
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.latent_attention import LatentAttention
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.replaceable import CoreAttention
 from drumline_trainer.models.rotary import Rotary, rotate, rotate_neighbours

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.rope import RopeScalingKind
-from drumline_trainer.config.variants import AttentionBias, NormPlacement
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.rope import RopeScalingKind
+from drumline_contract.config.variants import AttentionBias, NormPlacement
 from drumline_trainer.models.decoder import Decoder, times
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import GatedFeedForward

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from drumline_contract.shapes.loss_rows import rows_of_chunk
 from drumline_trainer.data.dataset import IGNORED
-from drumline_trainer.shapes.loss_rows import rows_of_chunk
 
 
 def token_losses_sum(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:

@@ -28,8 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.routing import RouterScores, Routing
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.routing import RouterScores, Routing
 from drumline_trainer.models.feed_forward import GatedFeedForward, gated
 
 

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from drumline_contract.shapes.attention import attention_runs
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.shapes.attention import attention_runs
 
 _VARLEN_TYPES = (torch.bfloat16, torch.float16)
 """That torch's attention over runs of different lengths takes."""

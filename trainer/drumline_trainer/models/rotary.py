@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
+from drumline_contract.config.rope import RopeScaling, RopeScalingKind
 
 Rotary = tuple[Tensor, ...]
 """Cosines and sines; then those of layers with a window, where they have their own."""

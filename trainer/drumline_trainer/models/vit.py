@@ -16,7 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
+from drumline_contract.config import ModelConfig
 from drumline_trainer.models.gpt2 import GPT2Layer
 from drumline_trainer.models.replaceable import LayerLoop, Positions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,11 @@ from itertools import count
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.config import ParallelismConfig
-from drumline_trainer.contract import ExitCode
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import ExitCode
+from drumline_contract.config import ParallelismConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.host.cpus import threads_per_rank
-from drumline_trainer.layout import Layout
 from drumline_trainer.node_check import measure
 from drumline_trainer.node_check.options import CheckOptions
 from drumline_trainer.node_check.verdicts import (
@@ -31,7 +32,6 @@ from drumline_trainer.node_check.verdicts import (
     pairs_of,
 )
 from drumline_trainer.preflight import environment_facts
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import backend_of, join
 from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.sharding.gpus import DEVICE_VARIABLE

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from drumline_trainer.config import Fp8Scaling
-from drumline_trainer.config.lora import PROJECTIONS
+from drumline_contract.config import Fp8Scaling
+from drumline_contract.config.lora import PROJECTIONS
 from drumline_trainer.numerics.replaced_linear import ReplacedLinear, replace_projections
 
 FORWARD = torch.float8_e4m3fn

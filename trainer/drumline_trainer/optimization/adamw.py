@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from drumline_trainer.config import OptimizerConfig
+from drumline_contract.config import OptimizerConfig
 from drumline_trainer.sharding.slices import TensorSlice
 
 

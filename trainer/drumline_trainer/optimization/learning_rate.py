@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 
-from drumline_trainer.config import OptimizerConfig, RateSchedule, TrainerConfig
+from drumline_contract.config import OptimizerConfig, RateSchedule, TrainerConfig
 
 
 def learning_rate(step: int, config: TrainerConfig) -> float:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drumline_trainer.config import Precision, TrainerConfig
+from drumline_contract.config import Precision, TrainerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

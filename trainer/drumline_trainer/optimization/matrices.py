@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import DataParallel
-from drumline_trainer.layout import Axis
+from drumline_contract.config import DataParallel
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice

@@ -27,7 +27,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from drumline_trainer.config import OptimizerConfig
+from drumline_contract.config import OptimizerConfig
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.optimization.matrices import matrices_of
 from drumline_trainer.optimization.shared_matrices import turns_of

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from drumline_trainer.config import OptimizerConfig
+from drumline_contract.config import OptimizerConfig
 from drumline_trainer.optimization.adamw import by_decay
 from drumline_trainer.sharding.slices import TensorSlice
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from drumline_trainer.config import TrainerConfig
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Axis
+from drumline_contract.layout_validation import micro_batch_count
 from drumline_trainer.data.cursor import micro_batch_ranges, rank_samples
 from drumline_trainer.data.dataset import Dataset
-from drumline_trainer.layout import Axis
-from drumline_trainer.layout_validation import micro_batch_count
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
 from drumline_trainer.sharding.world import World

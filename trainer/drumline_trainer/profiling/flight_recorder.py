@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
 
 KEPT = 256
 TIMING = "TORCH_NCCL_ENABLE_TIMING"

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.collective_progress import CollectiveProgress, progress_of
 from drumline_trainer.profiling.flight_recorder import TIMING
-from drumline_trainer.rank_protocol.collective_progress import CollectiveProgress, progress_of
 
 _C10D: Any = import_module("torch._C._distributed_c10d")
 """torch has no public way to its recorder."""

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from drumline_trainer.config import ProfileConfig
+from drumline_contract.config import ProfileConfig
 
 REQUEST_FILE = "profile-now"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from drumline_trainer.buckets.failures import StoreError
+from drumline_contract import ExitCode
+from drumline_contract.buckets.failures import StoreError
+from drumline_contract.config import ConfigError
 from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
     PeerSaveError,
     StaleMembershipError,
     StorageError,
 )
-from drumline_trainer.config import ConfigError
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.data.shards.s3_store import StoreUnreachableError
 from drumline_trainer.recovery.tiered_checkpointer import PreemptedError
 from drumline_trainer.sharding.gpus import DeviceError

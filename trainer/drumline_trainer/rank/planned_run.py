@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 import torch
 
-from drumline_trainer.config import DataParallel, TrainerConfig
-from drumline_trainer.contract import StepPart
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import validated_layout
-from drumline_trainer.planner.auto import choose, is_auto
-from drumline_trainer.planner.hardware import GpuCluster
-from drumline_trainer.planner.machine import PROCESSOR, SeenDevice, machine
-from drumline_trainer.planner.memory_check import check_memory
-from drumline_trainer.planner.setup import TrainingSetup
-from drumline_trainer.planner.step_time import step_time
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import StepPart
+from drumline_contract.config import DataParallel, TrainerConfig
+from drumline_contract.hardware import GpuCluster
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import validated_layout
+from drumline_planner.auto import choose, is_auto
+from drumline_planner.machine import PROCESSOR, SeenDevice, machine
+from drumline_planner.memory_check import check_memory
+from drumline_planner.setup import TrainingSetup
+from drumline_planner.step_time import step_time
 
 _GIB = 1 << 30
 

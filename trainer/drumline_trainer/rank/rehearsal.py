@@ -15,22 +15,17 @@ from typing import Any
 
 import torch
 
-from drumline_trainer.config import ConfigError, MetricsConfig, TrainerConfig
-from drumline_trainer.contract import ExitCode
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import ExitCode
+from drumline_contract.config import ConfigError, MetricsConfig, TrainerConfig
+from drumline_contract.layout import Layout
+from drumline_planner.rehearsal import RehearsalHost, SliceMeasurement, sees_all, slice_of
 from drumline_trainer.host.memory import available_memory
 from drumline_trainer.launch.local import fork_ranks
 from drumline_trainer.launch.preload import preload
-from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.kept_activations import KeptActivations
 from drumline_trainer.metrics.sinks import STEPS_FILE
-from drumline_trainer.planner.rehearsal import (
-    RehearsalHost,
-    SliceMeasurement,
-    sees_all,
-    slice_of,
-)
 from drumline_trainer.rank.run import rank_main
-from drumline_trainer.rank_protocol.placement import Placement
 
 _KEPT_FILE = "kept-activations.json"
 _MOST_RANKS = 8

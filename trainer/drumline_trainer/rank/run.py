@@ -22,12 +22,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.buckets.failures import StoreError
+from drumline_agent.rank_protocol.control import Control
+from drumline_agent.rank_protocol.messages import CollectivesReported, Quiesced, RankMessage
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import ExitCode
+from drumline_contract.buckets.failures import StoreError
+from drumline_contract.config import Compile, LogRanks, TrainerConfig
+from drumline_contract.shapes.flops import peak_flops
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.compiled_kernels.kept_kernels import KeptKernels, NothingCompiled
 from drumline_trainer.compiled_kernels.machine_folder import machine_folder
-from drumline_trainer.config import Compile, LogRanks, TrainerConfig
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
 from drumline_trainer.host.numa import bind_near_gpu
 from drumline_trainer.metrics.console import Console
@@ -39,13 +43,9 @@ from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.profiling.nccl_progress import forget_collectives, nccl_progress
 from drumline_trainer.rank.exit_codes import exit_code_of
 from drumline_trainer.rank.planned_run import planned_run
-from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.messages import CollectivesReported, Quiesced, RankMessage
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import PATIENCE_SECONDS, abort_collectives, leave_membership
 from drumline_trainer.recovery.rendezvous import backend_of, join
 from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
-from drumline_trainer.shapes.flops import peak_flops
 from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.sharding.gpus import identity_of
 from drumline_trainer.train import NonFiniteLossError, train

@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from drumline_agent.rank_protocol.messages import SnapshotTaken
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.snapshot_file import (
     SnapshotError,
     SnapshotHeader,
@@ -32,10 +34,8 @@ from drumline_client.snapshot_file import (
     snapshot_steps,
     write_snapshot,
 )
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.background_save import run_in_thread
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.messages import SnapshotTaken
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, Vote
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.tensor_files.layout import as_bytes, file_header

@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
 
-from drumline_trainer.contract import Env
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import Env
 from drumline_trainer.host.network import interface_of
 from drumline_trainer.preflight import NCCL2_VARIABLE, agree
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.gpus import identity_of
 
 JOIN_TIMEOUT = timedelta(minutes=5)

@@ -14,7 +14,7 @@ from ipaddress import ip_network
 
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
 
-from drumline_trainer.host import peer_filter
+from drumline_agent.host import peer_filter
 from drumline_trainer.recovery.rendezvous import JOIN_TIMEOUT
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from drumline_contract.config import TrainerConfig
+from drumline_contract.config.saved import refuse_other_average, refuse_other_model
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.config.saved import refuse_other_average, refuse_other_model
 from drumline_trainer.optimization.loss_scale import LossScale
 
 _MOST_SAMPLES: Final = 1 << 62

@@ -32,15 +32,15 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.control import Control
+from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_agent.rank_protocol.messages import NoticeSaved
+from drumline_agent.rank_protocol.orders import SaveNotice
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import RestoreTier
+from drumline_contract.config import Offload, TrainerConfig
 from drumline_trainer.checkpoint.checkpointer import Checkpointer, SavedCheckpoint
-from drumline_trainer.config import Offload, TrainerConfig
-from drumline_trainer.contract import RestoreTier
 from drumline_trainer.metrics.reporter import RunReporter
-from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.heartbeat import Phase
-from drumline_trainer.rank_protocol.messages import NoticeSaved
-from drumline_trainer.rank_protocol.orders import SaveNotice
-from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots
 from drumline_trainer.recovery.saved_state import check_state
 from drumline_trainer.recovery.snapshot_interval import SnapshotInterval

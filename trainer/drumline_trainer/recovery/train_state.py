@@ -11,12 +11,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from drumline_contract import RestoreTier
+from drumline_contract.config import TrainerConfig
+from drumline_contract.config.saved import changed_settings
+from drumline_contract.layout import Layout
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.config.saved import changed_settings
-from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
-from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale

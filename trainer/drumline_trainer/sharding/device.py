@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import ConfigError
-from drumline_trainer.contract import Env
+from drumline_contract import Env
+from drumline_contract.config import ConfigError
 from drumline_trainer.sharding.gpus import (
     DEVICE_VARIABLE,
     DeviceError,

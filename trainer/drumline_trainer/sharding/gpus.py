@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, cast
 
 import torch
 
-from drumline_trainer.contract import Env
+from drumline_contract import Env
 
 DEVICE_VARIABLE: Final = "DRUMLINE_DEVICE"
 """`gpu` or `cpu`: what ranks compute on, whatever the machine shows."""

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
-from drumline_trainer.layout import Axis, Layout
+from drumline_contract.layout import Axis, Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from drumline_trainer.buckets.path import AnyPath, BucketPath
+from drumline_contract.buckets.path import AnyPath, BucketPath
 from drumline_trainer.tensor_files.layout import (
     DTYPES,
     LENGTH_BYTES,

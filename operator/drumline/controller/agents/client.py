@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 
 import aiohttp
 
-from drumline_trainer.contract import (
+from drumline_contract import (
     AGENT_PORT,
     SIGNATURE_HEADER,
     AgentStatus,

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from drumline.telemetry import logs
-from drumline_trainer.contract import GenerationRecord, Notice
+from drumline_contract import GenerationRecord, Notice
 
 log = logs.get("drumline.controller.agents.deliveries")
 

@@ -35,7 +35,7 @@ from typing import Self
 from drumline.controller.agents.allowance import RequestAllowance
 from drumline.controller.agents.client import AgentClient, AgentError
 from drumline.telemetry import logs
-from drumline_trainer.contract import AgentStatus, Progress
+from drumline_contract import AgentStatus, Progress
 
 log = logs.get("drumline.controller.agents.watch")
 

@@ -13,20 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from drumline.api.base import ANNOTATION_NODE, LABEL_JOB, RESOURCE_CHANNEL
-from drumline.api.gpupool import GpuDevices
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.pods import is_owned
-from drumline.controller.conversion.admitted import MemberPositions, holds_assignment, positions_of
-from drumline.controller.conversion.devices import (
+from drumline.controller.nodes.claim_allocator import ClaimAllocator
+from drumline.controller.nodes.device_conversion import (
     allocation,
     channel_allocation,
     claim_manifest,
     claim_name,
     claim_status_of_pod,
 )
-from drumline.controller.conversion.pods import facts_of
-from drumline.controller.reconciler.claim_allocator import ClaimAllocator
+from drumline.controller.nodes.pod_conversion import facts_of
+from drumline.controller.nodes.pods import is_owned
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.admitted import MemberPositions, holds_assignment, positions_of
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.codec import Undecodable, custom_object
@@ -39,6 +37,8 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import indices_by_pool
 from drumline.lifecycle.model.roles import gpus_of, has_channel
 from drumline.telemetry import logs
+from drumline_api.base import ANNOTATION_NODE, LABEL_JOB, RESOURCE_CHANNEL
+from drumline_api.gpupool import GpuDevices
 
 log = logs.get("drumline.controller.reconciler.device_binder")
 LOOK_SECONDS: Final = 1.0

@@ -12,12 +12,10 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
-from drumline.api.conditions import ConditionType
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
 from drumline.controller.agents.deliveries import Deliveries
-from drumline.controller.cache.pods import is_owned
-from drumline.controller.conversion.pods import event_of
+from drumline.controller.nodes.pod_conversion import event_of
+from drumline.controller.nodes.pods import is_owned
 from drumline.controller.reconciler.child_objects import ChildObjects, NoComputeDomains
 from drumline.controller.reconciler.claims import prepare_claims
 from drumline.controller.reconciler.job_memory import JobMemory
@@ -64,7 +62,9 @@ from drumline.lifecycle.plan.actions import (
 )
 from drumline.lifecycle.plan.claims import ClaimUnusable
 from drumline.telemetry import logs
-from drumline_trainer.contract import Notice
+from drumline_api.base import LABEL_GENERATION, LABEL_JOB_UID
+from drumline_api.conditions import ConditionType
+from drumline_contract import Notice
 
 log = logs.get("drumline.controller.reconciler.executor")
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from drumline.api.base import LABEL_JOB, LABEL_JOB_UID
-from drumline.controller.conversion.pods import facts_of
+from drumline.controller.nodes.pod_conversion import facts_of
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.kube.kinds import PODS, TRAINING_JOBS
 from drumline.kube.views import PodView
 from drumline.telemetry import logs
+from drumline_api.base import LABEL_JOB, LABEL_JOB_UID
 
 log = logs.get("drumline.controller.reconciler.orphan_sweep")
 

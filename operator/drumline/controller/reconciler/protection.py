@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from drumline.api.base import LABEL_JOB_UID, LABEL_PROTECTED
 from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
@@ -17,6 +16,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.actions import LabelPods
 from drumline.telemetry import logs
+from drumline_api.base import LABEL_JOB_UID, LABEL_PROTECTED
 
 log = logs.get("drumline.controller.reconciler.protection")
 

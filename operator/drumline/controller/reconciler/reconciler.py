@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from drumline.api.conditions import Phase, Reason
-from drumline.api.trainingjob import TrainingJobStatus
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.snapshots import Backoff
+from drumline.controller.job_events import JobEvents
+from drumline.controller.jobs.status_writer import StatusWriter
 from drumline.controller.reconciler.executor import (
     Executor,
     GangRejected,
@@ -25,8 +23,8 @@ from drumline.controller.reconciler.executor import (
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory, figures_due
 from drumline.controller.reconciler.orphan_sweep import JobIdentity
 from drumline.controller.reconciler.work_queue import WorkQueue
-from drumline.controller.status.job_events import JobEvents
-from drumline.controller.status.writer import StatusWriter
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.snapshots import Backoff
 from drumline.kube.errors import Conflict, KubeError, NotLeader
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.failures import refused_by_kubelet
@@ -42,7 +40,9 @@ from drumline.lifecycle.plan.slow_start import start_refused
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
-from drumline_trainer.contract import Pause, Progress
+from drumline_api.conditions import Phase, Reason
+from drumline_api.trainingjob import TrainingJobStatus
+from drumline_contract import Pause, Progress
 
 log = logs.get("drumline.controller.reconciler.reconciler")
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from drumline.api.base import LABEL_GANG_NETWORK, LABEL_PROTECTED
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound, NotLeader
@@ -23,6 +22,7 @@ from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME, shared_budget, shared_policy
 from drumline.scope import EVERYWHERE, InstallationScope
 from drumline.telemetry import logs
+from drumline_api.base import LABEL_GANG_NETWORK, LABEL_PROTECTED
 
 log = logs.get("drumline.controller.reconciler.shared_objects")
 

@@ -1,1 +1,1 @@
-"""The scheduler loop around `drumline.scheduling`: snapshot, decide, write the decisions."""
+"""The scheduler loop around `drumline_scheduler`: snapshot, decide, write the decisions."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from drumline import __version__
-from drumline.scheduling.capture import MAX_BYTES, Capture, encode
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Decisions, GangFault
 from drumline.telemetry import logs
+from drumline_scheduler.capture import MAX_BYTES, Capture, encode
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Decisions, GangFault
 
 log = logs.get("drumline.controller.scheduler.captures")
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from drumline.api.conditions import DisruptionKind, Reason
-from drumline.api.jobstatus import TrainingJobStatus
+from drumline.controller.job_events import JobEvents
+from drumline.controller.jobs.status_writer import StatusWriter
 from drumline.controller.scheduler.evictions import (
     JobEviction,
     given_up_indices,
@@ -35,10 +35,8 @@ from drumline.controller.scheduler.evictions import (
     still_needs_nodes,
 )
 from drumline.controller.scheduler.fault_memory import OnFault, write_each
-from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.job_placements import Replacement, replacement, with_changes
-from drumline.controller.status.job_events import JobEvents
-from drumline.controller.status.writer import StatusWriter
+from drumline.controller.workloads.evictions import ForeignEvictions
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
 from drumline.lifecycle.model.hardware import GpuShare
@@ -47,7 +45,11 @@ from drumline.lifecycle.model.members import base_size
 from drumline.lifecycle.model.roles import member_order
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.transitions import disruption, membership
-from drumline.scheduling.decisions import (
+from drumline.telemetry import logs
+from drumline.telemetry.metrics import Metrics
+from drumline_api.conditions import DisruptionKind, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_scheduler.decisions import (
     BlockReason,
     Decisions,
     Move,
@@ -56,10 +58,8 @@ from drumline.scheduling.decisions import (
     QueueEviction,
     Victim,
 )
-from drumline.scheduling.decisions_by_job import JobPlacement, Resize, placements, resize
-from drumline.scheduling.model import job_uid
-from drumline.telemetry import logs
-from drumline.telemetry.metrics import Metrics
+from drumline_scheduler.decisions_by_job import JobPlacement, Resize, placements, resize
+from drumline_scheduler.model import job_uid
 
 log = logs.get("drumline.controller.scheduler.committer")
 

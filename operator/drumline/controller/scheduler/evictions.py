@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drumline.api.conditions import DisruptionKind
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import base_size, members_of
 from drumline.lifecycle.model.roles import scheduling_order
 from drumline.lifecycle.plan.acceptance import refusal_of, waits
-from drumline.scheduling.decisions import Blocked, BlockReason, Victim
-from drumline.scheduling.decisions_by_job import kept_places
+from drumline_api.conditions import DisruptionKind
+from drumline_scheduler.decisions import Blocked, BlockReason, Victim
+from drumline_scheduler.decisions_by_job import kept_places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Remember the gangs on which the scheduler raised an exception, and set them aside for some time.
 
-A cycle that meets such a gang decides three times (`scheduling.fault_isolation`). So the gang is
+A cycle that meets such a gang decides three times (`scheduler.fault_isolation`). So the gang is
 set aside for a minute, then for twice as long after each further exception, up to ten minutes. A
 change of the job's spec ends that at once. However many gangs are due, few of them are tried in one
 cycle: one at first, and twice as many after each cycle in which none of them raised. If one raises,
@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from drumline.controller.status.job_events import JobEvents
+from drumline.controller.job_events import JobEvents
 from drumline.kube.errors import NotLeader
 from drumline.lifecycle.model.job import Job
-from drumline.scheduling.decisions import GangFault
-from drumline.scheduling.faults import fault_about, message_of
-from drumline.scheduling.model import job_uid
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
+from drumline_scheduler.decisions import GangFault
+from drumline_scheduler.faults import fault_about, message_of
+from drumline_scheduler.model import job_uid
 
 log = logs.get("drumline.controller.scheduler.fault_memory")
 

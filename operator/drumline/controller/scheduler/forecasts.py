@@ -3,7 +3,7 @@
 A simulated forecast takes many cycles, so it runs in a thread, on a frozen snapshot, and then
 pauses for `PAUSE_FACTOR` times as long as it took. So it uses at most a twentieth of one core; the
 larger the cluster, the older the forecast. While nothing changes but the time, a forecast stays
-current (`scheduling.forecast.forecast`). Shutdown does not wait for it: the thread stops within one
+current (`scheduler.forecast.forecast`). Shutdown does not wait for it: the thread stops within one
 of its cycles.
 
 Whoever it lacks, because it came since or stands far behind, gets a rough forecast in the cycle
@@ -27,19 +27,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.queues.usage_history import QueueUsageHistory
+from drumline.controller.state.cluster import ClusterCache
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Blocked
-from drumline.scheduling.forecast.accuracy import StartForecast
-from drumline.scheduling.forecast.correction import ForecastLearner, GroupedStart, grouped
-from drumline.scheduling.forecast.expected_starts import ExpectedStart, expected_starts
-from drumline.scheduling.forecast.forecast import Forecast
-from drumline.scheduling.forecast.rough_starts import rough_starts
-from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import ForecastMetrics
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Blocked
+from drumline_scheduler.forecast.accuracy import StartForecast
+from drumline_scheduler.forecast.correction import ForecastLearner, GroupedStart, grouped
+from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline_scheduler.forecast.forecast import Forecast
+from drumline_scheduler.forecast.rough_starts import rough_starts
+from drumline_scheduler.model import Gang, Policy, Snapshot
 
 log = logs.get("drumline.controller.scheduler.forecasts")
 

@@ -1,6 +1,6 @@
 """Taints the nodes of guarded pools while a gang is promised places there, and lifts the taints.
 
-What is tainted, and for how long, is decided by `scheduling.guarded_nodes`. What is promised is in
+What is tainted, and for how long, is decided by `scheduler.guarded_nodes`. What is promised is in
 the jobs' statuses (`nominated`, and an `assignment` whose pods are not all there), so a new leader
 lifts what an earlier one left behind. In a cluster without guarded pools nothing is read or
 written: the operator then has no right to patch a node.
@@ -16,19 +16,19 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.api.base import TAINT_PROMISED
-from drumline.api.conditions import Phase
-from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, NotLeader
 from drumline.kube.kinds import NODES
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.guarded_nodes import NodeGuard, hold_back
-from drumline.scheduling.model import Gang
 from drumline.telemetry import logs
+from drumline_api.base import TAINT_PROMISED
+from drumline_api.conditions import Phase
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.guarded_nodes import NodeGuard, hold_back
+from drumline_scheduler.model import Gang
 
 log = logs.get("drumline.controller.scheduler.guard")
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import base_size, members_of
 from drumline.lifecycle.model.roles import member_order, member_position
 from drumline.lifecycle.plan.node_disruption import evacuated
 from drumline.lifecycle.transitions import membership
-from drumline.scheduling.decisions_by_job import JobPlacement, Resize
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_scheduler.decisions_by_job import JobPlacement, Resize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

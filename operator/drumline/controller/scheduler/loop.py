@@ -1,4 +1,4 @@
-"""The scheduler loop: snapshot, decide, write. The deciding is `drumline.scheduling`'s.
+"""The scheduler loop: snapshot, decide, write. The deciding is `drumline_scheduler`'s.
 
 Woken by events, it lets a burst of them settle, decides once, writes the admissions at once and in
 parallel, and only then looks again: what it wrote is assumed by then, so no capacity is given away
@@ -21,29 +21,29 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.pools.node_requests import NodeRequests
+from drumline.controller.queues.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.fault_memory import FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.guard import Guard
-from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.waiting_text import text_of
-from drumline.controller.scheduler.workload_admission import WorkloadAdmission
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.admission import WorkloadAdmission
 from drumline.kube.errors import NotLeader
 from drumline.lifecycle.model.job import Job
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_cache import CycleCache
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.fault_isolation import TooManyFaultsError
-from drumline.scheduling.faults import Stage
-from drumline.scheduling.model import Policy
-from drumline.scheduling.queue_evictions import stopped_queues
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_cache import CycleCache
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.fault_isolation import TooManyFaultsError
+from drumline_scheduler.faults import Stage
+from drumline_scheduler.model import Policy
+from drumline_scheduler.queue_evictions import stopped_queues
 
 log = logs.get("drumline.controller.scheduler.loop")
 

@@ -15,18 +15,18 @@ from collections.abc import Callable, Collection
 from itertools import islice
 from typing import NamedTuple
 
-from drumline.api.conditions import Reason
-from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.job_events import JobEvents
+from drumline.controller.jobs.status_writer import StatusWriter
 from drumline.controller.scheduler.waiting_text import HEAD, refresh_seconds
-from drumline.controller.status.job_events import JobEvents
-from drumline.controller.status.writer import StatusWriter
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.errors import KubeError, NotFound, NotLeader
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
-from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.telemetry import logs
+from drumline_api.conditions import Reason
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
 
 log = logs.get("drumline.controller.scheduler.waiting_messages")
 

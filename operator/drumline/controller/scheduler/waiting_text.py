@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from drumline.scheduling.decisions import Blocked, BlockReason, RemedyKind
+from drumline_scheduler.decisions import Blocked, BlockReason, RemedyKind
 
 NEXT: Final = 10
 HEAD: Final = 100

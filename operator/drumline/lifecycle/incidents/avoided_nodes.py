@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.api.jobstatus import AvoidedNode, TrainingJobStatus
 from drumline.lifecycle.incidents.failures import Failure, FailureClass
 from drumline.lifecycle.model.conditions import changed
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline_api.jobstatus import AvoidedNode, TrainingJobStatus
 
 AVOID_SECONDS: Final = 3600.0
 """Long enough to mend or taint the node, short enough for a cluster that has no other."""

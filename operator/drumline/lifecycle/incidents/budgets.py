@@ -6,12 +6,12 @@ never decreases.
 
 from __future__ import annotations
 
-from drumline.api.incidents import BudgetStatus, Charge
-from drumline.api.jobstatus import TrainingJobStatus
-from drumline.api.trainingjob import RecoverySpec
 from drumline.lifecycle.model.conditions import changed
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
-from drumline_trainer.contract import FaultClass
+from drumline_api.incidents import BudgetStatus, Charge
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_api.trainingjob import RecoverySpec
+from drumline_contract import FaultClass
 
 MAX_CHARGES = 64
 FIELDS = {

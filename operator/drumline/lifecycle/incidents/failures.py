@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from drumline.api.conditions import Reason
 from drumline.lifecycle.model.members import GangMember
 from drumline.lifecycle.model.observed import PodEnd, PodFacts
-from drumline_trainer.contract import ContractError, ExitCode, FaultClass, FinalReport
+from drumline_api.conditions import Reason
+from drumline_contract import ContractError, ExitCode, FaultClass, FinalReport
 
 
 class FailureClass(StrEnum):

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from drumline.api.conditions import ConditionType, Reason
-from drumline.api.incidents import MAX_STAYS, GpuSeconds, Stay
-from drumline.api.jobstatus import TrainingJobStatus
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.conditions import changed, is_true
 from drumline.lifecycle.model.hardware import GpuShare
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import gang_gpus, gpus_of
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline_api.conditions import ConditionType, Reason
+from drumline_api.incidents import MAX_STAYS, GpuSeconds, Stay
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_api.trainingjob import TrainingJobSpec
 
 
 def counting_started(

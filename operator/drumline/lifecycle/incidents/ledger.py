@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.api.incidents import IncidentNumber, IncidentStatus
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.incidents import timeline
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS, with_charge
 from drumline.lifecycle.incidents.gpu_seconds import reclassified, with_elapsed
@@ -20,7 +18,9 @@ from drumline.lifecycle.model.conditions import changed
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.observed import Observed
-from drumline_trainer.contract import FaultClass, Incident
+from drumline_api.incidents import IncidentNumber, IncidentStatus
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import FaultClass, Incident
 
 MAX_EARLIER: Final = 7
 MAX_CAUSE_CHARS: Final = 1024

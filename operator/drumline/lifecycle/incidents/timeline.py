@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.api.incidents import IncidentStatus
 from drumline.lifecycle.incidents.failures import Failure
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
 from drumline.lifecycle.model.timestamps import parse_timestamp, precise_timestamp
-from drumline_trainer.contract import FaultClass, Incident, pod_name
+from drumline_api.incidents import IncidentStatus
+from drumline_contract import FaultClass, Incident, pod_name
 
 MAX_DISTANCE_SECONDS: Final = 30 * 86_400.0
 PHASES: Final = (

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from drumline.api.code import CodeSource
-from drumline.api.podtemplate import PodTemplate
-from drumline.api.supervision import EndNoticeDelivery
 from drumline.lifecycle.manifests.pod_input import PodInput
 from drumline.lifecycle.manifests.volumes import TOKEN_MOUNT, token_volume
-from drumline_trainer.contract import (
+from drumline_api.code import CodeSource
+from drumline_api.podtemplate import PodTemplate
+from drumline_api.supervision import EndNoticeDelivery
+from drumline_contract import (
     AGENT_PORT,
     BUNDLE_FOLDER,
     BUNDLE_TARGET,
@@ -57,7 +57,7 @@ AGENT_ENDPOINT: Final[Json] = {
 }
 """Port and probe of a container whose program is the agent. No liveness probe: the operator judges
 agents, and a busy agent must not lose its ranks."""
-_SUPERVISOR: Final = (f"{BUNDLE_FOLDER}/bin/python3", "-I", "-m", "drumline_trainer.agent")
+_SUPERVISOR: Final = (f"{BUNDLE_FOLDER}/bin/python3", "-I", "-m", "drumline_agent")
 """Isolated: PYTHONHOME and PYTHONPATH of the user's image are meant for the user's Python."""
 _BUNDLE_VOLUME: Final[Json] = {"name": "drumline-bundle", "emptyDir": {}}
 _GANG_VOLUME: Final[Json] = {"name": "drumline-gang", "emptyDir": {}}
@@ -238,7 +238,7 @@ def _init_container(
         "name": name,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-m", "drumline_trainer.agent", program],
+        "command": ["python3", "-m", "drumline_agent", program],
         "env": agent_environment(pod),
         "resources": {"requests": dict(INIT_RESOURCES), "limits": dict(INIT_RESOURCES)},
         "securityContext": READ_ONLY,

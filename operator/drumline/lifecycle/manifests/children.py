@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
-from drumline.api.base import (
+from drumline.lifecycle.model.job import Job
+from drumline_api.base import (
     GROUP,
     LABEL_JOB,
     LABEL_JOB_UID,
@@ -16,8 +17,7 @@ from drumline.api.base import (
     TOKEN_SECRET_SUFFIX,
     VERSION,
 )
-from drumline.lifecycle.model.job import Job
-from drumline_trainer.contract import sign
+from drumline_contract import sign
 
 Json = dict[str, Any]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.api.base import LABEL_JOB, LABEL_JOB_UID, POD_CLAIM_CHANNEL
 from drumline.lifecycle.manifests.children import child_name, owner_reference
 from drumline.lifecycle.model.job import Job
+from drumline_api.base import LABEL_JOB, LABEL_JOB_UID, POD_CLAIM_CHANNEL
 
 Json = dict[str, Any]
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drumline.api.podtemplate import PodTemplate
-from drumline.api.role import RoleSpec
-from drumline.api.trainingjob import CheckpointSpec
 from drumline.lifecycle.manifests.agents import (
     AGENT_ENDPOINT,
     READ_ONLY,
@@ -18,12 +15,15 @@ from drumline.lifecycle.manifests.environment import gang_variables
 from drumline.lifecycle.manifests.pod_input import PodInput
 from drumline.lifecycle.manifests.volumes import HOME_FOLDER, template_volumes, trainer_volumes
 from drumline.lifecycle.model.job import Job
-from drumline_trainer.contract import BUCKET_VARIABLES
+from drumline_api.podtemplate import PodTemplate
+from drumline_api.role import RoleSpec
+from drumline_api.trainingjob import CheckpointSpec
+from drumline_contract import BUCKET_VARIABLES
 
 Json = dict[str, Any]
 
 TRAINER_CONTAINER = "trainer"
-_TRAINER_PROGRAM = ("python3", "-m", "drumline_trainer.agent", "run")
+_TRAINER_PROGRAM = ("python3", "-m", "drumline_agent", "run")
 _CPU_MILLIS_PER_GPU = 100
 _MEMORY_MEBIBYTES_PER_GPU = 128
 

@@ -11,7 +11,7 @@ from typing import Final
 from drumline.lifecycle.manifests.pod_input import PodInput
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import RolePod
-from drumline_trainer.contract import (
+from drumline_contract import (
     GANG_FOLDER,
     STORE_PORT,
     Env,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from drumline.api.initcontainer import InitContainer
-from drumline.api.podtemplate import PodTemplate
-from drumline.api.sidecar import Sidecar, SidecarResources
 from drumline.lifecycle.manifests.agents import RESTRICTED
 from drumline.lifecycle.manifests.environment import NO_GPUS
 from drumline.lifecycle.manifests.volumes import HOME_VOLUME
+from drumline_api.initcontainer import InitContainer
+from drumline_api.podtemplate import PodTemplate
+from drumline_api.sidecar import Sidecar, SidecarResources
 
 Json = dict[str, Any]
 

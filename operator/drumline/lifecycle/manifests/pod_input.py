@@ -10,17 +10,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from drumline.api.base import (
-    LABEL_GANG_NETWORK,
-    LABEL_JOB,
-    LABEL_JOB_UID,
-    LABEL_NODES,
-    LABEL_PROTECTED,
-    LABEL_QUEUE,
-)
-from drumline.api.podprofile import PodProfile
-from drumline.api.podtemplate import PodTemplate
-from drumline.api.role import RoleSpec
 from drumline.lifecycle.manifests.children import (
     SHARED_BUDGET_NODES,
     owner_reference,
@@ -32,7 +21,18 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
 from drumline.lifecycle.model.roles import RolePod, role_pod
-from drumline_trainer.contract import Launch
+from drumline_api.base import (
+    LABEL_GANG_NETWORK,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_NODES,
+    LABEL_PROTECTED,
+    LABEL_QUEUE,
+)
+from drumline_api.podprofile import PodProfile
+from drumline_api.podtemplate import PodTemplate
+from drumline_api.role import RoleSpec
+from drumline_contract import Launch
 
 Json = dict[str, Any]
 

@@ -11,14 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from drumline.api.base import (
-    ANNOTATION_NODE,
-    DEVICE_BINDER,
-    LABEL_GENERATION,
-    LABEL_INDEX,
-    LABEL_ROLE,
-)
-from drumline.api.resource_names import GPU_TAINTS
 from drumline.lifecycle.manifests.agents import with_agent
 from drumline.lifecycle.manifests.compute_domains import with_channel
 from drumline.lifecycle.manifests.containers import main_container
@@ -28,10 +20,15 @@ from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pool_profile import with_profile
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
-from drumline_trainer.contract import (
-    host_name,
-    pod_name,
+from drumline_api.base import (
+    ANNOTATION_NODE,
+    DEVICE_BINDER,
+    LABEL_GENERATION,
+    LABEL_INDEX,
+    LABEL_ROLE,
 )
+from drumline_api.resource_names import GPU_TAINTS
+from drumline_contract import host_name, pod_name
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from drumline.api.podprofile import PodProfile, ProfileSidecar, ProfileVolume
-from drumline.api.volumes import VolumeMount
+from drumline_api.podprofile import PodProfile, ProfileSidecar, ProfileVolume
+from drumline_api.volumes import VolumeMount
 
 Json = dict[str, Any]
 

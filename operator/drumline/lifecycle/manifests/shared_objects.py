@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from drumline.api.base import GROUP, LABEL_GANG_NETWORK, LABEL_PROTECTED
-from drumline_trainer.contract import AGENT_PORT
+from drumline_api.base import GROUP, LABEL_GANG_NETWORK, LABEL_PROTECTED
+from drumline_contract import AGENT_PORT
 
 Json = dict[str, Any]
 

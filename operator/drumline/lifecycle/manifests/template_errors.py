@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from drumline.api.base import TOKEN_SECRET_SUFFIX
-from drumline.api.podtemplate import PodTemplate
-from drumline.api.role import RoleSpec
-from drumline.api.variables import EnvFromSource, EnvVar
-from drumline_trainer.contract import PROGRESS_GROUPS, ContractError, LinePattern, PythonProgram
+from drumline_api.base import TOKEN_SECRET_SUFFIX
+from drumline_api.podtemplate import PodTemplate
+from drumline_api.role import RoleSpec
+from drumline_api.variables import EnvFromSource, EnvVar
+from drumline_contract import PROGRESS_GROUPS, ContractError, LinePattern, PythonProgram
 
 
 def template_error(template: PodTemplate, roles: Sequence[RoleSpec] = ()) -> str | None:

@@ -6,11 +6,12 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from drumline.api.overrides import OverridesError
-from drumline.api.trainingjob import MODEL_OF_FOLDER, TrainerSpec, TrainingJobSpec
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
-from drumline_trainer.config import (
+from drumline_api.overrides import OverridesError
+from drumline_api.trainingjob import MODEL_OF_FOLDER, TrainerSpec, TrainingJobSpec
+from drumline_contract import Env
+from drumline_contract.config import (
     MODEL_PRESETS,
     ConfigError,
     FolderConfig,
@@ -18,9 +19,8 @@ from drumline_trainer.config import (
     TrainerConfig,
     merge,
 )
-from drumline_trainer.contract import Env
-from drumline_trainer.layout_validation import ViolationReason, validated_layout, violations
-from drumline_trainer.planner.auto import check_choosable, is_auto
+from drumline_contract.layout_validation import ViolationReason, validated_layout, violations
+from drumline_planner.auto import check_choosable, is_auto
 
 DATA_FOLDER = "/data"
 CHECKPOINT_FOLDER = "/checkpoints"

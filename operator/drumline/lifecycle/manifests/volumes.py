@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from drumline.api.podtemplate import PodTemplate
-from drumline.api.volumes import EphemeralVolume, Volume
 from drumline.lifecycle.manifests.pod_input import PodInput
 from drumline.lifecycle.manifests.trainer_config import CHECKPOINT_FOLDER, DATA_FOLDER
-from drumline_trainer.contract import TOKEN_FILE
+from drumline_api.podtemplate import PodTemplate
+from drumline_api.volumes import EphemeralVolume, Volume
+from drumline_contract import TOKEN_FILE
 
 Json = dict[str, Any]
 

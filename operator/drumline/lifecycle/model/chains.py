@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from drumline.api.after import AfterSpec
-from drumline.api.conditions import ConditionType
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.scheduling.model import Predecessor, PredecessorState
+from drumline_api.after import AfterSpec
+from drumline_api.conditions import ConditionType
+from drumline_scheduler.model import Predecessor, PredecessorState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from drumline.api.conditions import Condition, ConditionType, Phase
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline_api.conditions import Condition, ConditionType, Phase
+from drumline_api.jobstatus import TrainingJobStatus
 
 Truth = Literal["True", "False", "Unknown"]
 

@@ -15,7 +15,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
 from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline.lifecycle.model.roles import role_pod
-from drumline_trainer.contract import pod_name
+from drumline_contract import pod_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drumline.api.gpupool import GpuPoolSpec, HardwareSpec
-from drumline.api.podprofile import PodProfile
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline_trainer.config import HardwareConfig
-from drumline_trainer.planner.hardware import GPU_MODELS
+from drumline_api.gpupool import GpuPoolSpec, HardwareSpec
+from drumline_api.podprofile import PodProfile
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_contract.config import HardwareConfig
+from drumline_contract.hardware import GPU_MODELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

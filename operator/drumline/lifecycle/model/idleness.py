@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from drumline.api.conditions import Reason
-from drumline.api.trainingqueue import IdleRules
-from drumline_trainer.contract import Pause
+from drumline_api.conditions import Reason
+from drumline_api.trainingqueue import IdleRules
+from drumline_contract import Pause
 
 IDLE_REASONS: Final = frozenset({Reason.NO_STEPS, Reason.STAYS_IDLE, Reason.IDLE_GPUS})
 """Of the conditions Idle and Suspended."""

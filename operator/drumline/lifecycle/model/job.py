@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from drumline.api.conditions import Reason
-from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle.model.roles import gang_gpus, role_pods
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Verdict
-from drumline_trainer.contract import Launch
+from drumline_api.conditions import Reason
+from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline_contract import Launch
 
 ARRIVAL_SECONDS: Final = 1e-6
 """Between jobs that were created in the same second, in the order in which they were seen."""

@@ -1,6 +1,6 @@
 """Which neighbours of a gang want one NVLink domain, and which one rack: slices for the scheduler.
 
-Ranks are counted with the tensor axis fastest and the pipeline slowest (`drumline_trainer.layout`),
+Ranks are counted with the tensor axis fastest and the pipeline slowest (`drumline_contract.layout`),
 so the pods of every group of an axis are neighbours, and groups nest:
 
     tensor < tensor x context < copy (its shards) < stage (all copies of its layers) < gang
@@ -20,11 +20,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from drumline.api.parallelism import ParallelismSpec
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.hardware import PoolHardware
-from drumline.scheduling.model import Slice
-from drumline_trainer.layout_validation import divisors
+from drumline_api.parallelism import ParallelismSpec
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_contract.layout_validation import divisors
+from drumline_scheduler.model import Slice
 
 
 def layout_slices(

@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drumline.api.assignment import Assignment, PoolNodes, ReplacedMembers, SurplusMembers
-from drumline.api.jobstatus import TrainingJobStatus
+from drumline_api.assignment import Assignment, PoolNodes, ReplacedMembers, SurplusMembers
+from drumline_api.jobstatus import TrainingJobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from drumline.api.conditions import DisruptionKind
-from drumline.api.trainingqueue import IdleRules
 from drumline.lifecycle.model.chains import FREE, Standing
-from drumline_trainer.contract import Incident, NoticeAnswer, Pause, Progress, Remark
+from drumline_api.conditions import DisruptionKind
+from drumline_api.trainingqueue import IdleRules
+from drumline_contract import Incident, NoticeAnswer, Pause, Progress, Remark
 
 DEFAULT_IDLE_RULES: Final = IdleRules()
 """Of a queue that says nothing of idle GPUs."""

@@ -13,10 +13,10 @@ As for batch/v1 Jobs, a job is as asked once it runs, and while it is suspended 
 
 from __future__ import annotations
 
-from drumline.api.conditions import ConditionType, Phase
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.conditions import changed, is_true, with_condition
 from drumline.lifecycle.model.job import Job
+from drumline_api.conditions import ConditionType, Phase
+from drumline_api.jobstatus import TrainingJobStatus
 
 _AS_ASKED = frozenset({Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED})
 

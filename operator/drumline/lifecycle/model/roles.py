@@ -4,7 +4,7 @@ Members are counted by rank first, then by role: of 4 nodes with the roles `laun
 (2), members 0 to 3 have the ranks, member 4 is launcher-0, members 5 and 6 are ps-0 and ps-1. So
 what runs a rank never depends on whether there are roles. A gang with roles keeps its size.
 
-The scheduler counts pods of roles first (`scheduling.model.Gang`): `scheduling_order` is its order.
+The scheduler counts pods of roles first (`scheduler.model.Gang`): `scheduling_order` is its order.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from drumline.api.role import RoleSpec
-from drumline.api.trainingjob import TrainingJobSpec
+from drumline_api.role import RoleSpec
+from drumline_api.trainingjob import TrainingJobSpec
 
 _T = TypeVar("_T")
 

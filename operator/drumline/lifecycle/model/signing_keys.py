@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drumline_trainer.contract import sign
+from drumline_contract import sign
 
 ID_CHARACTERS = 8
 

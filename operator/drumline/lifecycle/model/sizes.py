@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from drumline.api.parallelism import ParallelismSpec
-from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Schedulable
-from drumline_trainer.layout_validation import divisors
+from drumline_api.parallelism import ParallelismSpec
+from drumline_api.trainingjob import TrainerSpec, TrainingJobSpec
+from drumline_contract.layout_validation import divisors
 
 
 def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:

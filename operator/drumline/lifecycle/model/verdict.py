@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline.api.conditions import Reason
 from drumline.lifecycle.model.hardware import PoolHardware
+from drumline_api.conditions import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from drumline.api.conditions import ConditionType, Reason
-from drumline.api.spec_rules import broken_rules
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.manifests.template_errors import template_error
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
@@ -14,8 +11,11 @@ from drumline.lifecycle.model.sizes import chooses_layout, even_sizes
 from drumline.lifecycle.model.verdict import MemoryShortage, Refusal, Schedulable, Verdict
 from drumline.lifecycle.plan.auto_sizes import auto_sizes
 from drumline.lifecycle.plan.memory_fit import memory_shortage
-from drumline_trainer.config import ConfigError, FolderConfig, TrainerConfig
-from drumline_trainer.contract import plain
+from drumline_api.conditions import ConditionType, Reason
+from drumline_api.spec_rules import broken_rules
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_contract import plain
+from drumline_contract.config import ConfigError, FolderConfig, TrainerConfig
 
 MANAGER = "drumline.dev/operator"
 MAX_ERROR_CHARS = 500

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.members import GangMember
 from drumline.lifecycle.model.observed import PodFacts
-from drumline_trainer.contract import GenerationRecord, Notice
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import GenerationRecord, Notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.hardware import PoolHardware
-from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.planner.auto import check_choosable
-from drumline_trainer.planner.machine import machine
-from drumline_trainer.planner.memory_check import fits_in_memory
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_planner.auto import check_choosable
+from drumline_planner.machine import machine
+from drumline_planner.memory_check import fits_in_memory
 
 _EXAMINED = 24
 _MOST = 16

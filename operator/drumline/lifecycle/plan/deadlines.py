@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from drumline.api.conditions import ConditionType, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline_api.conditions import ConditionType, Reason
+from drumline_api.jobstatus import TrainingJobStatus
 
 SENTENCE_SECONDS: Final = 10.0
 """After so long the write budget allows another sentence of the agents."""

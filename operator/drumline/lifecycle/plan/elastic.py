@@ -20,7 +20,7 @@ from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation
 from drumline.lifecycle.plan.slow_start import LatePods, look_for_reasons, next_look
-from drumline_trainer.contract import Notice
+from drumline_contract import Notice
 
 
 def growth_notice_id(job: Job) -> str:

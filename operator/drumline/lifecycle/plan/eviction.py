@@ -10,9 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from drumline.api.conditions import DisruptionKind
-from drumline.api.incidents import IncidentStatus
-from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.incidents.failures import FailureClass, classify, final_report
@@ -29,6 +26,9 @@ from drumline.lifecycle.plan.notices import (
     with_answer,
 )
 from drumline.lifecycle.plan.situation import Situation
+from drumline_api.conditions import DisruptionKind
+from drumline_api.incidents import IncidentStatus
+from drumline_api.jobstatus import DisruptionStatus, TrainingJobStatus
 
 _EVICTIONS: Final = (DisruptionKind.PREEMPTION, DisruptionKind.QUEUE_STOPPED)
 

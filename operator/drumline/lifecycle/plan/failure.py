@@ -12,8 +12,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from drumline.api.conditions import DisruptionKind, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import budgets, failures, ledger, timeline
 from drumline.lifecycle.incidents.avoided_nodes import with_failed_devices
@@ -34,7 +32,9 @@ from drumline.lifecycle.model.wording import counted
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.situation import Situation
 from drumline.lifecycle.plan.slow_start import with_failed_start
-from drumline_trainer.contract import FaultClass, Progress, pod_name
+from drumline_api.conditions import DisruptionKind, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import FaultClass, Progress, pod_name
 
 PEER_LOST_PATIENCE_SECONDS: Final = 10.0
 """How long members may blame a peer before that peer's own end has to be visible."""

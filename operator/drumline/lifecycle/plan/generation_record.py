@@ -8,7 +8,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.roles import role_pod
 from drumline.lifecycle.plan.deadlines import generation_at
-from drumline_trainer.contract import GenerationRecord, Member, host_name
+from drumline_contract import GenerationRecord, Member, host_name
 
 
 def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:

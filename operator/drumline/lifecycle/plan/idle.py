@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from drumline.api.conditions import Condition, ConditionType, DisruptionKind, Reason
-from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.idleness import IdleStage, idle_verdict
@@ -26,7 +24,9 @@ from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
 from drumline.lifecycle.plan.eviction import can_save, saved_checkpoint
 from drumline.lifecycle.plan.notices import SAVE_SECONDS, answer_to, request_save
 from drumline.lifecycle.plan.situation import Situation
-from drumline_trainer.contract import ExitCode, Pause
+from drumline_api.conditions import Condition, ConditionType, DisruptionKind, Reason
+from drumline_api.jobstatus import DisruptionStatus, TrainingJobStatus
+from drumline_contract import ExitCode, Pause
 
 _REASONS: Final = {
     IdleStage.WORKS: None,

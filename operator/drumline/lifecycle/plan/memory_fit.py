@@ -1,17 +1,17 @@
 """Whether a job can fit in its GPUs' memory: said before it waits for them, not after an hour.
 
-The bill is the planner's (`drumline_trainer.planner`): bounded, some milliseconds, no search. It
+The bill is the planner's (`drumline_planner`): bounded, some milliseconds, no search. It
 may be some percent off either way, so it warns, and refuses only in pools that ask for that.
 """
 
 from __future__ import annotations
 
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.verdict import MemoryShortage
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.planner.machine import machine
-from drumline_trainer.planner.memory_check import MemoryChange, check_memory
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_contract.config import TrainerConfig
+from drumline_planner.machine import machine
+from drumline_planner.memory_check import MemoryChange, check_memory
 
 _GIB = 1 << 30
 _FIELDS = {

@@ -27,8 +27,6 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from drumline.api.conditions import Reason
-from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.model.job import Job
@@ -47,6 +45,8 @@ from drumline.lifecycle.plan.notices import (
 )
 from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation
+from drumline_api.conditions import Reason
+from drumline_api.jobstatus import DisruptionStatus, TrainingJobStatus
 
 LAST_SAVE_SECONDS: Final = 60.0
 """Members that found no other node save once more, so long before they leave."""

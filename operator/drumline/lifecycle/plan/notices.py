@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from drumline.api.incidents import IncidentStatus
-from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import timeline
 from drumline.lifecycle.model.job import Job
@@ -17,7 +15,9 @@ from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.timestamps import parse_timestamp, precise_timestamp
 from drumline.lifecycle.plan.actions import JobPlan, Notify
 from drumline.lifecycle.plan.situation import Situation
-from drumline_trainer.contract import FaultClass, Notice, NoticeAnswer
+from drumline_api.incidents import IncidentStatus
+from drumline_api.jobstatus import DisruptionStatus, TrainingJobStatus
+from drumline_contract import FaultClass, Notice, NoticeAnswer
 
 SAVE_SECONDS: Final = 300.0
 """How long a save is waited for where no deadline is announced."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from drumline.api.conditions import ConditionType, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import avoided_nodes, ledger
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
@@ -37,6 +35,8 @@ from drumline.lifecycle.plan.acceptance import is_ours, refusal_of, verdict_of
 from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPlan, delete_actions
 from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS, active_deadline
 from drumline.lifecycle.plan.situation import Situation
+from drumline_api.conditions import ConditionType, Reason
+from drumline_api.jobstatus import TrainingJobStatus
 
 SUCCESSOR_SECONDS: Final = 1.0
 """Until it is asked again whether its successors know that it has ended."""

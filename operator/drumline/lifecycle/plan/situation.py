@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from drumline.api.conditions import ConditionType
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import ObservedGang, observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
-from drumline_trainer.contract import RemarkKind
+from drumline_api.conditions import ConditionType
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import RemarkKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

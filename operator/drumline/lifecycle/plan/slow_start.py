@@ -23,8 +23,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from drumline.api.conditions import Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.start_troubles import (
     StartTrouble,
@@ -40,6 +38,8 @@ from drumline.lifecycle.model.observed import PodEvents, PodFacts
 from drumline.lifecycle.plan.actions import Action, JobPlan, ReadPodEvents, RestoreChildren
 from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, start_deadline
 from drumline.lifecycle.plan.situation import Situation
+from drumline_api.conditions import Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
 
 SLOW_START_SECONDS: Final = 10.0
 """After so long status says what the start waits for, as soon as a kubelet gives a reason."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from drumline.api.conditions import Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.images import pinned_image
@@ -28,6 +27,7 @@ from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation
 from drumline.lifecycle.plan.slow_start import MAX_NAMED, LatePods, wait_for_ready
+from drumline_api.conditions import Reason
 
 
 def start_gang(situation: Situation) -> JobPlan:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import MAX_PREEMPTIONS, DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle.model.conditions import changed, cleared, with_condition, with_summary
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import pool_nodes
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.phases import requeued, waiting
+from drumline_api.conditions import ConditionType, DisruptionKind, Phase, Reason
+from drumline_api.jobstatus import MAX_PREEMPTIONS, DisruptionStatus, TrainingJobStatus
 
 _REASONS = {
     DisruptionKind.PREEMPTION: Reason.PREEMPTED,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.conditions import (
     changed,
     cleared,
@@ -16,7 +14,9 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.disruption import disrupted
 from drumline.lifecycle.transitions.phases import suspended
-from drumline_trainer.contract import ExitCode
+from drumline_api.conditions import ConditionType, DisruptionKind, Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_contract import ExitCode
 
 
 def idle(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:

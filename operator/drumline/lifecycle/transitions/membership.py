@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import repeat
 
-from drumline.api.conditions import ConditionType, Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.incidents.gpu_seconds import counting_started, with_elapsed
 from drumline.lifecycle.incidents.ledger import with_boundary_passed
 from drumline.lifecycle.incidents.timeline import DECIDED
@@ -35,6 +33,8 @@ from drumline.lifecycle.model.members import (
 )
 from drumline.lifecycle.model.timestamps import order_timestamp, timestamp
 from drumline.lifecycle.transitions.phases import MAX_INCIDENT_CHARACTERS
+from drumline_api.conditions import ConditionType, Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
 
 
 def admitted(

@@ -5,9 +5,6 @@ Transitions that change the members are in `membership`, those of disruptions in
 
 from __future__ import annotations
 
-from drumline.api.after import AfterSpec
-from drumline.api.conditions import ConditionType, Phase, Reason
-from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
 from drumline.lifecycle.incidents.ledger import with_boundary_passed
 from drumline.lifecycle.incidents.timeline import FIRST_STEP, REPLACED
@@ -23,7 +20,10 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import order_timestamp, parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import MemoryShortage, Refusal
-from drumline_trainer.contract import Progress, Remark, RemarkKind, rank_compute, step_series
+from drumline_api.after import AfterSpec
+from drumline_api.conditions import ConditionType, Phase, Reason
+from drumline_api.jobstatus import CheckpointStatus, TrainingJobStatus
+from drumline_contract import Progress, Remark, RemarkKind, rank_compute, step_series
 
 MAX_INCIDENT_CHARACTERS = 8192
 MOST_SECONDS_LEFT = 10 * 366 * 86_400.0

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
 from tests.integration.operator.cluster_autoscaler import NAMESPACE, NODE_GPUS
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.growing_pools import (
@@ -26,6 +25,7 @@ from tests.integration.operator.karpenter.program import (
     start_karpenter,
 )
 from tests.kube import Json, Kube
+from tools.cluster import Cluster
 
 BOOT_SECONDS = 5
 ZONES = ("zone-a", "zone-b")

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.binaries import MissingToolError, Say, cache_dir, go_tool
-from tests.cluster.ports import ReservedPorts
-from tests.cluster.process import Process, log_path, spawn
 from tests.kube import Json, Kube
 from tests.operator_process import is_established
+from tools.cluster.binaries import MissingToolError, Say, cache_dir, go_tool
+from tools.cluster.ports import ReservedPorts
+from tools.cluster.process import Process, log_path, spawn
 
 VERSION = "1.15.0"
 MODULE = "sigs.k8s.io/karpenter"

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from drumline_trainer.contract import (
+from drumline_contract import (
     AGENT_PORT,
     SIGNATURE_HEADER,
     AgentPhase,

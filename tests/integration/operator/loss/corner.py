@@ -16,14 +16,14 @@ from typing import Any
 
 from drumline.lifecycle.manifests.children import job_token
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
-from drumline_trainer.contract import FinalReport, Progress
-from tests.cluster.kwok import fake_node
+from drumline_contract import FinalReport, Progress
 from tests.integration.operator.conftest import a_claim
 from tests.integration.operator.loss.agents import AgentHost, Gang, fresh_address
 from tests.integration.operator.loss.api import AsyncKube, Mirror, Version
 from tests.kube import Json
 from tests.operator_process import SIGNING_KEY
 from tests.patience import HANG_SECONDS
+from tools.cluster.kwok import fake_node
 
 CHILDREN = ("secrets", "networkpolicies", "poddisruptionbudgets")
 SHARED = ("networkpolicies", "poddisruptionbudgets")

@@ -1,6 +1,6 @@
 """The operator in this process: one incarnation after another, each with empty caches.
 
-An incarnation is what `controller.app` starts once it leads, without Kopf, whose only part is to
+An incarnation is what `drumline.app` starts once it leads, without Kopf, whose only part is to
 wake keys that the informers wake too. It sees one corner of the cluster, so that many live side by
 side: what it lists and watches is narrowed to that namespace, its nodes, its pool and its queue,
 and its Lease is there, too.
@@ -23,13 +23,13 @@ from typing import Self
 
 import aiohttp
 
+from drumline.app.leader import AgentAccess, LeaderClocks, LeaderComponents, Term
+from drumline.app.operator import LEASE_NAME
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.app.leader import AgentAccess, LeaderClocks, LeaderComponents, Term
-from drumline.controller.app.operator import LEASE_NAME
-from drumline.controller.app.warm_caches import WarmCaches
 from drumline.controller.reconciler.work_queue import WorkQueue
+from drumline.controller.state.warm_caches import WarmCaches
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, from_kubeconfig
 from drumline.kube.errors import NotLeader

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from drumline_trainer.contract import Progress
+from drumline_contract import Progress
 from tests.integration.operator.conftest import HIGH
 from tests.integration.operator.loss.corner import Corner
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from drumline.controller.jobs import status_writer as writer
 from drumline.controller.reconciler import executor
-from drumline.controller.status import writer
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import Resource

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from drumline.controller.app.leader import LeaderClocks
+from drumline.app.leader import LeaderClocks
 from drumline.kube import informer
 from drumline.kube.informer import InformerTiming
 from tests.integration.operator.conftest import HIGH_CLASS

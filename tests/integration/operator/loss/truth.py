@@ -10,10 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from drumline.api.conditions import Phase
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle.model.members import GangMember, members_of
+from drumline_api.conditions import Phase
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from tests.integration.operator.loss.api import Version
 from tests.kube import Json
 

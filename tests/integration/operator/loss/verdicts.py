@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from drumline.controller.scheduler import loop
-from drumline.scheduling.cycle_cache import CycleCache
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Decisions
+from drumline_scheduler.cycle_cache import CycleCache
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Decisions
 from tests.property.invariants import violations
 
 

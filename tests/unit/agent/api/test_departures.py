@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.agent.api.departures import Departure, Departures
-from drumline_trainer.contract import ContractError
+from drumline_agent.api.departures import Departure, Departures
+from drumline_contract import ContractError
 
 
 def departure(index: int, code: int, *, generation: int = 1) -> Departure:

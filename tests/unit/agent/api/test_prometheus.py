@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.api.prometheus import render
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import Pause
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.api.prometheus import render
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import Pause
 from tests.unit.agent.settings_builder import agent_settings
 
 

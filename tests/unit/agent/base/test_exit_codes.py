@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.base.exit_codes import describe_exit_code, pod_exit_code
+from drumline_agent.base.exit_codes import describe_exit_code, pod_exit_code
 
 
 @pytest.mark.parametrize(

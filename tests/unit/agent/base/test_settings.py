@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.base.settings import AgentSettings, AgentSettingsError
+from drumline_agent.base.settings import AgentSettings, AgentSettingsError
 from tests.unit.agent.settings_builder import agent_settings
 
 

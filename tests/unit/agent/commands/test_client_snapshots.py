@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from drumline_agent.commands.client_snapshots import snapshot_info
+from drumline_agent.protocol.snapshot_info import MAX_SNAPSHOT_BYTES, SnapshotInfo
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.wire import SnapshotWritten
-from drumline_trainer.agent.commands.client_snapshots import snapshot_info
-from drumline_trainer.agent.protocol.snapshot_info import MAX_SNAPSHOT_BYTES, SnapshotInfo
-from drumline_trainer.rank_protocol.placement import Placement
 
 PLACEMENT = Placement(rank=3, world_size=4, generation=2, attempt=1)
 WRITTEN = SnapshotWritten(step=40, bytes=100, sha256="0f" * 32, seconds=0.1)

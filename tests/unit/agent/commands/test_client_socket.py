@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from drumline_agent.commands.client_socket import BURST_LINES as BURST
+from drumline_agent.commands.client_socket import ClientConnection
 from drumline_client.wire import ClientMessage, WorkDone, encode
-from drumline_trainer.agent.commands.client_socket import BURST_LINES as BURST
-from drumline_trainer.agent.commands.client_socket import ClientConnection
 
 
 class Pipe(asyncio.Transport):

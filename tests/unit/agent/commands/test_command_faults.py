@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from drumline_trainer.agent.commands.command_faults import CommandFaults, last_error, lost_peers
-from drumline_trainer.agent.commands.command_process import CommandProcess
-from drumline_trainer.agent.processes.fault_classification import MemoryKills
-from drumline_trainer.contract import ExitCode, FaultClass
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.commands.command_faults import CommandFaults, last_error, lost_peers
+from drumline_agent.commands.command_process import CommandProcess
+from drumline_agent.processes.fault_classification import MemoryKills
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import ExitCode, FaultClass
 
 TRACEBACK = [
     "Traceback (most recent call last):",

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.tensorboard import SummaryWriter
 
-from drumline_trainer.agent.commands import event_folder
-from drumline_trainer.agent.commands.event_folder import EventFolder
-from drumline_trainer.agent.commands.event_records import (
+from drumline_agent.commands import event_folder
+from drumline_agent.commands.event_folder import EventFolder
+from drumline_agent.commands.event_records import (
     EventFileError,
     ScalarEvent,
     record_length,
     scalar_event,
 )
-from drumline_trainer.agent.commands.progress_lines import ProgressLine
+from drumline_agent.commands.progress_lines import ProgressLine
 
 
 def writer(folder: Path) -> SummaryWriter:

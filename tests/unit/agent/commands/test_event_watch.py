@@ -5,9 +5,9 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from drumline_trainer.agent.commands.event_folder import EventFolder
-from drumline_trainer.agent.commands.event_watch import EventWatch
-from drumline_trainer.agent.commands.progress_lines import ProgressLine
+from drumline_agent.commands.event_folder import EventFolder
+from drumline_agent.commands.event_watch import EventWatch
+from drumline_agent.commands.progress_lines import ProgressLine
 
 
 class ComingAndGoing(EventFolder):

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drumline_trainer.agent.commands.launch_environment import (
+from drumline_agent.commands.launch_environment import (
     command_line,
     launch_variables,
     thread_variables,
 )
-from drumline_trainer.contract import Launch
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import Launch
 
 POD = Placement(rank=1, world_size=2, store_host="fd00::7", store_port=29507, generation=1)
 

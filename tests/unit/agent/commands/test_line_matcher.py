@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.commands.line_matcher import MAX_WORK, LineMatcher, TooMuchWorkError
-from drumline_trainer.contract import LinePattern
+from drumline_agent.commands.line_matcher import MAX_WORK, LineMatcher, TooMuchWorkError
+from drumline_contract import LinePattern
 
 
 def matcher(text: str) -> LineMatcher:

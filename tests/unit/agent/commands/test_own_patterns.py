@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from drumline_trainer.agent.commands.own_patterns import (
-    BURST_WORK,
-    PatternReader,
-    work_budget,
-)
-from drumline_trainer.agent.commands.pattern_watch import LINES, PatternWatch
-from drumline_trainer.agent.commands.progress_lines import ProgressLine
-from drumline_trainer.agent.commands.token_bucket import TokenBucket
-from drumline_trainer.contract import LinePattern
+from drumline_agent.commands.own_patterns import BURST_WORK, PatternReader, work_budget
+from drumline_agent.commands.pattern_watch import LINES, PatternWatch
+from drumline_agent.commands.progress_lines import ProgressLine
+from drumline_agent.commands.token_bucket import TokenBucket
+from drumline_contract import LinePattern
 from tests.texts import missing
 
 STEP = r"step (?P<step>[\d,]+)(?:/(?P<totalSteps>\d+))?"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from drumline_trainer.agent.commands.pattern_watch import LINES, SECONDS, PatternWatch
+from drumline_agent.commands.pattern_watch import LINES, SECONDS, PatternWatch
 
 SENTENCE = "no line that the program printed has matched a pattern with {}: "
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 
-from drumline_trainer.agent.commands.process_activity import (
+from drumline_agent.commands.process_activity import (
     ActivityWatch,
     running_processes,
     tree_cpu_seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.commands.progress_lines import ProgressLine, ProgressReader
+from drumline_agent.commands.progress_lines import ProgressLine, ProgressReader
 
 TORCHTITAN = (
     "[titan] 2026-01-02 03:04:05,678 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss:  7.12345  "

@@ -7,18 +7,18 @@ from typing import cast
 
 import pytest
 
+from drumline_agent.commands.client_socket import ClientConnection
+from drumline_agent.commands.command_process import CommandProcess
+from drumline_agent.commands.joined_clients import JoinedClient
+from drumline_agent.commands.process_activity import ActivityWatch
+from drumline_agent.commands.progress_lines import ProgressReader
+from drumline_agent.commands.rank_views import RankViews
+from drumline_agent.processes.output import LineReader, PrefixedOutput
+from drumline_agent.processes.process_evidence import CpuWatch
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_agent.state.work_pace import WorkPace
 from drumline_client.wire import Hello, StepReport
-from drumline_trainer.agent.commands.client_socket import ClientConnection
-from drumline_trainer.agent.commands.command_process import CommandProcess
-from drumline_trainer.agent.commands.joined_clients import JoinedClient
-from drumline_trainer.agent.commands.process_activity import ActivityWatch
-from drumline_trainer.agent.commands.progress_lines import ProgressReader
-from drumline_trainer.agent.commands.rank_views import RankViews
-from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput
-from drumline_trainer.agent.processes.process_evidence import CpuWatch
-from drumline_trainer.agent.state.work_pace import WorkPace
-from drumline_trainer.contract import Pause
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_contract import Pause
 from tests.unit.agent.state.test_work_pace import pace_of
 
 PID = 2**22 + 1

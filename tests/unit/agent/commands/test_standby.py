@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.commands.standby import RankStart, changes
+from drumline_agent.commands.standby import RankStart, changes
 
 COMMAND = ["python3", "-u", "train.py", "--lr", "1"]
 VARIABLES = {"RANK": "3", "MASTER_PORT": "1", "OMP_NUM_THREADS": "1", "LD_PRELOAD": "a.so"}

@@ -3,12 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from drumline_agent.commands.progress_lines import ProgressLine
+from drumline_agent.commands.step_history import StepHistory, position
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.wire import StepReport
-from drumline_trainer.agent.commands.progress_lines import ProgressLine
-from drumline_trainer.agent.commands.step_history import StepHistory, position
-from drumline_trainer.contract import RestoreTier
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_contract import RestoreTier
 
 PLACEMENT = Placement(rank=0, world_size=4, generation=1)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.agent.commands.terminal_lines import TerminalLineSplitter
+from drumline_agent.commands.terminal_lines import TerminalLineSplitter
 
 
 def test_each_state_of_a_progress_bar_is_a_line() -> None:

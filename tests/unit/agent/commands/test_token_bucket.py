@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from drumline_trainer.agent.commands.token_bucket import TokenBucket
+from drumline_agent.commands.token_bucket import TokenBucket
 
 
 def taken(bucket: TokenBucket, *, now: float) -> int:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from drumline_agent.commands.pod_clients import TokenRate
 from drumline_client.wire import StepReport
-from drumline_trainer.agent.commands.pod_clients import TokenRate
 
 
 def report(at: float, tokens: int) -> StepReport:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.agent.http.connection_limits import ConnectionLimits, Refused, Seated
+from drumline_agent.http.connection_limits import ConnectionLimits, Refused, Seated
 
 
 @pytest.fixture

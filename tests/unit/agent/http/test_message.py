@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drumline_trainer.agent.http.message import (
+from drumline_agent.http.message import (
     MAX_HEAD_BYTES,
     HttpError,
     HttpRequest,
@@ -17,7 +17,7 @@ from drumline_trainer.agent.http.message import (
     parse_request_head,
     parse_response_head,
 )
-from drumline_trainer.contract import MAX_BODY_BYTES
+from drumline_contract import MAX_BODY_BYTES
 
 PROBE = b"GET /healthz HTTP/1.1\r\nHost: 10.0.0.1:29400\r\nUser-Agent: kube-probe/1.36\r\n\r\n"
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pytest
 
-from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
-from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
-from drumline_trainer.agent.http.server import (
+from drumline_agent.http.client import PeerUnreachableError, fetch
+from drumline_agent.http.message import HttpRequest, HttpResponse
+from drumline_agent.http.server import (
     HEAD_SECONDS,
     MAX_CONNECTIONS,
     RESERVED_CONNECTIONS,

@@ -12,9 +12,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from drumline_trainer.agent.leader.hang_detection import Hung, Moving, Stalled, detect_hang
-from drumline_trainer.agent.protocol.member_reports import ProcessEvidence, RankView
-from drumline_trainer.rank_protocol.collective_progress import progress_of
+from drumline_agent.leader.hang_detection import Hung, Moving, Stalled, detect_hang
+from drumline_agent.protocol.member_reports import ProcessEvidence, RankView
+from drumline_agent.rank_protocol.collective_progress import progress_of
 from tests.unit.agent.leader.gpu_gang import GpuGang, Trouble, gpu_gang
 
 PATIENCE = 2.0

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from drumline_client.wire import PartBegun, PartSaved, StepReport
-from drumline_trainer.agent.leader.checkpoint_parts import (
+from drumline_agent.leader.checkpoint_parts import (
     KEPT_STEPS,
     CheckpointParts,
     CompleteCheckpoint,
     FailedCheckpoint,
 )
+from drumline_client.wire import PartBegun, PartSaved, StepReport
 
 
 def at(step: int) -> StepReport:

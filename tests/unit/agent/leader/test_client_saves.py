@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from drumline_agent.leader.client_saves import (
+    NEVER_ASKED,
+    REPLY_SECONDS,
+    SETTLE_SECONDS,
+    ClientSaves,
+    SaveAnswer,
+)
+from drumline_agent.leader.save_round import Order, SaveRequest
+from drumline_agent.protocol.client_messages import ConnectionClosed
 from drumline_client.wire import (
     Hello,
     PartSaved,
@@ -15,15 +24,6 @@ from drumline_client.wire import (
     StepReport,
     WorkDone,
 )
-from drumline_trainer.agent.leader.client_saves import (
-    NEVER_ASKED,
-    REPLY_SECONDS,
-    SETTLE_SECONDS,
-    ClientSaves,
-    SaveAnswer,
-)
-from drumline_trainer.agent.leader.save_round import Order, SaveRequest
-from drumline_trainer.agent.protocol.client_messages import ConnectionClosed
 from tests.texts import missing
 
 NOTICE = SaveRequest(id="spot", leave=False)

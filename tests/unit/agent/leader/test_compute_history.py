@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drumline_trainer.agent.leader.compute_history import ComputeHistory
-from drumline_trainer.agent.protocol.member_reports import RankView
-from drumline_trainer.contract import ComputePoint
-from drumline_trainer.contract.rank_compute import RECENT_COMPUTE_POINTS
+from drumline_agent.leader.compute_history import ComputeHistory
+from drumline_agent.protocol.member_reports import RankView
+from drumline_contract import ComputePoint
+from drumline_contract.rank_compute import RECENT_COMPUTE_POINTS
 from tests.unit.agent.leader.test_stragglers import MEMBERSHIP, measured, record
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from drumline_trainer.agent.leader.early_exits import EarlyExits
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import RemarkKind
+from drumline_agent.leader.early_exits import EarlyExits
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import RemarkKind
 from tests.texts import missing
 from tests.unit.agent.settings_builder import agent_settings
 

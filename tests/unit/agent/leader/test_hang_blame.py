@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from drumline_trainer.agent.leader.hang_blame import Blame, HangCause, blame
-from drumline_trainer.rank_protocol.collective_progress import progress_of
+from drumline_agent.leader.hang_blame import Blame, HangCause, blame
+from drumline_agent.rank_protocol.collective_progress import progress_of
 from tests.texts import missing
 from tests.unit.agent.leader.gpu_gang import Call, GpuGang, SimulatedRank, Trouble, gpu_gang
 from tests.unit.agent.leader.hang_campaign import troubled_gangs

@@ -4,13 +4,8 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.agent.leader.hang_detection import (
-    Hung,
-    Moving,
-    Stalled,
-    detect_hang,
-)
-from drumline_trainer.agent.protocol.member_reports import RankView
+from drumline_agent.leader.hang_detection import Hung, Moving, Stalled, detect_hang
+from drumline_agent.protocol.member_reports import RankView
 
 RESTORING = (-1, 0, 1)
 DATA, FORWARD = (7, 0, 4), (7, 0, 5)

@@ -8,26 +8,21 @@ from typing import cast
 
 import pytest
 
-from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
-from drumline_trainer.agent.http.server import HttpServer
-from drumline_trainer.agent.leader import hang_monitor, order_sender
-from drumline_trainer.agent.leader.hang_monitor import HangMonitor
-from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
-from drumline_trainer.agent.leader.order_sender import OrderSender
-from drumline_trainer.agent.member.member import MemberAgent
-from drumline_trainer.agent.processes.local_ranks import LocalRanks
-from drumline_trainer.agent.processes.ranks import RankListener
-from drumline_trainer.agent.processes.zygote_client import ZygoteClient
-from drumline_trainer.agent.protocol import member_reports
-from drumline_trainer.agent.protocol.leader_orders import Kill, parse_leader_order
-from drumline_trainer.agent.protocol.member_reports import (
-    Fault,
-    MemberHeartbeat,
-    RankView,
-    StepCompute,
-)
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import GenerationRecord, Member
+from drumline_agent.http.message import HttpRequest, HttpResponse
+from drumline_agent.http.server import HttpServer
+from drumline_agent.leader import hang_monitor, order_sender
+from drumline_agent.leader.hang_monitor import HangMonitor
+from drumline_agent.leader.member_heartbeats import MemberHeartbeats
+from drumline_agent.leader.order_sender import OrderSender
+from drumline_agent.member.member import MemberAgent
+from drumline_agent.processes.local_ranks import LocalRanks
+from drumline_agent.processes.ranks import RankListener
+from drumline_agent.processes.zygote_client import ZygoteClient
+from drumline_agent.protocol import member_reports
+from drumline_agent.protocol.leader_orders import Kill, parse_leader_order
+from drumline_agent.protocol.member_reports import Fault, MemberHeartbeat, RankView, StepCompute
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import GenerationRecord, Member
 from tests.unit.agent.settings_builder import agent_settings
 
 KILL = Kill(generation=1, attempt=0, ranks=[1], reason="silent")

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.agent.leader.hold import Hold
-from drumline_trainer.agent.protocol.leader_orders import Abandon
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import ExitCode, FaultClass, RemarkKind
+from drumline_agent.leader.hold import Hold
+from drumline_agent.protocol.leader_orders import Abandon
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import ExitCode, FaultClass, RemarkKind
 from tests.texts import missing
 from tests.unit.agent.settings_builder import agent_settings
 

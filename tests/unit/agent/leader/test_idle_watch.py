@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline_trainer.agent.leader.idle_watch import LONGEST_LOOK_SECONDS, IdleWatch, pause_of
-from drumline_trainer.agent.protocol.member_reports import RankView
-from drumline_trainer.agent.state.work_pace import WorkPace
-from drumline_trainer.contract import Pause
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.leader.idle_watch import LONGEST_LOOK_SECONDS, IdleWatch, pause_of
+from drumline_agent.protocol.member_reports import RankView
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.state.work_pace import WorkPace
+from drumline_contract import Pause
 
 
 def view(rank: int, pause: Pause | None, *, done: bool = False) -> RankView:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.agent.leader.restart_policy import RestartHistory, objection_to_restart
-from drumline_trainer.agent.leader.root_cause import incident_of
-from drumline_trainer.agent.protocol.member_reports import Fault
-from drumline_trainer.contract import ExitCode, FaultClass, Incident
+from drumline_agent.leader.restart_policy import RestartHistory, objection_to_restart
+from drumline_agent.leader.root_cause import incident_of
+from drumline_agent.protocol.member_reports import Fault
+from drumline_contract import ExitCode, FaultClass, Incident
 from tests.unit.agent.fault_examples import BOOM, fault
 
 

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline_trainer.agent.leader.restore_plan import (
+from drumline_agent.leader.restore_plan import (
     RestorePlan,
     newest_checkpoint_of,
     newest_common_step,
     plan_restore,
 )
-from drumline_trainer.agent.protocol.encoding import encode
-from drumline_trainer.agent.protocol.inventory import Inventory, parse_inventory
-from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint, SnapshotSource
-from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
+from drumline_agent.protocol.encoding import encode
+from drumline_agent.protocol.inventory import Inventory, parse_inventory
+from drumline_agent.protocol.leader_orders import CommittedCheckpoint, SnapshotSource
+from drumline_agent.protocol.snapshot_info import SnapshotInfo
 from tests.unit.agent.snapshot_examples import gang_on, snapshot
 
 

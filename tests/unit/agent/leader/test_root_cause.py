@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from drumline_trainer.agent.leader.root_cause import (
+from drumline_agent.leader.root_cause import (
     incident_of,
     incident_of_new_generation,
     root_cause_of,
@@ -11,9 +11,9 @@ from drumline_trainer.agent.leader.root_cause import (
     with_fault,
     with_finished_steps,
 )
-from drumline_trainer.agent.protocol.encoding import encode
-from drumline_trainer.agent.protocol.inventory import Inventory, MembershipFailure, parse_inventory
-from drumline_trainer.contract import FaultClass, GenerationRecord, Incident, Member
+from drumline_agent.protocol.encoding import encode
+from drumline_agent.protocol.inventory import Inventory, MembershipFailure, parse_inventory
+from drumline_contract import FaultClass, GenerationRecord, Incident, Member
 from tests.unit.agent.fault_examples import BOOM, fault
 
 

@@ -2,15 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_client.wire import (
-    ProposalAccepted,
-    ProposalMissed,
-    ProposalPassed,
-    SaveAgreed,
-    SaveProposal,
-    SaveWithdrawn,
-)
-from drumline_trainer.agent.leader.save_round import (
+from drumline_agent.leader.save_round import (
     LONGEST_LEAD_STEPS,
     RoundState,
     SaveRequest,
@@ -19,6 +11,14 @@ from drumline_trainer.agent.leader.save_round import (
     hear_reply,
     lead_steps,
     withdraw_round,
+)
+from drumline_client.wire import (
+    ProposalAccepted,
+    ProposalMissed,
+    ProposalPassed,
+    SaveAgreed,
+    SaveProposal,
+    SaveWithdrawn,
 )
 
 SPOT = SaveRequest(id="spot", leave=True, reason="the node ends", deadline=99.0)

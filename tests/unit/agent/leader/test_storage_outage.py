@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from drumline_trainer.agent.leader.storage_outage import StorageOutage
-from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import AgentStatus, ExitCode
+from drumline_agent.leader.storage_outage import StorageOutage
+from drumline_agent.protocol.leader_orders import CommittedCheckpoint
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import AgentStatus, ExitCode
 from tests.unit.agent.fault_examples import fault
 from tests.unit.agent.settings_builder import agent_settings
 

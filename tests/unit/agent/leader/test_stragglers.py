@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from drumline_trainer.agent.leader.stragglers import STEADY_STEPS, Stragglers
-from drumline_trainer.agent.protocol.member_reports import RankView, StepCompute
-from drumline_trainer.contract import MAX_SLOW, GenerationRecord, Member, SlowMember
+from drumline_agent.leader.stragglers import STEADY_STEPS, Stragglers
+from drumline_agent.protocol.member_reports import RankView, StepCompute
+from drumline_contract import MAX_SLOW, GenerationRecord, Member, SlowMember
 
 MEMBERSHIP = (1, 0)
 FIRST = 10

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from drumline_client.wire import PartSaved, StepReport
-from drumline_trainer.agent.member.client_outbox import MAX_WAITING, ClientOutbox
-from drumline_trainer.agent.protocol.client_messages import (
+from drumline_agent.member.client_outbox import MAX_WAITING, ClientOutbox
+from drumline_agent.protocol.client_messages import (
     MAX_SAID,
     ClientMessages,
     ConnectionClosed,
     RankSaid,
 )
+from drumline_client.wire import PartSaved, StepReport
 
 NOW = (1, 0)
 

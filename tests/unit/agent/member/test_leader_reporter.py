@@ -9,15 +9,15 @@ from typing import cast
 
 import pytest
 
-from drumline_trainer.agent.api.record_delivery import send_until_answered
-from drumline_trainer.agent.api.service import Service
-from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
-from drumline_trainer.agent.http.server import HttpServer
-from drumline_trainer.agent.member.leader_reporter import LeaderReporter
-from drumline_trainer.agent.member.member import MemberAgent
-from drumline_trainer.agent.protocol.member_reports import Fault, parse_fault
-from drumline_trainer.agent.state.record_store import SignedRecord
-from drumline_trainer.contract import FaultClass, GenerationRecord, Member
+from drumline_agent.api.record_delivery import send_until_answered
+from drumline_agent.api.service import Service
+from drumline_agent.http.message import HttpRequest, HttpResponse
+from drumline_agent.http.server import HttpServer
+from drumline_agent.member.leader_reporter import LeaderReporter
+from drumline_agent.member.member import MemberAgent
+from drumline_agent.protocol.member_reports import Fault, parse_fault
+from drumline_agent.state.record_store import SignedRecord
+from drumline_contract import FaultClass, GenerationRecord, Member
 from tests.unit.agent.settings_builder import agent_settings
 
 FAULT = Fault(

@@ -4,21 +4,21 @@ import asyncio
 from pathlib import Path
 from typing import cast
 
-from drumline_trainer.agent.api.departures import Departures
-from drumline_trainer.agent.api.routes import Api
-from drumline_trainer.agent.api.service import Service
-from drumline_trainer.agent.member.member import MemberAgent
-from drumline_trainer.agent.processes.local_ranks import LocalRanks
-from drumline_trainer.agent.processes.zygote_client import ZygoteClient
-from drumline_trainer.agent.protocol.leader_orders import Go, Prepare, SnapshotSource
-from drumline_trainer.agent.protocol.member_reports import Fault
-from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
-from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
-from drumline_trainer.agent.state.incident_log import IncidentLog
-from drumline_trainer.agent.state.notices import SaveNotices
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.agent.state.record_store import RecordStore
-from drumline_trainer.contract import GenerationRecord, Member, sign
+from drumline_agent.api.departures import Departures
+from drumline_agent.api.routes import Api
+from drumline_agent.api.service import Service
+from drumline_agent.member.member import MemberAgent
+from drumline_agent.processes.local_ranks import LocalRanks
+from drumline_agent.processes.zygote_client import ZygoteClient
+from drumline_agent.protocol.leader_orders import Go, Prepare, SnapshotSource
+from drumline_agent.protocol.member_reports import Fault
+from drumline_agent.protocol.snapshot_info import SnapshotInfo
+from drumline_agent.snapshots.catalog import SnapshotCatalog
+from drumline_agent.state.incident_log import IncidentLog
+from drumline_agent.state.notices import SaveNotices
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_agent.state.record_store import RecordStore
+from drumline_contract import GenerationRecord, Member, sign
 from tests.unit.agent.settings_builder import agent_settings
 
 SETTINGS = agent_settings()

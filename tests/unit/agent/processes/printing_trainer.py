@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from drumline_trainer.config import TrainerConfig
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.rank.exit_codes import exit_code_of
 
 __all__ = ["exit_code_of", "preload", "run_rank"]

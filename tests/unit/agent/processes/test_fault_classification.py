@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.processes import fault_classification
-from drumline_trainer.agent.processes.rank_main import one_line
-from drumline_trainer.contract import FaultClass
+from drumline_agent.processes import fault_classification
+from drumline_agent.processes.rank_main import one_line
+from drumline_contract import FaultClass
 from tests.gloo.nccl.errors import ECC, NcclResult
 
 CUDA = "AcceleratorError: CUDA error:"

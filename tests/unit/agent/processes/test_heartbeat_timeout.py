@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.processes.local_ranks import patience_seconds
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.processes.local_ranks import patience_seconds
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
 
 
 @pytest.mark.parametrize(

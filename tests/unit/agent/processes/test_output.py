@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.agent.processes.output import CUT, MAX_LINE_BYTES, PipeLineSplitter
+from drumline_agent.processes.output import CUT, MAX_LINE_BYTES, PipeLineSplitter
 
 TEXT = st.lists(
     st.one_of(

@@ -6,11 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-from drumline_trainer.agent.processes.rank_faults import RankFaults
-from drumline_trainer.agent.processes.rank_process import RankProcess
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import ExitCode, FaultClass
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.processes.rank_faults import RankFaults
+from drumline_agent.processes.rank_process import RankProcess
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import ExitCode, FaultClass
 from tests.unit.agent.settings_builder import agent_settings
 
 

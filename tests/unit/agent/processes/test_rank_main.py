@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.agent.processes.rank_main import preload, rank_request, run_child
-from drumline_trainer.config import MODEL_PRESETS, TrainerConfig
-from drumline_trainer.contract import Env, ExitCode
-from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.shapes.hugging_face import to_theirs
+from drumline_agent.processes.rank_main import preload, rank_request, run_child
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import Env, ExitCode
+from drumline_contract.config import MODEL_PRESETS, TrainerConfig
+from drumline_contract.shapes.hugging_face import to_theirs
 from tests.texts import missing
 from tests.unit.agent.processes import printing_trainer
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.agent.processes import rank_main
-from drumline_trainer.agent.processes.rank_main import store_request
-from drumline_trainer.agent.processes.store_process import peers_of
-from drumline_trainer.contract import GenerationRecord, Member
+from drumline_agent.processes import rank_main
+from drumline_agent.processes.rank_main import store_request
+from drumline_agent.processes.store_process import peers_of
+from drumline_contract import GenerationRecord, Member
 
 
 def a_record(*addresses: str) -> GenerationRecord:

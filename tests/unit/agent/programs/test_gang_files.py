@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from drumline_trainer.agent.programs import gang_files
-from drumline_trainer.contract import GenerationRecord, Member
+from drumline_agent.programs import gang_files
+from drumline_contract import GenerationRecord, Member
 
 
 def member(index: int, address: str) -> Member:

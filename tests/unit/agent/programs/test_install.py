@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.programs.install import install
-from drumline_trainer.contract import ExitCode, code_digest
+from drumline_agent.programs.install import install
+from drumline_contract import ExitCode, code_digest
 
 
 @pytest.fixture

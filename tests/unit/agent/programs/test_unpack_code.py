@@ -11,18 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.programs.unpack_code import (
+from drumline_agent.programs.unpack_code import (
     BadCodeArchive,
     code_entries,
     read_parts,
     unpack_code,
 )
-from drumline_trainer.contract import (
-    MAX_CODE_FILES,
-    MAX_CODE_PART_BYTES,
-    MAX_UNPACKED_BYTES,
-    code_digest,
-)
+from drumline_contract import MAX_CODE_FILES, MAX_CODE_PART_BYTES, MAX_UNPACKED_BYTES, code_digest
 
 Change = Callable[[tarfile.TarInfo], None]
 

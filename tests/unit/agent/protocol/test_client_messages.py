@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from drumline_client.wire import MAX_LINE_BYTES, MAX_TEXT, PartSaved, encode
-from drumline_trainer.agent.protocol.client_messages import (
+from drumline_agent.protocol.client_messages import (
     MAX_SAID,
     ClientMessages,
     ConnectionClosed,
     RankSaid,
     parse_client_messages,
 )
-from drumline_trainer.agent.protocol.encoding import encode as encode_message
-from drumline_trainer.agent.protocol.membership import MAX_MESSAGE_BYTES
-from drumline_trainer.contract import ContractError
+from drumline_agent.protocol.encoding import encode as encode_message
+from drumline_agent.protocol.membership import MAX_MESSAGE_BYTES
+from drumline_client.wire import MAX_LINE_BYTES, MAX_TEXT, PartSaved, encode
+from drumline_contract import ContractError
 
 LONGEST = encode(PartSaved(step=2**53, path='"' * 1990)).decode()
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from drumline_trainer.agent.leader.root_cause import abandon_order
-from drumline_trainer.agent.processes.fault_classification import cause
-from drumline_trainer.agent.protocol.encoding import encode
-from drumline_trainer.agent.protocol.leader_orders import parse_leader_order
-from drumline_trainer.agent.protocol.member_reports import parse_fault
+from drumline_agent.leader.root_cause import abandon_order
+from drumline_agent.processes.fault_classification import cause
+from drumline_agent.protocol.encoding import encode
+from drumline_agent.protocol.leader_orders import parse_leader_order
+from drumline_agent.protocol.member_reports import parse_fault
 from tests.unit.agent.fault_examples import fault
 
 

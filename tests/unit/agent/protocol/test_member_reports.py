@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.agent.protocol.member_reports import (
+from drumline_agent.protocol.member_reports import (
     MemberHeartbeat,
     RankView,
     StepCompute,
     parse_member_heartbeat,
 )
-from drumline_trainer.contract import ContractError
+from drumline_contract import ContractError
 
 VIEW = RankView(
     rank=3,

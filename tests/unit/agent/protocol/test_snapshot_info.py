@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
-from drumline_trainer.contract import ContractError
+from drumline_agent.protocol.snapshot_info import SnapshotInfo
+from drumline_contract import ContractError
 from tests.unit.agent.snapshot_examples import snapshot
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
-from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
+from drumline_agent.protocol.snapshot_info import SnapshotInfo
+from drumline_agent.snapshots.catalog import SnapshotCatalog
 from tests.unit.agent.snapshot_examples import snapshot
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.agent.snapshots.replication import peer_of
+from drumline_agent.snapshots.replication import peer_of
 from tests.unit.agent.snapshot_examples import gang_on
 
 

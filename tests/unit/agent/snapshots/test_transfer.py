@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from drumline_client.snapshot_file import SnapshotHeader
-from drumline_trainer.agent.http.client import PeerUnreachableError, download, upload
-from drumline_trainer.agent.http.message import HttpError, HttpRequest, HttpResponse
-from drumline_trainer.agent.http.server import HttpServer
-from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
-from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
-from drumline_trainer.agent.snapshots.transfer import (
+from drumline_agent.http.client import PeerUnreachableError, download, upload
+from drumline_agent.http.message import HttpError, HttpRequest, HttpResponse
+from drumline_agent.http.server import HttpServer
+from drumline_agent.protocol.snapshot_info import SnapshotInfo
+from drumline_agent.snapshots.catalog import SnapshotCatalog
+from drumline_agent.snapshots.transfer import (
     SHARD_HEADER,
     FetchError,
     SnapshotServer,
     fetch_snapshot,
     path_of,
 )
-from drumline_trainer.contract import SIGNATURE_HEADER, Member, sign
+from drumline_client.snapshot_file import SnapshotHeader
+from drumline_contract import SIGNATURE_HEADER, Member, sign
 from tests.unit.agent.settings_builder import agent_settings
 
 PORT = 29400

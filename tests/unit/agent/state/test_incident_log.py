@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.agent.leader.recovery_tracker import RecoveryTracker
-from drumline_trainer.agent.state.incident_log import IncidentLog
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import FaultClass, Incident, RestoreTier
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.leader.recovery_tracker import RecoveryTracker
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.state.incident_log import IncidentLog
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import FaultClass, Incident, RestoreTier
 from tests.unit.agent.settings_builder import agent_settings
 
 INCIDENT = Incident(

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from drumline_trainer.agent.state.notices import POD_NOTICE_PREFIX, SaveNotices
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import Notice, NoticeAnswer
-from drumline_trainer.rank_protocol.messages import NoticeSaved
-from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
+from drumline_agent.rank_protocol.messages import NoticeSaved
+from drumline_agent.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
+from drumline_agent.state.notices import POD_NOTICE_PREFIX, SaveNotices
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import Notice, NoticeAnswer
 from tests.unit.agent.settings_builder import agent_settings
 
 

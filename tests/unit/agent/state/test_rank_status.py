@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
-from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import ComputePoint, StepPoint
-from drumline_trainer.contract.step_series import RECENT_POINTS, decode
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.protocol.leader_orders import CommittedCheckpoint
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import ComputePoint, StepPoint
+from drumline_contract.step_series import RECENT_POINTS, decode
 from tests.unit.agent.settings_builder import agent_settings
 
 

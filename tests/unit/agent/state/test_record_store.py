@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 import pytest
 
-from drumline_trainer.agent.state.record_store import RecordAccepted, RecordRejected, RecordStore
-from drumline_trainer.contract import GenerationRecord, Member, sign
+from drumline_agent.state.record_store import RecordAccepted, RecordRejected, RecordStore
+from drumline_contract import GenerationRecord, Member, sign
 
 TOKEN = b"a token"
 MEMBERS = tuple(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from drumline_trainer.agent.state.rank_status import StepPace
+from drumline_agent.state.rank_status import StepPace
 
 
 def pace_of(*steps: tuple[int, float]) -> StepPace:

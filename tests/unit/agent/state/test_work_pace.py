@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.state.work_pace import LONG_PHASES, REMEMBERED, WorkPace
-from drumline_trainer.contract import Pause
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.state.work_pace import LONG_PHASES, REMEMBERED, WorkPace
+from drumline_contract import Pause
 
 
 def beat(step: int, *, at: float, phase: Phase = Phase.FORWARD) -> Heartbeat:

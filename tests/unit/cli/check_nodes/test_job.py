@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJob
-from drumline.cli.check_nodes.job import MOST_NODES, check_job, nodes_to_check
-from drumline.cli.errors import BadInput, NotAnswered
 from drumline.overview.rows import NodeRow
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJob
+from drumline_cli.check_nodes.job import MOST_NODES, check_job, nodes_to_check
+from drumline_cli.errors import BadInput, NotAnswered
 
 
 def row(node: str, **changes: Any) -> NodeRow:

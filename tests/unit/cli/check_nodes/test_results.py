@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from drumline.api.load import parse
-from drumline.api.nodehealth import NodeHealthSpec
-from drumline.cli.check_nodes.results import CheckResult, node_health, results_in, table
-from drumline.cli.errors import NotAnswered
+from drumline_api.load import parse
+from drumline_api.nodehealth import NodeHealthSpec
+from drumline_cli.check_nodes.results import CheckResult, node_health, results_in, table
+from drumline_cli.errors import NotAnswered
 from drumline_trainer.node_check.verdicts import MemberVerdict, NodeCheck
 
 NOW = "2026-11-25T23:00:00Z"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drumline.cli.program import main
+from drumline_cli.program import main
 from tests.texts import missing
 
 POD = """

@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from drumline.api.load import parse
-from drumline.api.role import RoleSpec
-from drumline.api.spec_rules import broken_rules
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline.cli.convert.command import convert_document
-from drumline.cli.convert.model import Conversion, ConversionError, Fate, Wanted
-from drumline.cli.convert.roles import role_name
-from drumline.cli.convert.sbatch import convert_sbatch
+from drumline_api.load import parse
+from drumline_api.role import RoleSpec
+from drumline_api.spec_rules import broken_rules
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_cli.convert.command import convert_document
+from drumline_cli.convert.model import Conversion, ConversionError, Fate, Wanted
+from drumline_cli.convert.roles import role_name
+from drumline_cli.convert.sbatch import convert_sbatch
 
 PAGE = (Path(__file__).parents[4] / "docs" / "migrating.md").read_text()
 EXAMPLES = re.findall(r"```(yml|bash)\n(.*?)```\s+```yaml\n(.*?)```", PAGE, flags=re.DOTALL)

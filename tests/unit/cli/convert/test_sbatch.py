@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli.convert.model import Conversion, ConversionError, Fate, Wanted
-from drumline.cli.convert.sbatch import convert_sbatch
-from drumline.cli.convert.slurm_options import seconds_of
+from drumline_cli.convert.model import Conversion, ConversionError, Fate, Wanted
+from drumline_cli.convert.sbatch import convert_sbatch
+from drumline_cli.convert.slurm_options import seconds_of
 
 WANTED = Wanted(queue="q", image="registry.example.com/train:1")
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.cli.decide.alternatives import Alternative, AlternativeKind, alternatives
-from drumline.cli.decide.alternatives_text import alternatives_text
-from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
-from drumline.scheduling import CycleInput, Gang, NodeOffer, Policy, Pool, Queue, Snapshot, decide
-from drumline.scheduling.forecast.expected_starts import ExpectedStart
-from drumline.scheduling.model import CapacityType, PriceRule, SpotRule
+from drumline_cli.decide.alternatives import Alternative, AlternativeKind, alternatives
+from drumline_cli.decide.alternatives_text import alternatives_text
+from drumline_cli.decide.job_decisions import JobDecision, JobVerdict
+from drumline_scheduler import CycleInput, Gang, NodeOffer, Policy, Pool, Queue, Snapshot, decide
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.model import CapacityType, PriceRule, SpotRule
 from tests.texts import Golden
-from tests.unit.scheduling.builders import PREEMPTS, admitted, cluster, gang, node
+from tests.unit.scheduler.builders import PREEMPTS, admitted, cluster, gang, node
 
 DEMAND = Pool(name="h100", levels=("rack",), price=2_500_000)
 SPOT = Pool(name="spot", levels=("rack",), capacity=CapacityType.SPOT, price=900_000)

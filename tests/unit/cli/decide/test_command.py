@@ -11,15 +11,15 @@ import pytest
 import yaml
 
 from drumline import __version__
-from drumline.cli import program
-from drumline.cli.decide import cluster
-from drumline.cli.formatting import moment
-from drumline.cli.manifests import read_manifests
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.capture import Capture, encode
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.model import Policy
+from drumline_cli import program
+from drumline_cli.decide import cluster
+from drumline_cli.formatting import moment
+from drumline_cli.manifests import read_manifests
+from drumline_scheduler.capture import Capture, encode
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.model import Policy
 from tests.texts import Golden, missing
 
 API = "drumline.dev/v1alpha1"

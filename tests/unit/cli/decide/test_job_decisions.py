@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline.cli.decide.job_decisions import JobVerdict, job_decisions
-from drumline.cli.decide.table import table
-from drumline.scheduling.decisions import (
+from drumline_cli.decide.job_decisions import JobVerdict, job_decisions
+from drumline_cli.decide.table import table
+from drumline_scheduler.decisions import (
     Blocked,
     BlockReason,
     Decisions,
@@ -19,9 +19,9 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.scheduling.model import CapacityType, Pool, Slice, with_surplus
+from drumline_scheduler.model import CapacityType, Pool, Slice, with_surplus
 from tests.texts import missing
-from tests.unit.scheduling.builders import admitted, cluster, gang, node
+from tests.unit.scheduler.builders import admitted, cluster, gang, node
 
 HELD = {
     name: admitted(gang(name, nodes=2, sizes=(1, 2), gpus=4), "n0", "n1")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli.decide import what_if
-from drumline.cli.decide.cycle import read_policy
-from drumline.cli.decide.job_decisions import JobVerdict
-from drumline.cli.decide.live_objects import documents
-from drumline.cli.decide.what_if import (
+from drumline_cli.decide import what_if
+from drumline_cli.decide.cycle import read_policy
+from drumline_cli.decide.job_decisions import JobVerdict
+from drumline_cli.decide.live_objects import documents
+from drumline_cli.decide.what_if import (
     Change,
     ChangedDecision,
     MoreQuota,
@@ -16,7 +16,7 @@ from drumline.cli.decide.what_if import (
     OtherSize,
     WhatIfAnswer,
 )
-from drumline.cli.errors import BadInput
+from drumline_cli.errors import BadInput
 from tests.unit.cli.decide.test_command import Json, a_class, a_job, a_node, a_pool, a_queue
 
 NOW = 1_795_500_000.0

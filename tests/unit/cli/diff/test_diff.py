@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.cli.program import main
+from drumline_cli.program import main
 from tests.unit.cli.manifests import AS_OF, a_manifest, a_running_status, as_yaml, moment
 
 TRAINER = {"steps": 20_000, "globalBatchSize": 256, "sequenceLength": 2048}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.load import parse
-from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.cli.doctor.checks.installation import GROUPS
-from drumline.cli.doctor.facts import (
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.load import parse
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_cli.doctor.checks.installation import GROUPS
+from drumline_cli.doctor.facts import (
     ClaimFact,
     ClassFact,
     ClusterFacts,

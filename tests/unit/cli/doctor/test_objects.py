@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.doctor import objects
-from drumline.cli.doctor.reading import expected_fields
+from drumline_cli.doctor import objects
+from drumline_cli.doctor.reading import expected_fields
 
 
 def a_lease(*, renewed: str, stamped: str, field: str = "f:renewTime") -> bytes:

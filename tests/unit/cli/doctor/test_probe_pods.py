@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.doctor.probe_pods import (
+from drumline_cli.doctor.probe_pods import (
     LABEL,
     ProbeSite,
     connecting_pod,

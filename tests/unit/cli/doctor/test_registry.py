@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import pytest
 
-from drumline.cli.doctor.facts import ClusterFacts, Unread
-from drumline.cli.doctor.registry import CHECKS, examine
-from drumline.cli.doctor.results import Passed, Undecided
+from drumline_cli.doctor.facts import ClusterFacts, Unread
+from drumline_cli.doctor.registry import CHECKS, examine
+from drumline_cli.doctor.results import Passed, Undecided
 from tests.unit.cli.doctor.facts import a_cluster
 
 READ = [

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from drumline.cli.doctor.command import render
-from drumline.cli.doctor.json_output import as_json
-from drumline.cli.doctor.results import CheckFailed, Finding, Passed, Undecided, Warned
+from drumline_cli.doctor.command import render
+from drumline_cli.doctor.json_output import as_json
+from drumline_cli.doctor.results import CheckFailed, Finding, Passed, Undecided, Warned
 from tests.texts import missing
 
 FINDINGS = [

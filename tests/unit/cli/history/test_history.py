@@ -13,15 +13,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from drumline.archive.documents import archivable_job, document
-from drumline.archive.layout import EarlierLogs, EndedPath, day_of
-from drumline.cli.archived_jobs import archived_earlier_logs
-from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.jobs.archived_lines import archived_lines
-from drumline.cli.overview.json_output import schema
-from drumline.cli.program import main
+from drumline_addons.archive.documents import archivable_job, document
+from drumline_addons.archive.layout import EarlierLogs, EndedPath, day_of
+from drumline_cli.archived_jobs import archived_earlier_logs
+from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.jobs.archived_lines import archived_lines
+from drumline_cli.overview.json_output import schema
+from drumline_cli.program import main
 from tests.texts import missing
-from tests.unit.archive.jobs import raw_job
+from tests.unit.addons.archive.jobs import raw_job
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.cli.jobs.archived_lines import archived_lines
+from drumline_cli.jobs.archived_lines import archived_lines
 
 FIRST = b"""==> llama-0-g1 on node-a <==
 2026-11-23T12:00:01Z step 10

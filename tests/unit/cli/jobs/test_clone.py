@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.errors import BadInput
-from drumline.cli.jobs.clone import cloned, shared_parts
+from drumline_cli.errors import BadInput
+from drumline_cli.jobs.clone import cloned, shared_parts
 
 
 def a_job(**spec: Any) -> dict[str, Any]:

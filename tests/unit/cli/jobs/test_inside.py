@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.jobs.follow import StartedPod
-from drumline.cli.jobs.inside import (
+from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.jobs.follow import StartedPod
+from drumline_cli.jobs.inside import (
     attach_arguments,
     chosen_pod,
     copy_arguments,

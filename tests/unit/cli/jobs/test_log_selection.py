@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from drumline.cli.errors import BadInput
-from drumline.cli.formatting import moment
-from drumline.cli.jobs.follow import LogLine
-from drumline.cli.jobs.log_selection import LogSelection, selection_of
-from drumline.cli.program import main
+from drumline_cli.errors import BadInput
+from drumline_cli.formatting import moment
+from drumline_cli.jobs.follow import LogLine
+from drumline_cli.jobs.log_selection import LogSelection, selection_of
+from drumline_cli.program import main
 from tests.unit.cli.manifests import a_manifest, a_running_status, an_incident
 from tests.unit.cli.test_program import JOB, api_server
 

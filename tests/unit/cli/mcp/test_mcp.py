@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.arguments import parser
-from drumline.cli.errors import NotAnswered
-from drumline.cli.mcp.server import MOST_CHARACTERS, REVISIONS, answers
-from drumline.cli.mcp.tools import TOOLS
-from drumline.cli.program import main
+from drumline_cli.arguments import parser
+from drumline_cli.errors import NotAnswered
+from drumline_cli.mcp.server import MOST_CHARACTERS, REVISIONS, answers
+from drumline_cli.mcp.tools import TOOLS
+from drumline_cli.program import main
 
 VALUES = {"since": "30d", "by": "queue,user", "manifest": "{...}"}
 

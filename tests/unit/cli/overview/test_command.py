@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from drumline.cli import overview_arguments
-from drumline.cli.overview.json_output import FILE, KINDS, schema, text
-from drumline.cli.program import main
 from drumline.overview.usage import GROUPS
+from drumline_cli import overview_arguments
+from drumline_cli.overview.json_output import FILE, KINDS, schema, text
+from drumline_cli.program import main
 from tests.texts import Golden, missing
 from tests.unit.overview.objects import (
     NOW,

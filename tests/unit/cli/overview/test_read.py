@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from drumline.cli.errors import NotLoggedIn
-from drumline.cli.overview import read
-from drumline.cli.ui.server import listening
 from drumline.kube.credentials import Credentials, Token
+from drumline_cli.errors import NotLoggedIn
+from drumline_cli.overview import read
+from drumline_console.ui.server import listening
 
 
 async def test_a_refusal_ends_the_other_requests_too() -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from drumline.cli import program
-from drumline_trainer.config import MODEL_PRESETS, DataConfig, TrainerConfig
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import violations
-from drumline_trainer.planner.correction import is_state
-from drumline_trainer.planner.memory import rank_lines
-from drumline_trainer.planner.setup import TrainingSetup
-from drumline_trainer.shapes.hugging_face import to_theirs
+from drumline_cli import program
+from drumline_contract.config import MODEL_PRESETS, DataConfig, TrainerConfig
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import violations
+from drumline_contract.shapes.hugging_face import to_theirs
+from drumline_planner.correction import is_state
+from drumline_planner.memory import rank_lines
+from drumline_planner.setup import TrainingSetup
 from tests.texts import Golden, missing
 
 pytestmark = pytest.mark.extended(keep=8)

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from drumline.cli.plan.pictures import front_picture, memory_picture, step_picture
-from drumline_trainer.planner.search import Planned, pareto
-from drumline_trainer.planner.step_time import StepBottleneck
+from drumline_cli.plan.pictures import front_picture, memory_picture, step_picture
+from drumline_planner.search import Planned, pareto
+from drumline_planner.step_time import StepBottleneck
 from tests.unit.trainer.planner.clusters import goal
 
 

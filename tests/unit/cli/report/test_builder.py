@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Phase, Reason
-from drumline.cli.report import advice
-from drumline.cli.report.model import Health, SummaryRow
-from drumline.scheduling.decisions import BlockReason
+from drumline_api.conditions import Phase, Reason
+from drumline_cli.report import advice
+from drumline_cli.report.model import Health, SummaryRow
+from drumline_scheduler.decisions import BlockReason
 from tests.texts import missing
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_event, an_incident
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.errors import BadInput
-from drumline.cli.report import from_files
-from drumline.cli.report.job_input import JobInput
+from drumline_cli.errors import BadInput
+from drumline_cli.report import from_files
+from drumline_cli.report.job_input import JobInput
 from tests.unit.cli.manifests import a_manifest, an_event, as_yaml
 
 

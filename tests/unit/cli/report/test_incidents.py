@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.report.model import GpuSecondsShare, RestartBudget
+from drumline_cli.report.model import GpuSecondsShare, RestartBudget
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_incident
 
 

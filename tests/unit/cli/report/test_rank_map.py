@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.cli.report import html, rank_map, text
-from drumline.cli.report.charts import WIDTH
-from drumline.cli.report.model import JobReport
-from drumline_trainer.contract import ComputePoint
-from drumline_trainer.contract.rank_compute import MAX_COMPUTE_POINTS, encode, point_of
+from drumline_cli.report import html, rank_map, text
+from drumline_cli.report.charts import WIDTH
+from drumline_cli.report.model import JobReport
+from drumline_contract import ComputePoint
+from drumline_contract.rank_compute import MAX_COMPUTE_POINTS, encode, point_of
 from tests.texts import missing
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status
 

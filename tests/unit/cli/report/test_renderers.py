@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.cli.report import html, text
-from drumline.cli.report.model import JobReport
-from drumline.cli.report.rendering import as_json
+from drumline_cli.report import html, text
+from drumline_cli.report.model import JobReport
+from drumline_cli.report.rendering import as_json
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_event, an_incident
 
 EVIL = "</style><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>\x1b[31m\u202e"

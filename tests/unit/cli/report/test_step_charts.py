@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from drumline.cli.report import step_charts, text
-from drumline.cli.report.model import JobReport
-from drumline.cli.report.text import sparkline
-from drumline_trainer.contract import StepPoint
-from drumline_trainer.contract.step_series import MAX_POINTS, PARTS, encode
+from drumline_cli.report import step_charts, text
+from drumline_cli.report.model import JobReport
+from drumline_cli.report.text import sparkline
+from drumline_contract import StepPoint
+from drumline_contract.step_series import MAX_POINTS, PARTS, encode
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_incident
 
 

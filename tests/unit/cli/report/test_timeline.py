@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.cli.formatting import clock
+from drumline_cli.formatting import clock
 from tests.unit.cli.manifests import AS_OF, a_manifest, a_report, a_running_status, an_incident
 
 RELEASED = {"admittedAt": "2026-11-21T05:14:02Z", "startedAt": None, "assignment": None}

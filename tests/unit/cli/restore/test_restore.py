@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.api.crds import DEFINITIONS
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJob
-from drumline.cli.program import main
 from drumline.lifecycle.manifests.trainer_config import checkpoint_folder
+from drumline_api.crds import DEFINITIONS
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJob
+from drumline_cli.program import main
 from tests.texts import missing
 
 Json = dict[str, Any]

@@ -17,13 +17,13 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline.cli.arguments import parser
-from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.run.bucket import LIMITS, CodeInBucket, code_in_bucket
-from drumline.cli.run.manifests import job_manifest
-from drumline.cli.run.pack import pack
-from drumline.cli.run.request import run_request
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_cli.arguments import parser
+from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.run.bucket import LIMITS, CodeInBucket, code_in_bucket
+from drumline_cli.run.manifests import job_manifest
+from drumline_cli.run.pack import pack
+from drumline_cli.run.request import run_request
 from tests.moto_store import client_of, moto_store
 from tests.texts import missing
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline.cli.arguments import parser
-from drumline.cli.errors import BadInput
-from drumline.cli.run.code_from import FETCH, CodeInGit, CodeOnClaim, code_from
-from drumline.cli.run.manifests import job_manifest
-from drumline.cli.run.request import run_request
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_cli.arguments import parser
+from drumline_cli.errors import BadInput
+from drumline_cli.run.code_from import FETCH, CodeInGit, CodeOnClaim, code_from
+from drumline_cli.run.manifests import job_manifest
+from drumline_cli.run.request import run_request
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HERE = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}

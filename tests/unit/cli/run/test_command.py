@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.cli.jobs import follow
-from drumline.cli.program import main
+from drumline_cli.jobs import follow
+from drumline_cli.program import main
 from tests.texts import missing
 from tests.unit.cli.manifests import kubeconfig
 

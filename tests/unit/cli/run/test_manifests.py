@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline.cli.arguments import parser
-from drumline.cli.errors import BadInput
-from drumline.cli.run.manifests import (
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_cli.arguments import parser
+from drumline_cli.errors import BadInput
+from drumline_cli.run.manifests import (
     code_manifests,
     code_source,
     job_manifest,
     job_stem,
     launch_of,
 )
-from drumline.cli.run.pack import PackedFolder, pack
-from drumline.cli.run.request import run_request
-from drumline_trainer.contract import MAX_CODE_BYTES, MAX_CODE_PART_BYTES
+from drumline_cli.run.pack import PackedFolder, pack
+from drumline_cli.run.request import run_request
+from drumline_contract import MAX_CODE_BYTES, MAX_CODE_PART_BYTES
 
 IMAGE = "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
 TRAIN = ["python", "train.py", "--lr", "3e-4"]

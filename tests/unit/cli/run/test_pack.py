@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from drumline.cli.errors import BadInput
-from drumline.cli.run.pack import pack
-from drumline_trainer.agent.programs.unpack_code import code_entries, unpack_code
-from drumline_trainer.contract import MAX_CODE_FILES, MAX_UNPACKED_BYTES
+from drumline_agent.programs.unpack_code import code_entries, unpack_code
+from drumline_cli.errors import BadInput
+from drumline_cli.run.pack import pack
+from drumline_contract import MAX_CODE_FILES, MAX_UNPACKED_BYTES
 
 
 def write(folder: Path, files: dict[str, bytes]) -> list[str]:

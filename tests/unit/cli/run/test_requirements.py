@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.cli.errors import BadInput
-from drumline.cli.run.requirements import INSTALL, MAX_CHARS, read_requirements, with_requirements
+from drumline_cli.errors import BadInput
+from drumline_cli.run.requirements import INSTALL, MAX_CHARS, read_requirements, with_requirements
 from tests.texts import missing
 
 

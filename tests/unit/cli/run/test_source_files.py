@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.cli.errors import BadInput
-from drumline.cli.run.source_files import source_files
+from drumline_cli.errors import BadInput
+from drumline_cli.run.source_files import source_files
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_DIR": "/nonexistent"}
 

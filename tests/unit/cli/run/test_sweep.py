@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline.cli.errors import BadInput
-from drumline.cli.run.manifests import RunRequest, job_manifest
-from drumline.cli.run.sweep import sweep_requests
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_cli.errors import BadInput
+from drumline_cli.run.manifests import RunRequest, job_manifest
+from drumline_cli.run.sweep import sweep_requests
 
 REQUEST = RunRequest(
     name="train",

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.api.load import parse
-from drumline.api.trainingjob import TrainingJobSpec
-from drumline_trainer.contract import ExitCode
+from drumline_api.load import parse
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_contract import ExitCode
 from tests.unit.cli.test_program import drumline
 
 SECONDS = 60.0

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from drumline.controller.agents import client as agents
 from drumline.controller.agents.client import MAX_STATUS_BYTES, AgentClient, AgentError
-from drumline_trainer.contract import (
+from drumline_contract import (
     SIGNATURE_HEADER,
     AgentPhase,
     AgentStatus,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from drumline.controller.agents.deliveries import CRASHED_RETRY_SECONDS, Deliveries
-from drumline_trainer.contract import GenerationRecord, Member, Notice
+from drumline_contract import GenerationRecord, Member, Notice
 
 
 def record(generation: int) -> GenerationRecord:

@@ -17,7 +17,7 @@ from drumline.controller.agents import client as clients
 from drumline.controller.agents import watch as watches
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
-from drumline_trainer.contract import FaultClass, Incident, NoticeAnswer, Progress, SilentMember
+from drumline_contract import FaultClass, Incident, NoticeAnswer, Progress, SilentMember
 from tests.fake_agents import FakeAgent
 from tests.hostile_agents import HostileAgent, always_news, every_other_time, silent
 

@@ -11,16 +11,11 @@ from typing import Any
 import kopf
 import pytest
 
-from drumline.api.base import LABEL_INSTALLATION
-from drumline.controller.app.kopf_process import (
-    SignalledLoop,
-    is_new_spec,
-    registry_of,
-    settings_of,
-)
-from drumline.controller.app.operator_thread import OperatorThread
+from drumline.app.kopf_process import SignalledLoop, is_new_spec, registry_of, settings_of
+from drumline.app.operator_thread import OperatorThread
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.kinds import Resource
+from drumline_api.base import LABEL_INSTALLATION
 
 HERE = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
 

@@ -9,12 +9,12 @@ from contextvars import Context
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from drumline.app.leader import AgentAccess, LeaderComponents, Term
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.app.leader import AgentAccess, LeaderComponents, Term
-from drumline.controller.app.warm_caches import WarmCaches
 from drumline.controller.reconciler.work_queue import WorkQueue
+from drumline.controller.state.warm_caches import WarmCaches
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.settings import Settings

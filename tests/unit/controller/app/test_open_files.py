@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import resource
-from drumline.controller.app.operator import raise_file_limit
+from drumline.app.operator import raise_file_limit
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 assert raise_file_limit() == hard

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.controller.app.signing_key_files import BadSigningKeyError, find_keys, read_keys
+from drumline.app.signing_key_files import BadSigningKeyError, find_keys, read_keys
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from tests.unit.controller.app.fake_api import FakeApi

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Reason
-from drumline.controller.cache import jobs as job_cache
-from drumline.controller.cache import snapshots
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.jobs import jobs as job_cache
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state import snapshots
+from drumline.controller.state.cluster import ClusterCache
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
 from drumline.lifecycle.plan.acceptance import judge, refusal_for
+from drumline_api.conditions import Reason
 from tests.texts import missing
 from tests.unit.controller.views import (
     assignment,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.event_handlers import EventHandlers
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.event_handlers import EventHandlers
 from drumline.kube.store import Change, Event
 from drumline.kube.views import TrainingJobView
-from drumline.scheduling import Gang, PredecessorState
+from drumline_scheduler import Gang, PredecessorState
 from tests.unit.controller.views import job_view
 
 SUCCEEDED = {

@@ -11,18 +11,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.node_standings import judge
-from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.snapshots import Backoff
-from drumline.disruption.node_scores import NodeStanding
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.nodes.standings import judge
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.snapshots import Backoff
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.model import Node, Policy, Snapshot
 from drumline.scope import InstallationScope
-from drumline_trainer.contract import Progress
+from drumline_contract import Progress
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.disruption.node_scores import NodeStanding
+from drumline_scheduler.model import Node, Policy, Snapshot
 from tests.unit.controller.views import (
     assignment,
     foreign_pod,

@@ -8,12 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from drumline.api.base import RESOURCE_CHANNEL
-from drumline.api.conditions import DisruptionKind
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.devices import DeviceCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.disruption.model import Confidence
+from drumline.controller.nodes.devices import DeviceCache
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec, device_codec
 from drumline.kube.device_views import (
     DeviceName,
@@ -22,6 +19,9 @@ from drumline.kube.device_views import (
     ResourceClaimView,
 )
 from drumline.kube.views import Key, PodView
+from drumline_api.base import RESOURCE_CHANNEL
+from drumline_api.conditions import DisruptionKind
+from drumline_scheduler.disruption.model import Confidence
 from tests.unit.controller.views import foreign_pod, node_view, pool_view
 
 DRIVER = "gpu.nvidia.com"

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from drumline.api.base import LABEL_JOB
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.event_handlers import EventHandlers
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.event_handlers import EventHandlers
 from drumline.kube.store import Change, Event
 from drumline.kube.views import PodPhase, PodView, TrainingJobView
+from drumline_api.base import LABEL_JOB
 from tests.unit.controller.views import foreign_pod, job_view, node_view, pool_view
 
 NOW = 1_800_000_000.0

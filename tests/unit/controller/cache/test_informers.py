@@ -7,7 +7,7 @@ import time
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from drumline.controller.cache.informers import Informers
+from drumline.controller.informers.informers import Informers
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.errors import Forbidden

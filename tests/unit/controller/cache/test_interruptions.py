@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from drumline.api.capacity import InterruptionsStatus
-from drumline.api.objects import builtin
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.interruptions import MOST_NODES
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.interruptions import MOST_NODES
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.views import NodeView
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.model import Policy
+from drumline_api.capacity import InterruptionsStatus
+from drumline_api.objects import builtin
+from drumline_scheduler.model import Policy
 from tests.builders import T0
 from tests.unit.controller.views import assignment, job_view, node_view, pool_view, queue_view
 

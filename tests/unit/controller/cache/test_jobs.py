@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline.controller.cache.jobs import JobCache
-from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.jobs.conversion import gang_of
+from drumline.controller.jobs.jobs import JobCache
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import ARRIVAL_SECONDS, Job
 from drumline.lifecycle.model.timestamps import order_timestamp, parse_timestamp

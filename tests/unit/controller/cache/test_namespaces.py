@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.event_handlers import EventHandlers
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.event_handlers import EventHandlers
 from drumline.kube.store import Change, Event
 from drumline.kube.views import NamespaceView, ObjectView, PodPhase
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Blocked, BlockReason, Placed
-from drumline.scheduling.model import Policy
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Blocked, BlockReason, Placed
+from drumline_scheduler.model import Policy
 from tests.texts import missing
 from tests.unit.controller.views import (
     assignment,

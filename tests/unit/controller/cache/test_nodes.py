@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import DisruptionKind
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.objects import builtin
-from drumline.controller.cache.nodes import OVERDUE_SECONDS, NodeCache, NodeChange
-from drumline.controller.cache.pods import PodsByRole
+from drumline.controller.nodes.nodes import OVERDUE_SECONDS, NodeCache, NodeChange
+from drumline.controller.nodes.pods import PodsByRole
 from drumline.kube.views import ConditionView, NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.model import Node
+from drumline_api.conditions import DisruptionKind
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.objects import builtin
+from drumline_scheduler.model import Node
 from tests.unit.controller.conversion.test_autoscaling import a_spec
 from tests.unit.controller.views import foreign_pod, node_view, pod_view
 

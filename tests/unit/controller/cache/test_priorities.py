@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Blocked, BlockReason
-from drumline.scheduling.model import Policy
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Blocked, BlockReason
+from drumline_scheduler.model import Policy
 from tests.unit.controller.views import (
     assignment,
     job_view,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from drumline.api.queuebudget import MAX_USERS
-from drumline.controller.cache.budget_tally import KEPT_USERS
-from drumline.controller.cache.queue_budgets import WRITE_SECONDS
+from drumline.controller.queues.budget_tally import KEPT_USERS
+from drumline.controller.queues.budgets import WRITE_SECONDS
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline_api.queuebudget import MAX_USERS
 from tests.unit.controller.budget_leader import (
     BUDGET,
     DAY,

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.conversion.held import ForeignPod, foreign_pod_of
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.held import ForeignPod, foreign_pod_of
 from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import BlockReason
-from drumline.scheduling.model import Admitted, Policy
 from drumline.scope import InstallationScope
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import BlockReason
+from drumline_scheduler.model import Admitted, Policy
 from tests.property.invariants import violations
 from tests.unit.controller.views import (
     assignment,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.cache.specs import SpecCache
+from drumline.controller.informers.specs import SpecCache
+from drumline_api.gpupool import GpuPoolSpec
 from tests.unit.controller.views import pool_view
 
 

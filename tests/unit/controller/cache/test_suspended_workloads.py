@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from drumline.api.base import ANNOTATION_ADMITTED
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.workloads import LetGo
-from drumline.controller.conversion.resumed import resumed, suspended_again
-from drumline.controller.conversion.workloads import PlacesFound
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.conversion import PlacesFound
+from drumline.controller.workloads.resumed import resumed, suspended_again
+from drumline.controller.workloads.workloads import LetGo
 from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.views import (
     ExpressionView,
@@ -25,9 +23,11 @@ from drumline.kube.views import (
 from drumline.kube.workload_views import WorkloadView
 from drumline.kube.workloads import MAX_PODS
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.model import Policy
+from drumline_api.base import ANNOTATION_ADMITTED
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.model import Policy
 from tests.unit.controller.views import priority_view, queue_view
 from tests.unit.controller.workload_bodies import QUEUE, a_job, a_job_set, job_set_of, view
 from tests.unit.controller.workload_state import NOW, held_gpus, two_nodes, workloads

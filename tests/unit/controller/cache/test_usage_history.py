@@ -6,11 +6,11 @@ from math import log
 
 import pytest
 
-from drumline.controller.cache.usage_history import WRITE_SECONDS, QueueUsageHistory
+from drumline.controller.queues.usage_history import WRITE_SECONDS, QueueUsageHistory
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.model import Snapshot
+from drumline_scheduler.model import Snapshot
 from tests.builders import T0
-from tests.unit.scheduling.builders import admitted, cluster, gang, node
+from tests.unit.scheduler.builders import admitted, cluster, gang, node
 
 HALF_LIFE = 1000.0
 HALF_A_LIFE_HELD = HALF_LIFE / log(2) / 2

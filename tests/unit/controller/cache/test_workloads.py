@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from drumline.api.base import ANNOTATION_ADMITTED
-from drumline.api.objects import builtin
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.status.usage_reporter import workload_in_line
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.usage.reporter import workload_in_line
 from drumline.kube.views import PlacementView, PodPhase, PodView
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import BlockReason, Decisions
-from drumline.scheduling.forecast.expected_starts import ExpectedStart
-from drumline.scheduling.model import Policy, PreemptionRule, WithinQueue
+from drumline_api.base import ANNOTATION_ADMITTED
+from drumline_api.objects import builtin
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import BlockReason, Decisions
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.model import Policy, PreemptionRule, WithinQueue
 from tests.property.invariants import violations
 from tests.unit.controller.views import (
     foreign_pod,

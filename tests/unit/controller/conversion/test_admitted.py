@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.conversion.admitted import (
+from drumline.controller.jobs.conversion import gang_of, job_of
+from drumline.controller.nodes.pod_conversion import facts_of
+from drumline.controller.workloads.admitted import (
     admitted_of,
     gpu_seconds_at_risk,
     holds_assignment,
     positions_of,
 )
-from drumline.controller.conversion.jobs import gang_of, job_of
-from drumline.controller.conversion.pods import facts_of
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.model import Admitted
-from drumline_trainer.contract import Progress
+from drumline_contract import Progress
+from drumline_scheduler.model import Admitted
 from tests.builders import with_spec
 from tests.unit.controller.views import job_view, pod_view
 

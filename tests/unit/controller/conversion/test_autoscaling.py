@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.conversion.autoscaling import (
+from drumline.controller.pools.autoscaling import (
     demand_name,
     demands_in,
     offers_of,
     placeholders_of,
 )
-from drumline.controller.conversion.placeholder_pods import SCHEDULER_NAME, unschedulable
+from drumline.controller.pools.placeholder_pods import SCHEDULER_NAME, unschedulable
 from drumline.kube.views import PodView
-from drumline.scheduling.autoscaling.node_demands import NodeDemand
-from drumline.scheduling.model import Gang, NodeOperator, NodeRequirement, TaintEffect, Toleration
-from drumline.scheduling.resources import Resources
+from drumline_api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.autoscaling.node_demands import NodeDemand
+from drumline_scheduler.model import Gang, NodeOperator, NodeRequirement, TaintEffect, Toleration
+from drumline_scheduler.resources import Resources
 
 SHARE = Resources(
     gpus=8, cpu_millis=1500, memory_bytes=1 << 30, pods=2, extended=(("rdma/hca", 1),)

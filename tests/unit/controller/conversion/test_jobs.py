@@ -6,13 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.api.load import ApiError
-from drumline.controller.conversion.jobs import (
-    gang_of,
-    job_of,
-    platform_tolerations,
-)
-from drumline.scheduling.model import (
+from drumline.controller.jobs.conversion import gang_of, job_of, platform_tolerations
+from drumline_api.load import ApiError
+from drumline_scheduler.model import (
     NodeOperator,
     NodeRequirement,
     PriceRule,
@@ -22,8 +18,8 @@ from drumline.scheduling.model import (
     Toleration,
     TolerationOperator,
 )
-from drumline.scheduling.placement.eligibility import QUARANTINE
-from drumline.scheduling.resources import Resources
+from drumline_scheduler.placement.eligibility import QUARANTINE
+from drumline_scheduler.resources import Resources
 from tests.builders import T0
 from tests.unit.controller.views import assignment, job_view
 

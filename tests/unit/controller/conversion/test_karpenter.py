@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.conversion.karpenter import decode_claim, decode_pool, trouble_of
+from drumline.controller.pools.karpenter import decode_claim, decode_pool, trouble_of
 
 SELECTOR = {"example.com/pool": "h100"}
 Json = dict[str, Any]

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import DisruptionKind
-from drumline.controller.conversion.admitted import admitted_of, positions_of
-from drumline.controller.conversion.held import account_of, held_by_lost_writes
-from drumline.controller.conversion.jobs import gang_of, job_of
+from drumline.controller.jobs.conversion import gang_of, job_of
+from drumline.controller.workloads.admitted import admitted_of, positions_of
+from drumline.controller.workloads.held import account_of, held_by_lost_writes
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import indices_by_pool, nodes_by_pool
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.model import Admitted, SpotRule
+from drumline_api.conditions import DisruptionKind
+from drumline_scheduler.model import Admitted, SpotRule
 from tests.unit.controller.views import job_view
 
 NOW = 1_800_000_000.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.api.gpupool import GpuPoolSpec, GpuPoolStatus
-from drumline.controller.conversion.node_supply import NodeSupply, supply_fields, supply_of
+from drumline.controller.pools.node_supply import NodeSupply, supply_fields, supply_of
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.autoscaling.node_demands import NodeBackoff
-from drumline.scheduling.forecast.node_times import NodeTimes
+from drumline_api.gpupool import GpuPoolSpec, GpuPoolStatus
+from drumline_scheduler.autoscaling.node_demands import NodeBackoff
+from drumline_scheduler.forecast.node_times import NodeTimes
 from tests.unit.controller.conversion.test_autoscaling import a_spec
 
 T0 = 1_700_000_000.0

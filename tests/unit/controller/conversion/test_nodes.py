@@ -6,10 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from drumline.api.capacity import PoolCapacity
-from drumline.api.gpupool import GpuPoolSpec, HardwareSpec
-from drumline.api.objects import builtin
-from drumline.controller.conversion.nodes import (
+from drumline.controller.nodes.conversion import (
     GpuUnits,
     capped,
     node_facts_of,
@@ -17,10 +14,13 @@ from drumline.controller.conversion.nodes import (
     pool_of,
     resources_of,
 )
-from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
 from drumline.kube.views import ConditionView
-from drumline.scheduling.model import CapacityType, Node, Pool, Taint, TaintEffect
-from drumline.scheduling.resources import NOTHING, Resources
+from drumline_api.capacity import PoolCapacity
+from drumline_api.gpupool import GpuPoolSpec, HardwareSpec
+from drumline_api.objects import builtin
+from drumline_scheduler.disruption.model import ConditionFact, NodeFacts, TaintFact
+from drumline_scheduler.model import CapacityType, Node, Pool, Taint, TaintEffect
+from drumline_scheduler.resources import NOTHING, Resources
 from tests.builders import T0
 from tests.unit.controller.conversion.test_autoscaling import a_spec
 from tests.unit.controller.views import CREATED, node_view

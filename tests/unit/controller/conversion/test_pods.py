@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.conversion.admitted import counted_members
-from drumline.controller.conversion.pods import event_of, facts_of
+from drumline.controller.nodes.pod_conversion import event_of, facts_of
+from drumline.controller.workloads.admitted import counted_members
 from drumline.kube.views import ContainerView, EventView, PodPhase, PodView
 from drumline.lifecycle.model.observed import PodEnd, PodEvent, PodFacts
 from tests.builders import T0

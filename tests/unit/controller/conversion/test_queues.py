@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from drumline.api.policy import MovesPolicy, PreemptionLimitPolicy, SchedulingPolicy
-from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.controller.conversion.queues import policy_of, queue_of
-from drumline.scheduling.model import (
+from drumline.controller.queues.conversion import policy_of, queue_of
+from drumline_api.policy import MovesPolicy, PreemptionLimitPolicy, SchedulingPolicy
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_scheduler.model import (
     Budget,
     MoveBudget,
     Ordering,

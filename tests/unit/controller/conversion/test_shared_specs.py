@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from drumline.controller.conversion.shared_specs import SharedSpecs
+from drumline.controller.jobs.shared_specs import SharedSpecs
 from tests.unit.controller.views import job_view
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from drumline.api.autoscaling import PoolAutoscaling
-from drumline.controller.conversion.autoscaling import demand_name, recorded_demand
-from drumline.controller.conversion.templated_demands import (
+from drumline.controller.pools.autoscaling import demand_name, recorded_demand
+from drumline.controller.pools.templated_demands import (
     answer_in,
     capacity_buffers_of,
     provisioning_request_of,
     templates_of,
 )
+from drumline_api.autoscaling import PoolAutoscaling
 from tests.unit.controller.conversion.test_autoscaling import DEMAND, GANG, SHARE, a_spec
 
 METADATA: dict[str, Any] = {"namespace": "ours"}

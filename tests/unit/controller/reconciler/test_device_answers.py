@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.reconciler.device_binder import DeviceBinder
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import device_codec
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import NotFound, Unreachable

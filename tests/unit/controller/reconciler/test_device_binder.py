@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.reconciler.device_binder import DeviceBinder
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import device_codec
 from drumline.kube.client import KubeClient
 from drumline.kube.views import PodPhase, PodView

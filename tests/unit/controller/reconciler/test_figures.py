@@ -9,7 +9,7 @@ import pytest
 from drumline.controller.agents.watch import GangReport
 from drumline.controller.reconciler.job_memory import JobMemory, figures_due
 from drumline.lifecycle.model.job import Job
-from drumline_trainer.contract import AgentPhase, AgentStatus, Progress
+from drumline_contract import AgentPhase, AgentStatus, Progress
 from tests.builders import T0, a_job, admitted, running, with_status
 
 EVERY = 60.0

@@ -8,21 +8,21 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.job_events import JobEvents
+from drumline.controller.jobs.status_writer import StatusWriter
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.reconciler.executor import RetryLater
 from drumline.controller.reconciler.reconciler import MAX_REFUSED_WRITES, Reconciler
-from drumline.controller.status.job_events import JobEvents
-from drumline.controller.status.writer import StatusWriter
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
+from drumline_api.jobstatus import TrainingJobStatus
 from tests.builders import T0
 from tests.unit.controller.views import job_view
 

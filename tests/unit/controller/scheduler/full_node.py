@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
 from drumline.lifecycle.model.timestamps import timestamp
 from tests.builders import T0
 from tests.unit.controller.views import (

@@ -9,10 +9,10 @@ import pytest
 
 from drumline import __version__
 from drumline.controller.scheduler.captures import MAX_FAULT_FILES, CycleCaptures, fault_file
-from drumline.scheduling.capture import decode
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Decisions, GangFault
-from drumline.scheduling.model import Policy, Snapshot
+from drumline_scheduler.capture import decode
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Decisions, GangFault
+from drumline_scheduler.model import Policy, Snapshot
 
 NOTHING = Snapshot(nodes=(), pools=(), queues=())
 

@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from drumline.api.conditions import DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.job_events import JobEvents
+from drumline.controller.jobs.status_writer import StatusWriter
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.scheduler import committer as committer_module
 from drumline.controller.scheduler.committer import Committer
-from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
-from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
-from drumline.controller.status.job_events import JobEvents
-from drumline.controller.status.writer import StatusWriter
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.evictions import ForeignEvictions
+from drumline.controller.workloads.suspension import WorkloadSuspension
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
@@ -31,7 +29,10 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.planner import plan_job
-from drumline.scheduling.decisions import (
+from drumline.telemetry.metrics import Metrics
+from drumline_api.conditions import DisruptionKind, Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_scheduler.decisions import (
     Decisions,
     Placed,
     Preemption,
@@ -40,7 +41,6 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.telemetry.metrics import Metrics
 from tests.builders import (
     EPOCH,
     T0,

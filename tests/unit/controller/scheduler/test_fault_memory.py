@@ -15,8 +15,8 @@ from drumline.controller.scheduler.fault_memory import (
     FaultMemory,
 )
 from drumline.lifecycle.model.job import Job
-from drumline.scheduling.decisions import GangFault
 from drumline.telemetry.metrics import Metrics
+from drumline_scheduler.decisions import GangFault
 from tests.builders import a_job
 
 NOW = 1000.0

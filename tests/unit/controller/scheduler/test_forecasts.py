@@ -10,17 +10,17 @@ from contextlib import suppress
 
 import pytest
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.queues.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Blocked, BlockReason
-from drumline.scheduling.forecast.expected_starts import ExpectedStart, expected_starts
-from drumline.scheduling.forecast.forecast import OLDEST_SECONDS
-from drumline.scheduling.model import Policy
 from drumline.telemetry.metrics import Metrics
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Blocked, BlockReason
+from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline_scheduler.forecast.forecast import OLDEST_SECONDS
+from drumline_scheduler.model import Policy
 from tests.builders import T0
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
 from tests.unit.controller.views import assignment, job_view

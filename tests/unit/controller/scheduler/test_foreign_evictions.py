@@ -12,19 +12,19 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from drumline.api.base import ANNOTATION_ADMITTED
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.scheduler.foreign_evictions import (
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.evictions import (
     MAX_STAYS_SECONDS,
     STAYS_SECONDS,
     ForeignEvictions,
 )
-from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
+from drumline.controller.workloads.suspension import WorkloadSuspension
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import JOBS
-from drumline.scheduling.decisions import Preemption, Victim, VictimReason
+from drumline_api.base import ANNOTATION_ADMITTED
+from drumline_scheduler.decisions import Preemption, Victim, VictimReason
 from tests.unit.controller.views import foreign_pod
 from tests.unit.controller.workload_bodies import QUEUE, a_job, view
 from tests.unit.controller.workload_state import two_nodes, workloads

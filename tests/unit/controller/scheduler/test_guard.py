@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from drumline.api.objects import builtin
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.scheduler.guard import Guard
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden
 from drumline.kube.request import Request, Verb
-from drumline.scheduling.decisions import Decisions, Placed
-from drumline.scheduling.guarded_nodes import (
+from drumline_api.objects import builtin
+from drumline_scheduler.decisions import Decisions, Placed
+from drumline_scheduler.guarded_nodes import (
     FIRST_PAUSE_SECONDS,
     FORGET_SECONDS,
     GIVE_UP_SECONDS,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import Phase, Reason
 from drumline.controller.scheduler.evictions import given_up_indices
 from drumline.controller.scheduler.job_placements import replacement, with_changes
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import base_size, members_of
-from drumline.scheduling.decisions import Decisions, Placed, Resized, Victim, VictimReason
-from drumline.scheduling.decisions_by_job import placements, resize
+from drumline_api.conditions import Phase, Reason
+from drumline_scheduler.decisions import Decisions, Placed, Resized, Victim, VictimReason
+from drumline_scheduler.decisions_by_job import placements, resize
 from tests.builders import EPOCH, T0, a_job, running, with_status
 
 ELASTIC: dict[str, Any] = {

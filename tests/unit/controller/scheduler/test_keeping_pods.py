@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.scheduler.demand_objects import ObjectSettings
-from drumline.controller.scheduler.keeping_pods import KeepingPods
+from drumline.controller.pools.demand_objects import ObjectSettings
+from drumline.controller.pools.keeping_pods import KeepingPods
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import ServerError
 from drumline.kube.request import Request, Verb
-from drumline.scheduling.autoscaling.kept_nodes import KeptNode
-from drumline.scheduling.model import Node
+from drumline_scheduler.autoscaling.kept_nodes import KeptNode
+from drumline_scheduler.model import Node
 from tests.unit.controller.conversion.test_autoscaling import GANG, SHARE, a_spec
 
 HOST = "kubernetes.io/hostname"

@@ -9,8 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.queues.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.fault_memory import FIRST_SECONDS, FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
@@ -23,10 +22,11 @@ from drumline.controller.scheduler.loop import (
     next_look,
 )
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
-from drumline.scheduling.admission import Admission
-from drumline.scheduling.guarded_nodes import GIVE_UP_SECONDS
-from drumline.scheduling.model import Gang, Policy, Snapshot
+from drumline.controller.state.cluster import ClusterCache
 from drumline.telemetry.metrics import Metrics
+from drumline_scheduler.admission import Admission
+from drumline_scheduler.guarded_nodes import GIVE_UP_SECONDS
+from drumline_scheduler.model import Gang, Policy, Snapshot
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
 from tests.unit.controller.views import node_view
 

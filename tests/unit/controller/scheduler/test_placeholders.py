@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.scheduler.demand_objects import Asking, ObjectSettings
-from drumline.controller.scheduler.placeholders import Placeholders
+from drumline.controller.pools.demand_objects import Asking, ObjectSettings
+from drumline.controller.pools.placeholders import Placeholders
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, ServerError, StatusError
 from drumline.kube.request import Request, Verb

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.conversion.autoscaling import demand_name
-from drumline.controller.scheduler.demand_objects import Asking, ObjectSettings
-from drumline.controller.scheduler.templated_objects import TEMPLATED, TemplatedObjects
+from drumline.controller.pools.autoscaling import demand_name
+from drumline.controller.pools.demand_objects import Asking, ObjectSettings
+from drumline.controller.pools.templated_objects import TEMPLATED, TemplatedObjects
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import ServerError
 from drumline.kube.request import Request, Verb

@@ -15,8 +15,8 @@ from drumline.controller.scheduler.waiting_messages import (
 from drumline.controller.scheduler.waiting_text import HEAD, NEXT, refresh_seconds, text_of
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
-from drumline.scheduling.decisions import Blocked, BlockReason, Remedy, RemedyKind
-from drumline.scheduling.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.decisions import Blocked, BlockReason, Remedy, RemedyKind
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from tests.builders import T0, a_job, admitted, running, with_status
 
 FULL = "needs 8 GPUs in pool h100; 3 of 64 free"

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from drumline.api.base import ANNOTATION_ADMITTED
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.scheduler.workload_admission import RETRY_SECONDS, WorkloadAdmission
-from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads.admission import RETRY_SECONDS, WorkloadAdmission
+from drumline.controller.workloads.suspension import WorkloadSuspension
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import JOBS
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Policy
+from drumline_api.base import ANNOTATION_ADMITTED
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.model import Policy
 from tests.unit.controller.workload_bodies import a_job, view
 from tests.unit.controller.workload_state import NOW, held_gpus, two_nodes, workloads
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.status.cluster_series import GRACE_SECONDS, cluster_series
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.usage.cluster_series import GRACE_SECONDS, cluster_series
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.telemetry.cluster_series import (
     MOST_PLACES,

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from drumline.api.conditions import Reason
-from drumline.controller.status.job_events import JobEvents
+from drumline.controller.job_events import JobEvents
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.lifecycle import transitions
+from drumline_api.conditions import Reason
 from tests.builders import T0, a_job, admitted, running, with_status
 from tests.unit.controller.app.fake_api import FakeApi
 

@@ -7,18 +7,18 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.conversion.node_health import health_of
-from drumline.controller.status.node_evidence import evidence_of
-from drumline.controller.status.node_health import NodeHealthBook
-from drumline.disruption.node_scores import Evidence, EvidenceKind
+from drumline.controller.nodes.evidence import evidence_of
+from drumline.controller.nodes.health import NodeHealthBook
+from drumline.controller.nodes.health_signals import health_of
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.events import EventRecorder, Occurrence
 from drumline.lifecycle.incidents.avoided_nodes import AVOID_SECONDS
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.model import Node
 from drumline.telemetry.metrics import Metrics
-from drumline_trainer.contract import AgentPhase, AgentStatus, Progress, SlowMember
+from drumline_contract import AgentPhase, AgentStatus, Progress, SlowMember
+from drumline_scheduler.disruption.node_scores import Evidence, EvidenceKind
+from drumline_scheduler.model import Node
 from tests.builders import T0
 from tests.texts import missing
 from tests.unit.controller.views import assignment, job_view, node_view, pool_view

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.load import parse
-from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.controller.conversion.nodes import node_of
-from drumline.controller.status.platform_conditions import (
+from drumline.controller.nodes.conversion import node_of
+from drumline.controller.usage.platform_conditions import (
     PodEvictions,
     Statements,
     of_pool,
     of_queue,
     status_fields,
 )
-from drumline.scheduling.model import Node
-from drumline.scheduling.resources import Resources
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.load import parse
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_scheduler.model import Node
+from drumline_scheduler.resources import Resources
 from tests.kstatus import kstatus
 from tests.texts import missing
 from tests.unit.controller.views import node_view, pool_view, queue_view

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.api.assignment import SurplusMembers
-from drumline.controller.status.pool_calibration import (
+from drumline.controller.pools.calibration import (
     calibration_fields,
     part_fields,
     part_percent,
@@ -17,7 +16,8 @@ from drumline.controller.status.pool_calibration import (
 )
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
-from drumline_trainer.contract import Progress, StepPart, StepPartSeconds
+from drumline_api.assignment import SurplusMembers
+from drumline_contract import Progress, StepPart, StepPartSeconds
 from tests.builders import T0, a_job, admitted, with_status
 
 

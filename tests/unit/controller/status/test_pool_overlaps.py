@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import structs
 
-from drumline.controller.status.platform_conditions import of_pool, status_fields
-from drumline.controller.status.pool_overlaps import overlap_of
+from drumline.controller.pools.overlaps import overlap_of
+from drumline.controller.usage.platform_conditions import of_pool, status_fields
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.conditions import Statement
 from tests.texts import missing

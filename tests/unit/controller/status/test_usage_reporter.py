@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.usage_history import QueueUsageHistory
-from drumline.controller.status.budget_gauges import MOST_USERS
-from drumline.controller.status.node_health import NodeHealthBook
-from drumline.controller.status.platform_conditions import PodEvictions
-from drumline.controller.status.usage_reporter import UsageReporter
+from drumline.controller.nodes.health import NodeHealthBook
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.queues.budget_gauges import MOST_USERS
+from drumline.controller.queues.usage_history import QueueUsageHistory
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.usage.platform_conditions import PodEvictions
+from drumline.controller.usage.reporter import UsageReporter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.informer import Informer

@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from drumline.api.conditions import DisruptionKind, Reason
-from drumline.api.jobstatus import TrainingJobStatus
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.status.writer import StatusWriter
+from drumline.controller.jobs.status_writer import StatusWriter
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec
 from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
 from drumline.kube.credentials import Credentials, Token
@@ -29,9 +27,11 @@ from drumline.kube.views import TrainingJobView
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.transitions import membership
-from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.model import Policy
+from drumline_api.conditions import DisruptionKind, Reason
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.model import Policy
 from tests.unit.controller.views import CREATED, job_view, node_view, pool_view, queue_view
 
 NOW = 1_800_000_000.0

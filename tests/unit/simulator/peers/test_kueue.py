@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.scheduling import (
+from drumline_scheduler import (
     Admitted,
     CycleInput,
     Decisions,
@@ -20,7 +20,7 @@ from drumline.scheduling import (
     WaitingRule,
     WithinQueue,
 )
-from drumline.simulator.peers.kueue import decide_as_kueue
+from drumline_simulator.peers.kueue import decide_as_kueue
 from tests.unit.simulator.clusters import a_cluster, a_job
 
 RULE = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from drumline.simulator.week import sides
-from drumline.simulator.week.setting import (
+from drumline_simulator.week import sides
+from drumline_simulator.week.setting import (
     INTERACTIVE,
     NODE_GPUS,
     PRETRAINING,
@@ -16,8 +16,8 @@ from drumline.simulator.week.setting import (
     WEEK_SECONDS,
     Setting,
 )
-from drumline.simulator.week.study import WeekResult, result, run_week
-from drumline.simulator.week.trace import arrivals
+from drumline_simulator.week.study import WeekResult, result, run_week
+from drumline_simulator.week.trace import arrivals
 
 DAY = 86_400.0
 SMALL = Setting(nodes=16, reserved_nodes=4, seconds=DAY / 2, failures=20.0)

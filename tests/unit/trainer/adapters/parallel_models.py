@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from drumline_contract.config import TrainerConfig, merge
+from drumline_contract.layout import Layout
 from drumline_trainer.adapters.base import initialize_frozen_and_adapters
 from drumline_trainer.adapters.lora import B
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.parallel_model import ParallelModel
-from drumline_trainer.config import TrainerConfig, merge
-from drumline_trainer.layout import Layout
 from drumline_trainer.sharding.world import World
 
 SMALL: dict[str, Any] = {

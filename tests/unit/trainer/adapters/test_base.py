@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from drumline_contract.config import ConfigError
 from drumline_trainer.adapters.base import base_description, check_base
-from drumline_trainer.config import ConfigError
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.initialize import initialize

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.adapters.four_bit import pack
 from drumline_trainer.adapters.lora import A, B, merge_adapter, without_adapters
-from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from drumline_contract.config import ConfigError, LoraConfig, ModelConfig, TrainerConfig
 from drumline_trainer.adapters.base import initialize_frozen_and_adapters
 from drumline_trainer.adapters.peft import CONFIG_FILE, WEIGHTS_FILE, read_peft, write_peft
-from drumline_trainer.config import ConfigError, LoraConfig, ModelConfig, TrainerConfig
 from drumline_trainer.models.hugging_face import HuggingFaceError, export_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
 from drumline_trainer.sharding.boxes import Box

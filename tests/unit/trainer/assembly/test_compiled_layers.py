@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from drumline_contract.config import Family, ModelConfig, Recompute, TrainerConfig
+from drumline_contract.layout_validation import validated_layout
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.compiled_layers import compile_layers
-from drumline_trainer.config import Family, ModelConfig, Recompute, TrainerConfig
-from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import Documents

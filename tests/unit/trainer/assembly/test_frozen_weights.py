@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.assembly.assemble import freeze_weights
-from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.snapshot_file import SnapshotHeader, write_snapshot
+from drumline_contract.shapes.partition import StageCosts
 from drumline_trainer.assembly.stage_plan import next_partition, partition_of, saved_boundaries
-from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.shapes.partition import StageCosts
 
 STATE = {"stages": {"now": [2, 4], "next": [1, 4]}}
 HALVES = (range(2), range(2, 4))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline_contract.config import MODEL_PRESETS
 from drumline_trainer.checkpoint import commit as commits
 from drumline_trainer.checkpoint import folder_files
 from drumline_trainer.checkpoint.commit import (
@@ -30,7 +31,6 @@ from drumline_trainer.checkpoint.rank_report import (
     encode_report,
 )
 from drumline_trainer.checkpoint.restore import read_manifest
-from drumline_trainer.config import MODEL_PRESETS
 from drumline_trainer.models.hugging_face.names import our_shapes
 from drumline_trainer.sharding.boxes import Box
 from tests.texts import missing

@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from drumline_contract.config import Schedule
+from drumline_contract.layout import Layout
 from drumline_trainer.checkpoint import folder_files
 from drumline_trainer.checkpoint.background_save import SaveCanceledError
 from drumline_trainer.checkpoint.checkpointer import StagingBuffer
@@ -20,8 +22,6 @@ from drumline_trainer.checkpoint.manifest import Manifest
 from drumline_trainer.checkpoint.rank_report import WriteFailed, decode_report
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.shard_file import verify_file
-from drumline_trainer.config import Schedule
-from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.pipeline_parallel.tied import tied_copies
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from drumline_contract import sign
 from drumline_trainer.compiled_kernels import archive
 from drumline_trainer.compiled_kernels.archive import RefusedError, seal, unseal
-from drumline_trainer.contract import sign
 
 KEY, PROGRAM = b"k" * 32, "abc/0-0.kernels"
 LATER = 2**62

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.compiled_kernels import kept_kernels
 from drumline_trainer.compiled_kernels.kept_kernels import KeptKernels
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout import Layout
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.texts import missing
 
 KERNEL = b"kernel"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from drumline_contract.config import ConfigError
 from drumline_trainer.compiled_kernels.machine_folder import machine_folder
-from drumline_trainer.config import ConfigError
 
 
 def of_processors(temporary: Path) -> Path:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.compiled_kernels import places
 from drumline_trainer.compiled_kernels.places import PROGRAMS, KernelPlace, kernel_place
-from drumline_trainer.rank_protocol.placement import Placement
 
 NAME = "0" * 32 + "/0-0.kernels"
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.compiled_kernels.program import Program
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout import Layout
-from drumline_trainer.rank_protocol.placement import Placement
 
 
 def program(

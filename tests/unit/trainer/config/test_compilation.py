@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import Compile, ConfigError, TrainerConfig
+from drumline_contract.config import Compile, ConfigError, TrainerConfig
 
 
 def test_products_that_are_kept_by_name_are_not_seen_in_kernels() -> None:

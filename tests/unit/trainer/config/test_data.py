@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import ConfigError, DataConfig, TrainerConfig
-from drumline_trainer.config.data import Packing
+from drumline_contract.config import ConfigError, DataConfig, TrainerConfig
+from drumline_contract.config.data import Packing
 
 
 @pytest.mark.parametrize(

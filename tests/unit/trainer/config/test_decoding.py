@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import ConfigError, ParallelismConfig, TrainerConfig
-from drumline_trainer.config.decoding import field_kinds
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import divisors, micro_batch_count, violations
-from drumline_trainer.reference import sections_of
+from drumline_contract.config import ConfigError, ParallelismConfig, TrainerConfig
+from drumline_contract.config.decoding import field_kinds
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import divisors, micro_batch_count, violations
+from tools.generate.trainer_reference import sections_of
 
 SECTIONS = dict(sections_of(TrainerConfig))
 REQUIRED: dict[str, dict[str, Any]] = {

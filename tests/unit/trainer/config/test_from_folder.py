@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import (
+from drumline_contract.config import (
     MODEL_PRESETS,
     ConfigError,
     FolderConfig,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, ModelConfig
-from drumline_trainer.config.decoding import decode
-from drumline_trainer.config.rope import RopeScaling
+from drumline_contract.config import MODEL_PRESETS, ConfigError, ModelConfig
+from drumline_contract.config.decoding import decode
+from drumline_contract.config.rope import RopeScaling
+from drumline_contract.shapes.flops import weights
 from drumline_trainer.models.build import build_on_meta
-from drumline_trainer.shapes.flops import weights
 
 LONGROPE: dict[str, Any] = {
     "kind": "longrope",

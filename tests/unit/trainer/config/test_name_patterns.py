@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from fnmatch import fnmatchcase
 
-from drumline_trainer.config.name_patterns import NamePatterns
+from drumline_contract.config.name_patterns import NamePatterns
 
 TOKENS = ("a", "b", ".", "?", "*", "[ab]", "[!a]", "[", "]", "[]b]")
 

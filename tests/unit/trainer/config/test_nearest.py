@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config.bounds import nearest_divisors, nearest_multiples
+from drumline_contract.config.bounds import nearest_divisors, nearest_multiples
 
 
 @pytest.mark.parametrize(

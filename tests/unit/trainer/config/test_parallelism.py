@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, TrainerConfig
 
 SERVER = "parameter-server"
 ASYNCHRONOUS = {"data_parallel": SERVER, "server": {"mode": "asynchronous"}}

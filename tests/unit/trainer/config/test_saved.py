@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import ConfigError, ModelConfig, TrainerConfig, merge
-from drumline_trainer.config.model import RopeScaling
-from drumline_trainer.config.saved import (
+from drumline_contract.config import ConfigError, ModelConfig, TrainerConfig, merge
+from drumline_contract.config.model import RopeScaling
+from drumline_contract.config.saved import (
     changed_settings,
     model_digest,
     refuse_other_average,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.contract import (
+from drumline_contract import (
     MAX_CAUSE_CHARS,
     MAX_SILENT,
     MAX_SLOW,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from drumline_trainer.contract import ContractError, Launch, LaunchSettings, NoticeSignal
+from drumline_contract import ContractError, Launch, LaunchSettings, NoticeSignal
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from drumline_trainer.contract import ContractError, LinePattern
+from drumline_contract import ContractError, LinePattern
 
 WORKS = (
     r"step (?P<step>\d+)/(?P<totalSteps>\d+)",

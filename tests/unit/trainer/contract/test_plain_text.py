@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.contract import plain, plain_lines
+from drumline_contract import plain, plain_lines
 
 
 @pytest.mark.parametrize(

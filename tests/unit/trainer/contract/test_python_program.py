@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.contract import ContractError, PythonProgram, is_module_name
+from drumline_contract import ContractError, PythonProgram, is_module_name
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from drumline_trainer.contract.rank_compute import (
+from drumline_contract.rank_compute import (
     MAX_COMPUTE_CHARS,
     MAX_COMPUTE_POINTS,
     MAX_ROWS,

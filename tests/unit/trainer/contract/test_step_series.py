@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from drumline_trainer.contract import MAX_SERIES_CHARS, StepPoint
-from drumline_trainer.contract.step_series import (
+from drumline_contract import MAX_SERIES_CHARS, StepPoint
+from drumline_contract.step_series import (
     MAX_POINTS,
     PARTS,
     decode,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.config import ConfigError, DataConfig
+from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import CorpusChangedError, open_corpus, refuse_other_formats
 
 

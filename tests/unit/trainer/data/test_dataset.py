@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.config import DataConfig
+from drumline_contract.config import DataConfig
 from drumline_trainer.data.cursor import micro_batch_ranges, rank_samples
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.sources import open_dataset

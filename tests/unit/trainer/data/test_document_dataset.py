@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.learned_spans import LearnedSpans, runs_of

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.config.data import Packing
+from drumline_contract.config.data import Packing
 from drumline_trainer.data.cursor import micro_batch_ranges, rank_samples
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.learned_spans import LearnedSpans

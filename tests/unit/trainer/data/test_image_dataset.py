@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
-from drumline_trainer.config.variants import Family
+from drumline_contract.config import ConfigError, DataConfig, ModelConfig
+from drumline_contract.config.variants import Family
 from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.sources import open_dataset
 

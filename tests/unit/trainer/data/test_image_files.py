@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
-from drumline_trainer.config.data import Augmentation
-from drumline_trainer.config.variants import Family
+from drumline_contract.config import ConfigError, DataConfig, ModelConfig
+from drumline_contract.config.data import Augmentation
+from drumline_contract.config.variants import Family
 from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.encoded_image_dataset import EncodedImageDataset, UnreadableImageError
 from drumline_trainer.data.sources import open_dataset

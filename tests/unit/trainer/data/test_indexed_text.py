@@ -14,8 +14,8 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
-from drumline_trainer.config.data import Packing
+from drumline_contract.config import ConfigError, DataConfig, ModelConfig
+from drumline_contract.config.data import Packing
 from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.indexed_text import IndexedTextError

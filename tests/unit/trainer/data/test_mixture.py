@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.data.dataset import IGNORED, Dataset
 from drumline_trainer.data.mixture import ROUND, MixtureDataset, dealt
 from drumline_trainer.data.run_data import RunData, open_run_data

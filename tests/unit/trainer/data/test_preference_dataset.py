@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from drumline_trainer.config import ConfigError, DataConfig, TrainerConfig
-from drumline_trainer.config.data import Packing
+from drumline_contract.config import ConfigError, DataConfig, TrainerConfig
+from drumline_contract.config.data import Packing
+from drumline_contract.layout_validation import ViolationReason, violations
 from drumline_trainer.data import tokenize as module
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.dataset import IGNORED
@@ -23,7 +24,6 @@ from drumline_trainer.data.run_data import open_run_data
 from drumline_trainer.data.shards.index import INDEX_FILE, parse_index
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import TokenizeOptions, tokenize
-from drumline_trainer.layout_validation import ViolationReason, violations
 from tests.unit.trainer.data.records.conversations import (
     conversation,
     write_chat_model,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from drumline_trainer.config import ConfigError, DataConfig
-from drumline_trainer.config.data import Packing
+from drumline_contract.config import ConfigError, DataConfig
+from drumline_contract.config.data import Packing
 from drumline_trainer.data import record_text
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.document_dataset import DocumentDataset

@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer
 
 import drumline_trainer
-from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
-from drumline_trainer.config.variants import Family
+from drumline_contract.config import ConfigError, DataConfig, ModelConfig
+from drumline_contract.config.variants import Family
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import tokenize
 from tests.texts import missing

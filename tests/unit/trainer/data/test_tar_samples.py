@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.tar_samples import ending, tar_samples
 from tests.unit.trainer.data.tars import write_tar
 

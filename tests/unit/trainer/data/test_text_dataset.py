@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.config.data import Packing
+from drumline_contract.config.data import Packing
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.cursor import micro_batch_ranges
 from drumline_trainer.data.dataset import IGNORED

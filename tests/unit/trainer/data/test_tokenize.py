@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data import tokenize as module
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.document_reader import TextDocument

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import tokenize
 from drumline_trainer.data.vocabulary import check_vocabulary

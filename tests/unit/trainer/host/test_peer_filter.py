@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.host import peer_filter
-from drumline_trainer.host.peer_filter import (
+from drumline_agent.host import peer_filter
+from drumline_agent.host.peer_filter import (
     Instruction,
     Network,
     attach,

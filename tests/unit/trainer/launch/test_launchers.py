@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.launch.launchers import LAUNCHERS, LaunchedRank, detect_launcher
 
 TORCHRUN = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import TrainerConfig
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.launch.preload import modules_of
 
 FSDP = "drumline_trainer.parallelism.data_parallel.fsdp"

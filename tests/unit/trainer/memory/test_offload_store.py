@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.memory.offload_store import FileStore
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from drumline_trainer.config import Family, MemoryConfig, ModelConfig, Offload, Recompute
+from drumline_contract.config import Family, MemoryConfig, ModelConfig, Offload, Recompute
 from drumline_trainer.memory.offload_store import FileStore, open_store
 from drumline_trainer.memory.offloaded_activations import OffloadedLayers
 from drumline_trainer.memory.recompute import recompute

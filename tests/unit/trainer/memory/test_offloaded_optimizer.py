@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from drumline_contract.config import MemoryConfig, ModelConfig, Offload, OptimizerConfig
+from drumline_contract.config import OptimizerKind as Kind
+from drumline_contract.layout import Layout
 from drumline_trainer.assembly.optimizer import build_optimizer
-from drumline_trainer.config import MemoryConfig, ModelConfig, Offload, OptimizerConfig
-from drumline_trainer.config import OptimizerKind as Kind
-from drumline_trainer.layout import Layout
 from drumline_trainer.memory.offload_store import FileStore, open_store
 from drumline_trainer.memory.offloaded_optimizer import OffloadedOptimizer
 from drumline_trainer.models.build import build_on_meta

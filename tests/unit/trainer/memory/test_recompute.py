@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from drumline_trainer.config import Fp8Scaling, ModelConfig, Recompute
+from drumline_contract.config import Fp8Scaling, ModelConfig, Recompute
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.numerics import fp8

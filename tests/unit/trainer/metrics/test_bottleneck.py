@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from drumline_trainer.metrics.bottleneck import Bottleneck, diagnose
+from drumline_contract.step_figures.bottleneck import Bottleneck, diagnose
 from tests.texts import missing
 
 STEP = {

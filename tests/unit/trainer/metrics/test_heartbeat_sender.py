@@ -3,9 +3,9 @@ from __future__ import annotations
 import queue
 import time
 
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import Quiesced, RankMessage
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage
 
 HOURS = 3600.0
 

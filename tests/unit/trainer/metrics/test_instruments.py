@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.step_timer import StepTimer, observe, step_part
-from drumline_trainer.rank_protocol.heartbeat import Phase
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.unit.trainer.metrics.test_sinks import record
 from tests.unit.trainer.metrics.test_step_timer import Clock
 

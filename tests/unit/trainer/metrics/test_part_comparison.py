@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.contract import StepPart
-from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.part_comparison import AXES, PartComparison, step_part_of
+from drumline_contract import StepPart
+from drumline_contract.layout import Axis
+from drumline_contract.step_figures.part_comparison import AXES, PartComparison, step_part_of
 
 
 @pytest.mark.parametrize(

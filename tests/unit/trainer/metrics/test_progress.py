@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from drumline_contract.step_figures.step_record import Rewards, Staleness
 from drumline_trainer.metrics.reporter import format_duration, progress_line, short_count, smoothed
-from drumline_trainer.metrics.step_record import Rewards, Staleness
 
 
 def test_the_line() -> None:

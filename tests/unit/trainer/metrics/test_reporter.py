@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import RestoreTier
-from drumline_trainer.layout import Layout
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import parse_rank_message
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import RestoreTier
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.metrics.step_timer import StepTimer
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import parse_rank_message
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.texts import missing
 from tests.unit.trainer.metrics.test_step_timer import Clock
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.step_figures.step_record import Rewards, Staleness, StepRecord
 from drumline_trainer.metrics.sinks import open_sinks
-from drumline_trainer.metrics.step_record import Rewards, Staleness, StepRecord
 
 ROOT = Path(__file__).parents[4]
 

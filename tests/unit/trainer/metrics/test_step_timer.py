@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import StepTimer, observe, per_step, step_part
 
 

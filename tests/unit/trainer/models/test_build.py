@@ -5,7 +5,7 @@ from typing import NoReturn
 import pytest
 import torch
 
-from drumline_trainer.config import MODEL_PRESETS
+from drumline_contract.config import MODEL_PRESETS
 from drumline_trainer.models.build import build_on_meta, layer_modules
 
 FAMILIES = ["tiny", "toy-gpt2", "toy-moe", "toy-vit"]

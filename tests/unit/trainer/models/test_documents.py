@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from drumline_trainer.config import Family, ModelConfig, Recompute
-from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
+from drumline_contract.config import Family, ModelConfig, Recompute
+from drumline_contract.config.rope import RopeScaling, RopeScalingKind
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import DocumentOverlap, Documents, document_overlaps

@@ -23,9 +23,9 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.config.rope import RopeScaling
-from drumline_trainer.config.variants import AttentionBias
+from drumline_contract.config import Family, ModelConfig
+from drumline_contract.config.rope import RopeScaling
+from drumline_contract.config.variants import AttentionBias
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from drumline_trainer.buckets.path import BucketPath, any_path
-from drumline_trainer.config import ModelConfig, TrainerConfig
-from drumline_trainer.contract import BUCKET_SCHEMES
+from drumline_contract import BUCKET_SCHEMES
+from drumline_contract.buckets.path import BucketPath, any_path
+from drumline_contract.config import ModelConfig, TrainerConfig
 from drumline_trainer.generate import codec_of
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
@@ -123,7 +123,7 @@ def test_a_process_that_has_asked_which_model_it_is_may_fork(model: BucketPath) 
     """The library's calls never return in a child of a process that has made one."""
     program = (
         "import os, sys\n"
-        "from drumline_trainer.shapes.hugging_face import model_folder, with_model_of_folder\n"
+        "from drumline_contract.shapes.hugging_face import model_folder, with_model_of_folder\n"
         "raw = with_model_of_folder({'model_from': sys.argv[1]})\n"
         "child = os.fork()\n"
         "if child:\n"

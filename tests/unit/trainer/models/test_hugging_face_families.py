@@ -18,9 +18,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
-from drumline_trainer.config.variants import NormPlacement
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.rope import RopeScaling, RopeScalingKind
+from drumline_contract.config.variants import NormPlacement
+from drumline_contract.shapes.flops import weights
+from drumline_contract.shapes.hugging_face import HuggingFaceError, kind_of, read_json, to_ours
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     export_hugging_face,
@@ -28,8 +30,6 @@ from drumline_trainer.models.hugging_face import (
     load_hugging_face,
 )
 from drumline_trainer.models.initialize import initialize
-from drumline_trainer.shapes.flops import weights
-from drumline_trainer.shapes.hugging_face import HuggingFaceError, kind_of, read_json, to_ours
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import named_weights, slices_of
 

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from drumline_contract.shapes.hugging_face import read_json, to_ours
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,
     export_hugging_face,
     import_hugging_face,
     load_hugging_face,
 )
-from drumline_trainer.shapes.hugging_face import read_json, to_ours
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import named_weights, slices_of
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from drumline_trainer.buckets.failures import StoreError
-from drumline_trainer.config import ModelConfig
+from drumline_contract.buckets.failures import StoreError
+from drumline_contract.config import ModelConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,

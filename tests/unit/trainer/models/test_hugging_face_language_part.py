@@ -12,13 +12,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+from drumline_contract.shapes.hugging_face import read_config, read_json, to_ours
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,
     export_hugging_face,
     import_hugging_face,
 )
-from drumline_trainer.shapes.hugging_face import read_config, read_json, to_ours
 
 TOKENS_BS = torch.randint(3, 250, (2, 24), generator=torch.Generator().manual_seed(0))
 TEXT: dict[str, Any] = {

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+from drumline_contract.shapes.hugging_face import read_json, to_ours
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,
@@ -22,7 +23,6 @@ from drumline_trainer.models.hugging_face import (
     import_hugging_face,
     load_hugging_face,
 )
-from drumline_trainer.shapes.hugging_face import read_json, to_ours
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import slices_of
 

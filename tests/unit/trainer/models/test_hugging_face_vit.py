@@ -16,8 +16,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
+from drumline_contract.config import ConfigError, Family, ModelConfig, TrainerConfig
+from drumline_contract.shapes.hugging_face import (
+    HuggingFaceError,
+    kind_of,
+    read_json,
+    to_ours,
+    with_model_of_folder,
+)
 from drumline_trainer.adapters.base import initialize_base
-from drumline_trainer.config import ConfigError, Family, ModelConfig, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     check_hugging_face,
@@ -26,13 +33,6 @@ from drumline_trainer.models.hugging_face import (
     load_hugging_face,
 )
 from drumline_trainer.models.initialize import initialize
-from drumline_trainer.shapes.hugging_face import (
-    HuggingFaceError,
-    kind_of,
-    read_json,
-    to_ours,
-    with_model_of_folder,
-)
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice, named_weights, slices_of
 from tests.unit.trainer.models.test_hugging_face_families import check_slices, imported

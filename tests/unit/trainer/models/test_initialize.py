@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.config import MODEL_PRESETS, ModelConfig
+from drumline_contract.config import MODEL_PRESETS, ModelConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import (
     Normal,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.rope import RopeScaling, RopeScalingKind
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from drumline_contract.shapes import loss_rows
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.shapes import loss_rows
 
 TOKENS, WORDS = 37, 101
 

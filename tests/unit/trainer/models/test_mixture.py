@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
+from drumline_contract.config import ModelConfig
 from drumline_trainer.models.mixture import (
     Dispatch,
     MixtureOfExperts,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drumline_trainer.config import Family, ModelConfig
+from drumline_contract.config import Family, ModelConfig
 from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum

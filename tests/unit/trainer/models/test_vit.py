@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from drumline_trainer.config import Family, ModelConfig
+from drumline_contract.config import Family, ModelConfig
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.vit import ViT
 

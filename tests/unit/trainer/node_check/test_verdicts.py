@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.node_check.options import CheckOptions
 from drumline_trainer.node_check.program import verdict_of
 from drumline_trainer.node_check.verdicts import (

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import ConfigError, Fp8Scaling, ModelConfig, TrainerConfig
+from drumline_contract.config import ConfigError, Fp8Scaling, ModelConfig, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.numerics.fp8 import (
     BACKWARD,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from drumline_trainer.config import ModelConfig, OptimizerConfig
+from drumline_contract.config import ModelConfig, OptimizerConfig
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.optimization.adamw import ShardedAdamW, by_decay, decays

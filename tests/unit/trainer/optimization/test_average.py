@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from drumline_contract.config import ConfigError, OptimizerConfig, OptimizerKind, TrainerConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.assembly.optimizer import build_optimizer
-from drumline_trainer.config import ConfigError, OptimizerConfig, OptimizerKind, TrainerConfig
-from drumline_trainer.layout import Layout
 from drumline_trainer.optimization.average import WeightAverage
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from drumline_trainer.layout import Layout
+from drumline_contract.layout import Layout
 from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import OptimizerConfig, RateSchedule, TrainerConfig
+from drumline_contract.config import OptimizerConfig, RateSchedule, TrainerConfig
 from drumline_trainer.optimization.learning_rate import learning_rate
 
 CONFIG = OptimizerConfig(learning_rate=1.0, min_learning_rate_ratio=0.1, warmup_steps=4)

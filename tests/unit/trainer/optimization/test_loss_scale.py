@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import OptimizerConfig, Precision, TrainerConfig
+from drumline_contract.config import OptimizerConfig, Precision, TrainerConfig
 from drumline_trainer.optimization.loss_scale import LossScale
 
 FP16 = TrainerConfig(

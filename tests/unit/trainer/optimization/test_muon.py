@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 
+from drumline_contract.config import ModelConfig, OptimizerConfig, OptimizerKind
+from drumline_contract.layout import Layout
 from drumline_trainer.assembly.optimizer import build_optimizer
-from drumline_trainer.config import ModelConfig, OptimizerConfig, OptimizerKind
-from drumline_trainer.layout import Layout
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.muon import is_hidden_matrix, orthogonal

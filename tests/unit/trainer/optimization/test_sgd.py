@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import torch
 
+from drumline_contract.config import OptimizerConfig, OptimizerKind
+from drumline_contract.layout import Layout
 from drumline_trainer.assembly.optimizer import build_optimizer
-from drumline_trainer.config import OptimizerConfig, OptimizerKind
-from drumline_trainer.layout import Layout
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World

@@ -8,7 +8,7 @@ from unittest.mock import create_autospec
 import torch
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.optimization.matrices import Matrices, MatrixGather
 from drumline_trainer.optimization.shared_matrices import turns_of
 from drumline_trainer.sharding.boxes import Box

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_contract.config import TrainerConfig, merge
+from drumline_contract.layout import Layout
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.text_dataset import TextDataset
-from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.sharding.world import World
 

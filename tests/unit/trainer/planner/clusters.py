@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from drumline_trainer.config import (
-    DataConfig,
-    Family,
-    ModelConfig,
-    Precision,
-    TrainerConfig,
-)
-from drumline_trainer.layout import Layout
-from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, GpuCluster
-from drumline_trainer.planner.network import cluster_of
-from drumline_trainer.planner.setup import TrainingSetup
-from drumline_trainer.planner.space import Goal
+from drumline_contract.config import DataConfig, Family, ModelConfig, Precision, TrainerConfig
+from drumline_contract.hardware import GPU_MODELS, LINKS, GpuCluster
+from drumline_contract.layout import Layout
+from drumline_planner.network import cluster_of
+from drumline_planner.setup import TrainingSetup
+from drumline_planner.space import Goal
 
 SMALL = ModelConfig(
     layers=8, hidden_size=2048, ffn_size=5632, heads=16, kv_heads=8, vocab_size=32_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.shapes.hugging_face import to_ours
+from drumline_contract.config import ModelConfig
+from drumline_contract.shapes.hugging_face import to_ours
 
 _LATENTS: dict[str, Any] = {
     "kv_lora_rank": 512,

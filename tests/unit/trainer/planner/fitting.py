@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import drumline_trainer.planner
-from drumline_trainer.planner.constants import CALIBRATED, Constants
-from drumline_trainer.planner.measured_rows import Measured, read_rows
-from drumline_trainer.planner.step_time import step_time
+import drumline_planner
+from drumline_planner.constants import CALIBRATED, Constants
+from drumline_planner.measured_rows import Measured, read_rows
+from drumline_planner.step_time import step_time
 
-CALIBRATION = Path(drumline_trainer.planner.__file__).parent / "data/vtrain_a100.csv"
+CALIBRATION = Path(drumline_planner.__file__).parent / "data/vtrain_a100.csv"
 """The measured iterations that the constants were found on."""
 BOUNDS: dict[str, tuple[float, float]] = {
     "matmul": (0.5, 0.92),

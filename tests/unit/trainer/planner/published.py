@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from drumline_trainer.config import MODEL_PRESETS, DataParallel, Recompute, Schedule
-from drumline_trainer.layout import Layout
-from drumline_trainer.planner import activations
-from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, GpuCluster, Link
-from drumline_trainer.planner.memory import memory_bill
-from drumline_trainer.planner.network import cluster_of
-from drumline_trainer.planner.schedules import in_flight
-from drumline_trainer.planner.setup import MEGATRON, MEGATRON_CORE, TORCHTITAN, TrainingSetup
-from drumline_trainer.planner.step_time import step_time
-from drumline_trainer.shapes.flops import flops_per_token
+from drumline_contract.config import MODEL_PRESETS, DataParallel, Recompute, Schedule
+from drumline_contract.hardware import GPU_MODELS, LINKS, GpuCluster, Link
+from drumline_contract.layout import Layout
+from drumline_contract.shapes.flops import flops_per_token
+from drumline_planner import activations
+from drumline_planner.memory import memory_bill
+from drumline_planner.network import cluster_of
+from drumline_planner.schedules import in_flight
+from drumline_planner.setup import MEGATRON, MEGATRON_CORE, TORCHTITAN, TrainingSetup
+from drumline_planner.step_time import step_time
 
 from .clusters import gpt
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drumline_trainer.config import Recompute
-from drumline_trainer.planner.measured_rows import Measured
-from drumline_trainer.planner.score import score
+from drumline_contract.config import Recompute
+from drumline_planner.measured_rows import Measured
+from drumline_planner.score import score
 
 from .published import GIB, KORTHIKANTI, TABLES, Published, korthikanti
 

@@ -19,18 +19,18 @@ from torch import Tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from drumline_trainer.config import Family, MemoryConfig, ModelConfig, Precision, Recompute
-from drumline_trainer.config.latent_attention import LatentAttention
-from drumline_trainer.config.variants import Activation, NormPlacement
-from drumline_trainer.layout import Axis, Layout
+from drumline_contract.config import Family, MemoryConfig, ModelConfig, Precision, Recompute
+from drumline_contract.config.latent_attention import LatentAttention
+from drumline_contract.config.variants import Activation, NormPlacement
+from drumline_contract.layout import Axis, Layout
+from drumline_planner import activations
+from drumline_planner.setup import Software, TrainingSetup
 from drumline_trainer.memory import recompute as recompute_module
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
-from drumline_trainer.planner import activations
-from drumline_trainer.planner.setup import Software, TrainingSetup
 from drumline_trainer.sharding.world import World
 
 CPU = Software(name="torch on CPU", fused_norms=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import (
+from drumline_contract.config import (
     MODEL_PRESETS,
     ConfigError,
     DataConfig,
@@ -21,10 +21,10 @@ from drumline_trainer.config import (
     Schedule,
     TrainerConfig,
 )
-from drumline_trainer.layout_validation import violations
-from drumline_trainer.planner.auto import choose
-from drumline_trainer.planner.search import search
-from drumline_trainer.planner.space import Goal
+from drumline_contract.layout_validation import violations
+from drumline_planner.auto import choose
+from drumline_planner.search import search
+from drumline_planner.space import Goal
 
 from .clusters import cluster
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS, LoraConfig, ModelConfig, Schedule
-from drumline_trainer.contract import StepPart
-from drumline_trainer.planner.bounds import OuterBounds, of_kind
-from drumline_trainer.planner.calibration import calibrated
-from drumline_trainer.planner.constants import CALIBRATED
-from drumline_trainer.planner.hardware import GPU_MODELS, LINKS
-from drumline_trainer.planner.network import Topology, Wiring, cluster_of
-from drumline_trainer.planner.search import Planned, evaluate, search
-from drumline_trainer.planner.space import (
+from drumline_contract import StepPart
+from drumline_contract.config import MODEL_PRESETS, LoraConfig, ModelConfig, Schedule
+from drumline_contract.hardware import GPU_MODELS, LINKS
+from drumline_planner.bounds import OuterBounds, of_kind
+from drumline_planner.calibration import calibrated
+from drumline_planner.constants import CALIBRATED
+from drumline_planner.network import Topology, Wiring, cluster_of
+from drumline_planner.search import Planned, evaluate, search
+from drumline_planner.space import (
     Choice,
     Goal,
     Outer,
@@ -25,7 +25,7 @@ from drumline_trainer.planner.space import (
     scheduled_choices,
     sparing,
 )
-from drumline_trainer.planner.step_time import PipelineOrder
+from drumline_planner.step_time import PipelineOrder
 
 from .clusters import SMALL, goal
 

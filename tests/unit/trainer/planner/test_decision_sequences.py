@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS
-from drumline_trainer.planner.decision_sequences import (
+from drumline_contract.config import MODEL_PRESETS
+from drumline_planner.decision_sequences import (
     Measure,
     batch_too_small,
     days,
@@ -13,8 +13,8 @@ from drumline_trainer.planner.decision_sequences import (
     with_batch,
     with_gpus,
 )
-from drumline_trainer.planner.search import Planned, search
-from drumline_trainer.planner.space import Goal
+from drumline_planner.search import Planned, search
+from drumline_planner.space import Goal
 from tests.texts import missing
 
 from .clusters import goal

@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from drumline_trainer.assembly.assemble import assemble
-from drumline_trainer.config import (
+from drumline_contract.config import (
     LoraConfig,
     MemoryConfig,
     ModelConfig,
@@ -21,19 +20,20 @@ from drumline_trainer.config import (
     Recompute,
     TrainerConfig,
 )
-from drumline_trainer.config.latent_attention import LatentAttention
-from drumline_trainer.config.routing import RouterScores, Routing
-from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.layout_validation import validated_layout
+from drumline_contract.config.latent_attention import LatentAttention
+from drumline_contract.config.routing import RouterScores, Routing
+from drumline_contract.layout import Axis, Layout
+from drumline_contract.layout_validation import validated_layout
+from drumline_contract.shapes.flops import flops_per_token, matmul_weights, weights
+from drumline_contract.shapes.partition import model_costs, partition
+from drumline_planner import activations
+from drumline_planner.adapter_weights import trained_by_lora
+from drumline_planner.memory import memory_bill
+from drumline_planner.rank_weights import rank_parameters
+from drumline_planner.setup import TrainingSetup
+from drumline_planner.step_time import StepBottleneck, step_time
+from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.models.build import build_on_meta
-from drumline_trainer.planner import activations
-from drumline_trainer.planner.adapter_weights import trained_by_lora
-from drumline_trainer.planner.memory import memory_bill
-from drumline_trainer.planner.rank_weights import rank_parameters
-from drumline_trainer.planner.setup import TrainingSetup
-from drumline_trainer.planner.step_time import StepBottleneck, step_time
-from drumline_trainer.shapes.flops import flops_per_token, matmul_weights, weights
-from drumline_trainer.shapes.partition import model_costs, partition
 from drumline_trainer.sharding.slices import named_weights
 from drumline_trainer.sharding.world import World
 

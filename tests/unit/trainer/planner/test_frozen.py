@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout_validation import validated_layout
+from drumline_planner.memory import memory_bill
+from drumline_planner.setup import TrainingSetup
 from drumline_trainer.assembly.assemble import assemble
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout_validation import validated_layout
-from drumline_trainer.planner.memory import memory_bill
-from drumline_trainer.planner.setup import TrainingSetup
 
 from .test_deepseek import world_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import ConfigError
-from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, named_gpu, named_link
-from drumline_trainer.planner.network import Topology, Wiring, cluster_of, span
+from drumline_contract.config import ConfigError
+from drumline_contract.hardware import GPU_MODELS, LINKS, named_gpu, named_link
+from drumline_planner.network import Topology, Wiring, cluster_of, span
 
 from .clusters import cluster
 

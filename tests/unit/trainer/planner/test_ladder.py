@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS, ConfigError
-from drumline_trainer.planner import model_source
-from drumline_trainer.planner.ladder import advice
-from drumline_trainer.planner.search import search
-from drumline_trainer.shapes.flops import weights
+from drumline_contract.config import MODEL_PRESETS, ConfigError
+from drumline_contract.shapes.flops import weights
+from drumline_planner import model_source
+from drumline_planner.ladder import advice
+from drumline_planner.search import search
 
 from .clusters import goal
 

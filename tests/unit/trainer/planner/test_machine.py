@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import ConfigError, HardwareConfig
-from drumline_trainer.planner.machine import PROCESSOR, SeenDevice, machine, recognized
+from drumline_contract.config import ConfigError, HardwareConfig
+from drumline_planner.machine import PROCESSOR, SeenDevice, machine, recognized
 
 GIB = 1 << 30
 

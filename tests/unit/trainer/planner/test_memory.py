@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import (
+from drumline_contract.config import (
     MODEL_PRESETS,
     DataParallel,
     LoraConfig,
@@ -18,11 +18,11 @@ from drumline_trainer.config import (
     Recompute,
     TrainerConfig,
 )
-from drumline_trainer.layout import Layout
-from drumline_trainer.planner.memory import memory_bill
-from drumline_trainer.planner.rank_weights import rank_parameters
-from drumline_trainer.planner.setup import TrainingSetup, layer_parameters, parameters
-from drumline_trainer.shapes.flops import weights
+from drumline_contract.layout import Layout
+from drumline_contract.shapes.flops import weights
+from drumline_planner.memory import memory_bill
+from drumline_planner.rank_weights import rank_parameters
+from drumline_planner.setup import TrainingSetup, layer_parameters, parameters
 
 from .clusters import SMALL, setup
 

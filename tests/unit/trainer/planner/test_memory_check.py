@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import (
+from drumline_contract.config import (
     MODEL_PRESETS,
     DataConfig,
     DataParallel,
@@ -19,7 +19,7 @@ from drumline_trainer.config import (
     Schedule,
     TrainerConfig,
 )
-from drumline_trainer.planner.memory_check import check_memory
+from drumline_planner.memory_check import check_memory
 
 from .clusters import cluster
 

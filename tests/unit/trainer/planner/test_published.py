@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.config import Recompute
-from drumline_trainer.planner.step_time import step_time
+from drumline_contract.config import Recompute
+from drumline_planner.step_time import step_time
 
 from . import published, targets
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, Family, LoraConfig, ModelConfig
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import violations
-from drumline_trainer.planner.correction import UNCORRECTED, MemoryCorrection
-from drumline_trainer.planner.memory import memory_bill
-from drumline_trainer.planner.rehearsal import (
+from drumline_contract.config import MODEL_PRESETS, ConfigError, Family, LoraConfig, ModelConfig
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import violations
+from drumline_planner.correction import UNCORRECTED, MemoryCorrection
+from drumline_planner.memory import memory_bill
+from drumline_planner.rehearsal import (
     ComparedPart,
     RehearsalHost,
     SliceMeasurement,
@@ -20,7 +20,7 @@ from drumline_trainer.planner.rehearsal import (
     correction_of,
     slice_of,
 )
-from drumline_trainer.planner.search import Planned, evaluate, search
+from drumline_planner.search import Planned, evaluate, search
 
 from .clusters import goal, setup
 from .test_search import every_choice

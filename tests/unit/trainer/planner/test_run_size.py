@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS
-from drumline_trainer.planner.run_size import (
+from drumline_contract.config import MODEL_PRESETS
+from drumline_planner.run_size import (
     Deadline,
     NoSize,
     Objective,
@@ -14,7 +14,7 @@ from drumline_trainer.planner.run_size import (
     pick_size,
     run_days,
 )
-from drumline_trainer.planner.search import Planned, search
+from drumline_planner.search import Planned, search
 
 from .clusters import goal
 

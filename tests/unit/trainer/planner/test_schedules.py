@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 import torch.distributed.pipelining.schedules as theirs
 
-from drumline_trainer.config import Schedule
-from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import min_micro_batches
-from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds, replayed
-from drumline_trainer.planner.schedules import (
-    Action,
-    Pass,
-    in_flight,
-    order,
-)
-from drumline_trainer.shapes.partition import StageCosts, partition
+from drumline_contract.config import Schedule
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import min_micro_batches
+from drumline_contract.shapes.partition import StageCosts, partition
+from drumline_planner.replay import StageSeconds, pipeline_seconds, replayed
+from drumline_planner.schedules import Action, Pass, in_flight, order
 
 PASSES = {
     "FORWARD": Pass.FORWARD,

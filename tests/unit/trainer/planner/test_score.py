@@ -8,18 +8,24 @@ from pathlib import Path
 
 import pytest
 
-import drumline_trainer.planner
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, DataConfig, Recompute, TrainerConfig
-from drumline_trainer.contract import StepPart
-from drumline_trainer.layout import Layout
-from drumline_trainer.planner.calibration import calibrated, rescaled
-from drumline_trainer.planner.constants import CALIBRATED, Constants
-from drumline_trainer.planner.measured_rows import Measured, read_rows
-from drumline_trainer.planner.score import score
-from drumline_trainer.planner.search import Planned, evaluate, search
-from drumline_trainer.planner.setup import TrainingSetup
-from drumline_trainer.planner.space import Goal, inner_choices, outer_choices, scheduled_choices
-from drumline_trainer.planner.step_time import step_time
+import drumline_planner
+from drumline_contract import StepPart
+from drumline_contract.config import (
+    MODEL_PRESETS,
+    ConfigError,
+    DataConfig,
+    Recompute,
+    TrainerConfig,
+)
+from drumline_contract.layout import Layout
+from drumline_planner.calibration import calibrated, rescaled
+from drumline_planner.constants import CALIBRATED, Constants
+from drumline_planner.measured_rows import Measured, read_rows
+from drumline_planner.score import score
+from drumline_planner.search import Planned, evaluate, search
+from drumline_planner.setup import TrainingSetup
+from drumline_planner.space import Goal, inner_choices, outer_choices, scheduled_choices
+from drumline_planner.step_time import step_time
 
 from . import fitting
 from .clusters import cluster
@@ -27,7 +33,7 @@ from .fitting import BOUNDS, loss
 
 HEADER = "gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor,data,pipeline"
 ROW = "64,512,8,3072,32,30,2048,1,64,1"
-FOLDER = Path(drumline_trainer.planner.__file__).parent
+FOLDER = Path(drumline_planner.__file__).parent
 CALIBRATION = fitting.CALIBRATION.read_text()
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import (
+from drumline_contract.config import (
     MODEL_PRESETS,
     DataConfig,
     Offload,
@@ -18,9 +18,9 @@ from drumline_trainer.config import (
     Schedule,
     TrainerConfig,
 )
-from drumline_trainer.layout_validation import violations
-from drumline_trainer.planner.search import Planned, RejectedLayout, evaluate, pareto, search
-from drumline_trainer.planner.space import (
+from drumline_contract.layout_validation import violations
+from drumline_planner.search import Planned, RejectedLayout, evaluate, pareto, search
+from drumline_planner.space import (
     Choice,
     Goal,
     inner_choices,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from drumline_contract.config import ModelConfig, TrainerConfig
+from drumline_contract.layout_validation import validated_layout
+from drumline_contract.shapes.attention import shares_heads
+from drumline_planner.adapter_weights import trained_by_lora
+from drumline_planner.rank_weights import rank_parameters
+from drumline_planner.setup import TrainingSetup
 from drumline_trainer.assembly.assemble import assemble
-from drumline_trainer.config import ModelConfig, TrainerConfig
-from drumline_trainer.layout_validation import validated_layout
-from drumline_trainer.planner.adapter_weights import trained_by_lora
-from drumline_trainer.planner.rank_weights import rank_parameters
-from drumline_trainer.planner.setup import TrainingSetup
-from drumline_trainer.shapes.attention import shares_heads
 
 from .test_deepseek import world_of
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import DataParallel, LoraConfig, MemoryConfig, Offload, Recompute
-from drumline_trainer.layout import Layout
-from drumline_trainer.planner.constants import CALIBRATED, Constants
-from drumline_trainer.planner.hardware import GpuCluster
-from drumline_trainer.planner.setup import TrainingSetup
-from drumline_trainer.planner.step_time import StepBottleneck, step_time
+from drumline_contract.config import DataParallel, LoraConfig, MemoryConfig, Offload, Recompute
+from drumline_contract.hardware import GpuCluster
+from drumline_contract.layout import Layout
+from drumline_planner.constants import CALIBRATED, Constants
+from drumline_planner.setup import TrainingSetup
+from drumline_planner.step_time import StepBottleneck, step_time
 
 from .clusters import cluster, setup
 from .test_memory import random_setup

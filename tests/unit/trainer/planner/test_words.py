@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.planner.words import large
+from drumline_planner.words import large
 
 
 @pytest.mark.parametrize(

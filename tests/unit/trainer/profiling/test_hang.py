@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.profiling.flight_recorder import KEPT, FlightRecorder, write_dump
 from drumline_trainer.profiling.hang import main, read_dumps, root_cause_ranks, summary
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.texts import missing
 
 

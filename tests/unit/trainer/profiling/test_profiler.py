@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from drumline_trainer.config import ProfileConfig
+from drumline_contract.config import ProfileConfig
 from drumline_trainer.metrics.step_timer import observe, step_part
 from drumline_trainer.profiling.profiler import Profiler
 

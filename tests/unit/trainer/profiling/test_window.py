@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from drumline_trainer.config import ProfileConfig
+from drumline_contract.config import ProfileConfig
 from drumline_trainer.profiling.profiler import REQUEST_FILE, Window, WindowEvent
 
 

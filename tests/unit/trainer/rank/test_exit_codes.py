@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 import torch.distributed as dist
 
+from drumline_contract import ExitCode
+from drumline_contract.config import ConfigError
 from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
     PeerSaveError,
@@ -10,8 +12,6 @@ from drumline_trainer.checkpoint.errors import (
     StaleMembershipError,
     StorageError,
 )
-from drumline_trainer.config import ConfigError
-from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank import exit_code_of
 from drumline_trainer.sharding.gpus import DeviceError
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from drumline_agent.rank_protocol.control import Control
+from drumline_agent.rank_protocol.orders import Interrupt
+from drumline_contract.config import ConfigError
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError, PeerSaveError, SaveError
-from drumline_trainer.config import ConfigError
 from drumline_trainer.rank.run import _parks  # pyright: ignore[reportPrivateUsage] - the decision itself
-from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.orders import Interrupt
 
 RAISED = {
     "in a collective": dist.DistBackendError("NCCL communicator was aborted on rank 1. "),

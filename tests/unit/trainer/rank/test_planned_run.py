@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from drumline_trainer.config import (
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract.config import (
     MODEL_PRESETS,
     ConfigError,
     DataConfig,
@@ -18,7 +19,6 @@ from drumline_trainer.config import (
     TrainerConfig,
 )
 from drumline_trainer.rank.planned_run import planned_run
-from drumline_trainer.rank_protocol.placement import Placement
 from tests.texts import missing
 
 CPU = torch.device("cpu")

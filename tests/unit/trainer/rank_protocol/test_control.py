@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline_trainer.rank_protocol.control import Control, InterruptedByAgentError
-from drumline_trainer.rank_protocol.orders import (
+from drumline_agent.rank_protocol.control import Control, InterruptedByAgentError
+from drumline_agent.rank_protocol.orders import (
     Interrupt,
     RankOrder,
     Replicated,
@@ -17,7 +17,7 @@ from drumline_trainer.rank_protocol.orders import (
     Withdraw,
     parse_rank_order,
 )
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
 
 
 def place(attempt: int, *, generation: int = 1) -> Placement:

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.contract import RestoreTier
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import (
+from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_agent.rank_protocol.messages import (
     NoticeSaved,
     Quiesced,
     RankError,
@@ -15,6 +14,7 @@ from drumline_trainer.rank_protocol.messages import (
     SnapshotTaken,
     parse_rank_message,
 )
+from drumline_contract import RestoreTier
 
 
 def beat(loss: float | None) -> Heartbeat:

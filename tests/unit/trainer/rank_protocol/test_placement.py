@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_agent.rank_protocol.placement import Placement
 
 
 def test_survives_a_line_of_json() -> None:

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from drumline_agent.rank_protocol.messages import SnapshotTaken
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.snapshot_file import (
     KEPT_SNAPSHOTS,
     SnapshotError,
@@ -16,9 +18,7 @@ from drumline_client.snapshot_file import (
     snapshot_file,
     snapshot_steps,
 )
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.messages import SnapshotTaken
-from drumline_trainer.rank_protocol.placement import Placement
+from drumline_contract.config import TrainerConfig
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.byte_collectives import Rejected, Vote

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
 
-from drumline_trainer.host import peer_filter
-from drumline_trainer.host.peer_filter import Network
+from drumline_agent.host import peer_filter
+from drumline_agent.host.peer_filter import Network
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
 
 

@@ -8,12 +8,12 @@ from unittest.mock import create_autospec
 
 import pytest
 
+from drumline_contract import RestoreTier
+from drumline_contract.config import TrainerConfig
+from drumline_contract.config.optimizer import OptimizerConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.config.optimizer import OptimizerConfig
-from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
-from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS, ModelConfig, TrainerConfig
-from drumline_trainer.models.build import build_on_meta
-from drumline_trainer.shapes.flops import (
+from drumline_contract.config import MODEL_PRESETS, ModelConfig, TrainerConfig
+from drumline_contract.shapes.flops import (
     flops_of_run,
     flops_per_token,
     matmul_weights,
@@ -15,6 +14,7 @@ from drumline_trainer.shapes.flops import (
     peak_flops,
     weights,
 )
+from drumline_trainer.models.build import build_on_meta
 
 
 @pytest.mark.parametrize("name", ["tiny", "llama-8b", "gpt2-124m"])

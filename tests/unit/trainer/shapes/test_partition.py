@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.config import MODEL_PRESETS, Family, ModelConfig
-from drumline_trainer.shapes.partition import (
+from drumline_contract.config import MODEL_PRESETS, Family, ModelConfig
+from drumline_contract.shapes.partition import (
     Partition,
     StageCosts,
     model_costs,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS, ModelConfig, TrainerConfig
+from drumline_contract.config import MODEL_PRESETS, ModelConfig, TrainerConfig
+from drumline_contract.shapes.weight_sizes import learning_shares, weight_sizes
 from drumline_trainer.models.build import build_on_meta
-from drumline_trainer.shapes.weight_sizes import learning_shares, weight_sizes
 from drumline_trainer.sharding.slices import named_weights
 
 LATENT: dict[str, Any] = {

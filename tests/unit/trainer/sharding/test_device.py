@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.sharding.gpus import (
     DeviceError,

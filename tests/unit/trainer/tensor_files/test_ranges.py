@@ -11,9 +11,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save
 
-from drumline_trainer.buckets.failures import StoreError
-from drumline_trainer.buckets.objects import ObjectBucket
-from drumline_trainer.buckets.path import AnyPath, any_path
+from drumline_contract.buckets.failures import StoreError
+from drumline_contract.buckets.objects import ObjectBucket
+from drumline_contract.buckets.path import AnyPath, any_path
 from drumline_trainer.tensor_files import ranges
 from drumline_trainer.tensor_files.ranges import OpenTensorFile, open_tensor_file, read_header
 from tests.store_proxy import Fate, Proxy

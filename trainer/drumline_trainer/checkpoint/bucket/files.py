@@ -17,9 +17,9 @@ from typing import Final
 
 from torch import Tensor
 
-from drumline_trainer.buckets.failures import BucketError
-from drumline_trainer.buckets.objects import ObjectBucket
-from drumline_trainer.buckets.path import BucketPath
+from drumline_contract.buckets.failures import BucketError
+from drumline_contract.buckets.objects import ObjectBucket
+from drumline_contract.buckets.path import BucketPath
 from drumline_trainer.checkpoint.digests import hasher
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from drumline_trainer.buckets.objects import ConflictError, ObjectBucket, StoredObject
+from drumline_contract.buckets.objects import ConflictError, ObjectBucket, StoredObject
 from drumline_trainer.checkpoint.bucket.files import BucketFiles
 from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, MAX_INDEX_BYTES, PLACE, Index
 from drumline_trainer.checkpoint.errors import (

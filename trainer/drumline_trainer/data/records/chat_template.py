@@ -24,8 +24,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from drumline_trainer.buckets.path import AnyPath, read_file
-from drumline_trainer.config import ConfigError
+from drumline_contract.buckets.path import AnyPath, read_file
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.records.learned_text import LearnedText
 
 Message = Mapping[str, Any]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.records.kinds import Record
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, ending, tar_samples
 

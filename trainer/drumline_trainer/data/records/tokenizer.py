@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.buckets.path import AnyPath, read_file
-from drumline_trainer.config import ConfigError
+from drumline_contract.buckets.path import AnyPath, read_file
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.learned_spans import runs_of
 from drumline_trainer.data.records.learned_text import LearnedText
 

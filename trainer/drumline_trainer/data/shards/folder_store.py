@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.shards.text import ShardBlock
 
 _OPEN_FILES = 64

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 
 INDEX_FILE = "shards.json"
 INDEX_LIMIT_BYTES = 256 * 1024**2

@@ -1,6 +1,6 @@
 """Shards streamed from an S3-compatible store: blocks by ranged reads, through a bounded cache.
 
-`buckets.objects` reads endpoint, region and credentials from the environment, and retries transient
+`contract.buckets.objects` reads endpoint, region and credentials from the environment, and retries transient
 failures. No message holds a credential.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from drumline_trainer.buckets.failures import NO_CREDENTIALS, BucketError
-from drumline_trainer.buckets.objects import ObjectBucket
-from drumline_trainer.config import ConfigError
-from drumline_trainer.config.data import S3_SCHEME
+from drumline_contract.buckets.failures import NO_CREDENTIALS, BucketError
+from drumline_contract.buckets.objects import ObjectBucket
+from drumline_contract.config import ConfigError
+from drumline_contract.config.data import S3_SCHEME
 from drumline_trainer.data.shards.text import ShardBlock
 
 RETRIES = 6

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.learned_spans import LearnedSpans, moved
 from drumline_trainer.data.shards.index import (
     INDEX_FILE,

@@ -1,10 +1,11 @@
 """Exchange with Hugging Face: folders of config.json and safetensors, read and written.
 
-Each as `transformers` lays it out. `shapes.hugging_face`, outside,
+Each as `transformers` lays it out. `contract.shapes.hugging_face`, outside,
 translates configurations, `names` says which of their tensors is made of which of ours, `files`
 knows the format, `exchange` does both directions. Never pickle.
 """
 
+from drumline_contract.shapes.hugging_face import HuggingFaceError
 from drumline_trainer.models.hugging_face.copies import load_for_copies
 from drumline_trainer.models.hugging_face.exchange import (
     OpenedWeights,
@@ -16,7 +17,6 @@ from drumline_trainer.models.hugging_face.exchange import (
     projection_names,
 )
 from drumline_trainer.models.hugging_face.files import weights_digest
-from drumline_trainer.shapes.hugging_face import HuggingFaceError
 
 __all__ = [
     "HuggingFaceError",

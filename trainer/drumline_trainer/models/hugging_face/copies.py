@@ -22,10 +22,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from drumline_trainer.buckets.path import AnyPath
-from drumline_trainer.config import ModelConfig
+from drumline_contract.buckets.path import AnyPath
+from drumline_contract.config import ModelConfig
+from drumline_contract.shapes.hugging_face import HuggingFaceError
 from drumline_trainer.models.hugging_face.exchange import load_hugging_face
-from drumline_trainer.shapes.hugging_face import HuggingFaceError
 from drumline_trainer.sharding.byte_collectives import Rejected, gather_bytes
 from drumline_trainer.sharding.exchange import BLOCK_BYTES, exchange
 from drumline_trainer.sharding.exchange_rounds import SharedRows, Tag

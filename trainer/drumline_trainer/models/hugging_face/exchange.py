@@ -18,24 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from drumline_trainer.buckets.path import AnyPath, make_folder, remove_file
-from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.models.hugging_face.files import (
-    TensorFiles,
-    copy_companions,
-    opened,
-    write_json,
-    write_tensors,
-)
-from drumline_trainer.models.hugging_face.names import (
-    Shapes,
-    Theirs,
-    further_layers,
-    matched,
-    our_shapes,
-    their_tensors,
-)
-from drumline_trainer.shapes.hugging_face import (
+from drumline_contract.buckets.path import AnyPath, make_folder, remove_file
+from drumline_contract.config import Family, ModelConfig
+from drumline_contract.shapes.hugging_face import (
     CONFIG_FILE,
     IMAGE_PROCESSOR_FILE,
     HuggingFaceError,
@@ -51,6 +36,21 @@ from drumline_trainer.shapes.hugging_face import (
     read_json,
     to_ours,
     to_theirs,
+)
+from drumline_trainer.models.hugging_face.files import (
+    TensorFiles,
+    copy_companions,
+    opened,
+    write_json,
+    write_tensors,
+)
+from drumline_trainer.models.hugging_face.names import (
+    Shapes,
+    Theirs,
+    further_layers,
+    matched,
+    our_shapes,
+    their_tensors,
 )
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice

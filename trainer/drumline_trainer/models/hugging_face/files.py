@@ -25,7 +25,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
 from torch import Tensor
 
-from drumline_trainer.buckets.path import AnyPath, BucketPath, read_file, write_file
+from drumline_contract.buckets.path import AnyPath, BucketPath, read_file, write_file
+from drumline_contract.shapes.hugging_face import HuggingFaceError, read_json, unreadable
 from drumline_trainer.models.hugging_face.quantized import (
     Fp8Tensor,
     Mxfp4Tensor,
@@ -33,7 +34,6 @@ from drumline_trainer.models.hugging_face.quantized import (
     packed_tensors,
     unscaled,
 )
-from drumline_trainer.shapes.hugging_face import HuggingFaceError, read_json, unreadable
 from drumline_trainer.tensor_files.layout import StoredTensor, file_chunks, file_size
 from drumline_trainer.tensor_files.ranges import open_tensor_file, read_header
 

@@ -15,12 +15,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.lora import PROJECTIONS
-from drumline_trainer.config.variants import AttentionBias, NormPlacement
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.lora import PROJECTIONS
+from drumline_contract.config.variants import AttentionBias, NormPlacement
+from drumline_contract.shapes.hugging_face import HuggingFaceError, LanguageNames
+from drumline_contract.shapes.hugging_face.kind import TensorNames
 from drumline_trainer.models.build import build_on_meta
-from drumline_trainer.shapes.hugging_face import HuggingFaceError, LanguageNames
-from drumline_trainer.shapes.hugging_face.kind import TensorNames
 from drumline_trainer.sharding.slices import named_weights
 
 _NOT_WEIGHTS: Final = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")

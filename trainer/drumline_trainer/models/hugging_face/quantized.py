@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from drumline_trainer.shapes.hugging_face import HuggingFaceError
+from drumline_contract.shapes.hugging_face import HuggingFaceError
 
 _FACTORS = "_scale_inv"
 _SIDE: Final = 128

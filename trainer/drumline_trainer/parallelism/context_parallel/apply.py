@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.mixture import MixtureOfExperts

@@ -38,7 +38,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.documents import DocumentIds, Documents, document_overlaps
 from drumline_trainer.parallelism.context_parallel.attention_blocks import (

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 
 import torch
 
-from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Precision
-from drumline_trainer.layout import Axis
+from drumline_contract.config import DataParallel, MemoryConfig, Offload, Precision
+from drumline_contract.layout import Axis
 from drumline_trainer.memory.offload_store import open_store
 from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES
 from drumline_trainer.parallelism.data_parallel.constants import with_constants

@@ -35,8 +35,8 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import Shard
 
-from drumline_trainer.config import MemoryConfig, Offload, Precision
-from drumline_trainer.layout import Axis
+from drumline_contract.config import MemoryConfig, Offload, Precision
+from drumline_contract.layout import Axis
 from drumline_trainer.memory.offloaded_parameters import Prefetcher, allocate_in_store
 from drumline_trainer.metrics.fsdp_timing import time_fsdp
 from drumline_trainer.models.build import layer_modules

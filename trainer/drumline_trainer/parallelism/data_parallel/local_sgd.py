@@ -30,8 +30,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import LocalSgdConfig
-from drumline_trainer.layout import Axis
+from drumline_contract.config import LocalSgdConfig
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.decoder import TIED_WEIGHT
 from drumline_trainer.optimization.optimizer import Optimizer

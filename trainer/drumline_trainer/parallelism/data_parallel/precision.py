@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import Precision
+from drumline_contract.config import Precision
 from drumline_trainer.models.build import layer_modules
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

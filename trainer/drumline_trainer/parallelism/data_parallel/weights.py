@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut, TensorSlice
 from drumline_trainer.sharding.storage import OffloadStore, OpenStore

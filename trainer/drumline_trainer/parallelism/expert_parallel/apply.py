@@ -13,7 +13,7 @@ from typing import cast
 
 from torch import nn
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.models.mixture import MixtureOfExperts
 from drumline_trainer.parallelism.expert_parallel.dispatch import RemoteDispatch
 from drumline_trainer.sharding.boxes import Box

@@ -36,14 +36,14 @@ from torch.distributed import pipelining
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 
-from drumline_trainer.config import ConfigError, Schedule
-from drumline_trainer.layout import Axis, Layout
+from drumline_contract.config import ConfigError, Schedule
+from drumline_contract.layout import Axis, Layout
+from drumline_contract.shapes.partition import Partition
 from drumline_trainer.metrics.step_timer import StepTimer, step_part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.pipeline_parallel.forward_pass import ForwardPass, Loss
 from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
 from drumline_trainer.parallelism.pipeline_parallel.stage import TimedStage, working
-from drumline_trainer.shapes.partition import Partition
 from drumline_trainer.sharding.world import World
 
 _CLASSES = {

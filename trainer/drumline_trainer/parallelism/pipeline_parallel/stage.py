@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import StepTimer, step_part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.replaceable import LayerLoop

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.layout import Axis, Layout
+from drumline_contract.layout import Axis, Layout
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.decoder import TIED_WEIGHT
 from drumline_trainer.sharding.slices import TensorSlice

@@ -21,7 +21,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.models.latent_attention import MultiHeadLatentAttention
 from drumline_trainer.models.mixture import Experts, MixtureOfExperts
 from drumline_trainer.models.replaceable import AttentionSinks, Positions

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import ProcessGroup, Work
 
-from drumline_trainer.layout import Axis
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
+from drumline_contract.layout import Axis
 from drumline_trainer.data.dataset import IGNORED
-from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.loss import chunks_of
 from drumline_trainer.parallelism.tensor_parallel.layers import Region, own_piece

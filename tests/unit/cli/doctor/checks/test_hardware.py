@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.load import parse
-from drumline.cli.doctor.checks.hardware import clocks, gpus, pools, topology
-from drumline.cli.doctor.facts import DeviceSlice, NodeClock, NodeFact
-from drumline.cli.doctor.results import CheckFailed, Passed, Warned
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.load import parse
+from drumline_cli.doctor.checks.hardware import clocks, gpus, pools, topology
+from drumline_cli.doctor.facts import DeviceSlice, NodeClock, NodeFact
+from drumline_cli.doctor.results import CheckFailed, Passed, Warned
 from tests.texts import missing
 from tests.unit.cli.doctor.facts import H100, a_node, a_pool
 

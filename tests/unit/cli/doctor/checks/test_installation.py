@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drumline.cli.doctor.checks.installation import (
+from drumline_cli.doctor.checks.installation import (
     GROUPS,
     OLDEST,
     custom_resources,
@@ -14,7 +14,7 @@ from drumline.cli.doctor.checks.installation import (
     operator,
     priorities,
 )
-from drumline.cli.doctor.facts import (
+from drumline_cli.doctor.facts import (
     LeaseFact,
     OperatorFact,
     PriorityFact,
@@ -22,7 +22,7 @@ from drumline.cli.doctor.facts import (
     ServerVersion,
     Unread,
 )
-from drumline.cli.doctor.results import CheckFailed, Passed, Undecided, Warned
+from drumline_cli.doctor.results import CheckFailed, Passed, Undecided, Warned
 from tests.unit.cli.doctor.facts import an_operator
 
 ROOT = Path(__file__).parents[5]

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline.cli.doctor.checks.neighbours import (
+from drumline_cli.doctor.checks.neighbours import (
     PROMETHEUS_GROUP,
     autoscalers,
     monitoring,
     schedulers,
 )
-from drumline.cli.doctor.facts import DevicePod, MonitorFact, PrometheusFact
-from drumline.cli.doctor.results import CheckFailed, Passed, Warned
+from drumline_cli.doctor.facts import DevicePod, MonitorFact, PrometheusFact
+from drumline_cli.doctor.results import CheckFailed, Passed, Warned
 from tests.texts import missing
 from tests.unit.cli.doctor.facts import H100, a_node, a_pool
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from drumline.cli.doctor.checks.probes import images, locked_memory, network_policies
-from drumline.cli.doctor.facts import NetworkProbe, NodeProbe, Probes, Unread
-from drumline.cli.doctor.results import CheckFailed, Passed, Undecided, Warned
+from drumline_cli.doctor.checks.probes import images, locked_memory, network_policies
+from drumline_cli.doctor.facts import NetworkProbe, NodeProbe, Probes, Unread
+from drumline_cli.doctor.results import CheckFailed, Passed, Undecided, Warned
 from tests.texts import missing
 
 IMAGE = "registry.example.com/trainer:1"

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from drumline.cli.doctor.checks.storage import shared_storage
-from drumline.cli.doctor.facts import ClaimFact, ClassFact, JobFact
-from drumline.cli.doctor.results import CheckFailed, Passed, Warned
+from drumline_cli.doctor.checks.storage import shared_storage
+from drumline_cli.doctor.facts import ClaimFact, ClassFact, JobFact
+from drumline_cli.doctor.results import CheckFailed, Passed, Warned
 from tests.texts import missing
 
 

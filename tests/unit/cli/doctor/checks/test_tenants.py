@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from drumline.api.load import parse
-from drumline.api.podprofile import PodProfile
-from drumline.cli.doctor.checks.tenants import (
+from drumline_api.load import parse
+from drumline_api.podprofile import PodProfile
+from drumline_cli.doctor.checks.tenants import (
     ENFORCED,
     guarded_pools,
     level_of,
     pod_security,
     queues,
 )
-from drumline.cli.doctor.facts import JobFact, NamespaceFact
-from drumline.cli.doctor.results import CheckFailed, Passed, Warned
+from drumline_cli.doctor.facts import JobFact, NamespaceFact
+from drumline_cli.doctor.results import CheckFailed, Passed, Warned
 from tests.unit.cli.doctor.facts import a_node, a_pool, a_queue, an_operator
 
 HOST = {

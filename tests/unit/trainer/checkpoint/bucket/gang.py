@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from drumline_trainer.buckets.objects import ObjectBucket
+from drumline_contract.buckets.objects import ObjectBucket
 from drumline_trainer.checkpoint.bucket.storage import BucketStorage
 from drumline_trainer.checkpoint.commit import CommitOutcome, Committed, commit
 from drumline_trainer.checkpoint.folder import CheckpointFolder

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from drumline_trainer.buckets.failures import BucketError, bucket_error
-from drumline_trainer.buckets.objects import ObjectBucket
+from drumline_contract.buckets.failures import BucketError, bucket_error
+from drumline_contract.buckets.objects import ObjectBucket
 from drumline_trainer.checkpoint.bucket.index import MAX_STEPS, Index
 from drumline_trainer.checkpoint.commit import StorageFailed
 from drumline_trainer.checkpoint.errors import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.records.chat_template import ChatTemplate, chat_template_of
 from tests.unit.trainer.data.records.conversations import (
     MARKED,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drumline_trainer.config import ConfigError, DataConfig
+from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.records.files import read_records
 from drumline_trainer.data.sources import open_dataset

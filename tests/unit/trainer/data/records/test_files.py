@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.config import ConfigError
+from drumline_contract.config import ConfigError
 from drumline_trainer.data.records import files
 from drumline_trainer.data.records.files import read_records, uncompressed_bytes
 from tests.unit.trainer.data.tars import write_tar

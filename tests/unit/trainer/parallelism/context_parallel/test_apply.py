@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.layout import Layout
+from drumline_contract.config import ModelConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.replaceable import Positions
 from drumline_trainer.parallelism.context_parallel.apply import ZigzagPositions, context_parallel

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from drumline_contract.config import ConfigError, LoraConfig, TrainerConfig
+from drumline_contract.layout import Layout
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.assembly.parallel_model import ParallelModel
-from drumline_trainer.config import ConfigError, LoraConfig, TrainerConfig
-from drumline_trainer.layout import Layout
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.models.mixture import Dispatch, MixtureOfExperts
 from drumline_trainer.sharding.world import World

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from drumline_trainer.config import DataParallel, Precision
-from drumline_trainer.layout import Layout
+from drumline_contract.config import DataParallel, Precision
+from drumline_contract.layout import Layout
 from drumline_trainer.memory.offload_store import FileStore
 from drumline_trainer.parallelism.data_parallel.apply import data_parallel
 from drumline_trainer.parallelism.data_parallel.ddp import DdpModel

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from drumline_contract.config import LocalSgdConfig, OptimizerConfig, OptimizerKind
+from drumline_contract.layout import Layout
 from drumline_trainer.assembly.optimizer import build_optimizer
-from drumline_trainer.config import LocalSgdConfig, OptimizerConfig, OptimizerKind
-from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.data_parallel.local_sgd import LocalSgd, outer_step
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice

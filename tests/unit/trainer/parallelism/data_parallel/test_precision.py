@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
-from drumline_trainer.assembly.optimizer import build_optimizer
-from drumline_trainer.config import (
+from drumline_contract.config import (
     DataParallel,
     ModelConfig,
     OptimizerConfig,
@@ -16,7 +15,8 @@ from drumline_trainer.config import (
     Precision,
     Recompute,
 )
-from drumline_trainer.layout import Layout
+from drumline_contract.layout import Layout
+from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.models.initialize import initialize_slices

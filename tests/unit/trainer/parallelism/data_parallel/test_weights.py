@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from drumline_trainer.layout import Layout
+from drumline_contract.layout import Layout
 from drumline_trainer.parallelism.data_parallel.weights import CutStages, ModelWeight, weights_of
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut

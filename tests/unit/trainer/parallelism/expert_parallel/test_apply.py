@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import DataParallel, ModelConfig
-from drumline_trainer.layout import Axis, Layout
+from drumline_contract.config import DataParallel, ModelConfig
+from drumline_contract.layout import Axis, Layout
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.parallelism.expert_parallel.apply import expert_names, expert_parallel
 from drumline_trainer.sharding.boxes import Box

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from torch.distributed.pipelining import PipelineStage
 
-from drumline_trainer.config import Schedule
-from drumline_trainer.layout import Layout
+from drumline_contract.config import Schedule
+from drumline_contract.layout import Layout
 from drumline_trainer.parallelism.pipeline_parallel.schedule import build_schedule
 
 FORWARD, BACKWARD = "FORWARD", "FULL_BACKWARD"

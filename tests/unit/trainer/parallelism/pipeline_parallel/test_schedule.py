@@ -11,11 +11,11 @@ from torch import nn
 from torch.distributed import pipelining
 from torch.distributed.pipelining import PipelineStage
 
-from drumline_trainer.config import ConfigError, Family, ModelConfig, Schedule
-from drumline_trainer.layout import Layout
+from drumline_contract.config import ConfigError, Family, ModelConfig, Schedule
+from drumline_contract.layout import Layout
+from drumline_contract.shapes.partition import Partition
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.parallelism.pipeline_parallel.schedule import build_schedule, stage_modules
-from drumline_trainer.shapes.partition import Partition
 
 UNEVEN: Partition = (range(2), range(2, 3), range(3, 4), range(4, 6))
 V_SHAPE = Layout(pipeline=2, schedule=Schedule.ZBV, stages_per_rank=2)

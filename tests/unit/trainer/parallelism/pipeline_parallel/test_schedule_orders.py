@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from drumline_trainer.config import Schedule
-from drumline_trainer.layout_validation import violations
+from drumline_contract.config import Schedule
+from drumline_contract.layout_validation import violations
 from tests.unit.trainer.layout_matrix import config
 from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
     FORWARD,

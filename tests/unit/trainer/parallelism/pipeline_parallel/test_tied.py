@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import Schedule
-from drumline_trainer.layout import Layout
+from drumline_contract.config import Schedule
+from drumline_contract.layout import Layout
 from drumline_trainer.parallelism.pipeline_parallel.tied import (
     TiedGroup,
     check_tied_weights,

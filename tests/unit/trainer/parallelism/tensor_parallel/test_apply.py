@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import MODEL_PRESETS, Family, ModelConfig
-from drumline_trainer.layout import Axis, Layout
+from drumline_contract.config import MODEL_PRESETS, Family, ModelConfig
+from drumline_contract.layout import Axis, Layout
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.sharding.boxes import tiles

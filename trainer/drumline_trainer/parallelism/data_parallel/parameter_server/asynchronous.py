@@ -3,7 +3,7 @@
 A worker clips the gradients of its own samples, pushes them and pulls new weights. Other workers
 may push any number of times in between, so its next gradients may be of stale weights.
 `server.max_staleness` bounds by how many steps workers drift apart (stale synchronous parallel,
-`clocks`), and the number of updates that gradients lacked is counted (`metrics.step_record`). A
+`clocks`), and the number of updates that gradients lacked is counted (`contract.step_figures.step_record`). A
 worker that is slow now and then delays no other worker; pushes are applied in the order in which
 they arrive, so no two runs have the same bits.
 
@@ -26,9 +26,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_record import Staleness
+from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Axis
+from drumline_contract.step_figures.step_record import Staleness
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.optimization.optimizer import BuildOptimizer, Optimizer
 from drumline_trainer.parallelism.data_parallel.parameter_server.clocks import Clocks

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import ServerConfig
-from drumline_trainer.layout import Axis
+from drumline_contract.config import ServerConfig
+from drumline_contract.layout import Axis
 from drumline_trainer.parallelism.data_parallel.buckets import piece_of
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from drumline_trainer.config import ServerConfig
-from drumline_trainer.layout import Axis
+from drumline_contract.config import ServerConfig
+from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel
 from drumline_trainer.parallelism.data_parallel.parameter_server.servers import (

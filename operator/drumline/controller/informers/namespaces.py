@@ -1,0 +1,53 @@
+"""The labels of namespaces, and which of these queues are open to by them."""
+
+from __future__ import annotations
+
+from drumline.kube.views import NamespaceView
+from drumline_api.trainingqueue import TrainingQueueSpec
+
+
+class NamespaceCache:
+    """The namespaces as last seen. Where they may not be read, selectors mean none."""
+
+    def __init__(self) -> None:
+        self._labels: dict[str, dict[str, str]] = {}
+        self._selected: dict[str, frozenset[str]] = {}
+        """By selector, as text, until a namespace has other labels."""
+
+    def on_namespace(self, old: NamespaceView | None, new: NamespaceView | None) -> bool:
+        """Take in an event, None as `new`: deleted; returns whether any label is another."""
+        if new is None:
+            known = None if old is None else self._labels.pop(old.name, None)
+            changed = known is not None
+        else:
+            changed = self._labels.get(new.name) != new.labels
+            self._labels[new.name] = new.labels
+        if changed:
+            self._selected.clear()
+        return changed
+
+    @property
+    def are_known(self) -> bool:
+        """Whether any namespace was seen."""
+        return bool(self._labels)
+
+    def selected(self, spec: TrainingQueueSpec) -> frozenset[str]:
+        """The namespaces that a queue's selector means. O(1) while no label changes."""
+        selector = spec.namespace_selector
+        if selector is None:
+            return frozenset()
+        text = str(selector)
+        known = self._selected.get(text)
+        if known is None:
+            known = self._selected[text] = frozenset(
+                name for name, labels in self._labels.items() if selector.selects(labels)
+            )
+        return known
+
+    def is_open(self, spec: TrainingQueueSpec, namespace: str) -> bool:
+        """Whether a queue is open to a namespace."""
+        return (
+            spec.is_open_to_all
+            or namespace in (spec.namespaces or ())
+            or namespace in self.selected(spec)
+        )

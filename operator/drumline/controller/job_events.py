@@ -1,0 +1,129 @@
+"""What `kubectl describe trainingjob` shows below: at most a handful of events in a job's life."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
+from drumline.kube.kinds import TRAINING_JOBS
+from drumline.lifecycle.model.conditions import condition
+from drumline.lifecycle.model.idleness import IDLE_REASONS
+from drumline.lifecycle.model.job import Job
+from drumline_api.conditions import ConditionType, Phase
+from drumline_api.jobstatus import TrainingJobStatus
+from drumline_scheduler.decisions import BlockReason
+
+
+class EventAction(StrEnum):
+    """What the operator did when it wrote an event: `action` of events.k8s.io/v1."""
+
+    PLACE = "Place"
+    DISRUPT = "Disrupt"
+    RECOVER = "Recover"
+    FINISH = "Finish"
+    WATCH = "Watch"
+    ADMIT = "Admit"
+    """A workload that is no job waits for its queue, or was let go."""
+    JUDGE = "Judge"
+    """A node, by its health."""
+
+
+class JobEvents:
+    """Turns a job's transitions into events.
+
+    Args:
+        recorder: writes them in its own time; what cannot be written is dropped.
+    """
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def placed(self, job: Job, *, pool: str, nodes: tuple[str, ...], domain: str) -> None:
+        """The gang got its places. Of a single pod no event says so: the pod does."""
+        if len(nodes) == 1:
+            return
+        shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
+        where = f" in {domain}" if domain else ""
+        self._say(
+            job, reason="Placed", action=EventAction.PLACE, note=f"pool {pool}{where}: {shown}"
+        )
+
+    def waits(self, job: Job, *, reason: str, message: str) -> None:
+        """The gang cannot be placed now."""
+        self._say(job, reason=reason, action=EventAction.PLACE, note=message)
+
+    def scheduler_failed(self, job: Job, *, message: str) -> None:
+        """The scheduler raised an exception on the job."""
+        self._say(
+            job,
+            reason=str(BlockReason.SCHEDULER_ERROR),
+            action=EventAction.PLACE,
+            note=message,
+            severity=Severity.WARNING,
+        )
+
+    def became(self, job: Job, status: TrainingJobStatus) -> None:
+        """The job is to give way, was restarted, gave its places back, or ended."""
+        before = job.status
+        if status.finished_at and not before.finished_at:
+            failed = status.phase == Phase.FAILED
+            self._say(
+                job,
+                reason=str(status.reason),
+                action=EventAction.FINISH,
+                note=status.message or "",
+                severity=Severity.WARNING if failed else Severity.NORMAL,
+            )
+        elif status.disruption and not before.disruption:
+            note = status.disruption.reason or status.disruption.by
+            self._say(
+                job, reason=str(status.disruption.kind), action=EventAction.DISRUPT, note=note
+            )
+        elif (idle := _idleness(status)) and idle != _idleness(before):
+            reason, note = idle
+            self._say(
+                job,
+                reason=reason,
+                action=EventAction.WATCH,
+                note=note,
+                severity=Severity.WARNING,
+            )
+        elif status.incident and status.incident != before.incident:
+            self._say(
+                job,
+                reason=str(status.reason),
+                action=EventAction.RECOVER,
+                note=status.incident,
+                severity=Severity.WARNING,
+            )
+
+    def forget(self, uid: str) -> None:
+        """The job of this uid is gone."""
+        self._recorder.forget(uid)
+
+    def _say(
+        self,
+        job: Job,
+        *,
+        reason: str,
+        action: EventAction,
+        note: str,
+        severity: Severity = Severity.NORMAL,
+    ) -> None:
+        regarding = Regarding(
+            resource=TRAINING_JOBS, namespace=job.namespace, name=job.name, uid=job.uid
+        )
+        self._recorder.record(
+            Occurrence(
+                regarding=regarding, reason=reason, action=action, note=note, severity=severity
+            )
+        )
+
+
+def _idleness(status: TrainingJobStatus) -> tuple[str, str] | None:
+    """What its status says of idle GPUs, also where they were taken from it; None: nothing."""
+    for kind in (ConditionType.IDLE, ConditionType.SUSPENDED):
+        shown = condition(status, kind)
+        if shown is not None and shown.status == "True" and shown.reason in IDLE_REASONS:
+            return shown.reason, shown.message
+    return None

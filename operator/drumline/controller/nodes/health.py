@@ -1,0 +1,124 @@
+"""The health of all nodes: looked at every few seconds, kept in the statuses of their GpuPools.
+
+What jobs and checks say is gathered (`node_evidence`), judged (`scheduler.disruption.node_scores`), handed to
+the scheduler's cache and written by the usage reporter. A new leader goes on from what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from drumline.controller.job_events import EventAction
+from drumline.controller.nodes.evidence import evidence_of
+from drumline.controller.nodes.health_signals import (
+    health_fields,
+    health_of,
+    news_of_checks,
+    rules_of,
+    standings,
+)
+from drumline.controller.nodes.standings import judge
+from drumline.controller.state.cluster import ClusterCache
+from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
+from drumline.kube.kinds import NODES
+from drumline.telemetry import logs
+from drumline.telemetry.metrics import Metrics
+from drumline_contract import AgentStatus
+from drumline_scheduler.disruption.node_scores import HealthByNode, NodeHealth, judged, sentence
+from drumline_scheduler.model import Node
+
+log = logs.get("drumline.controller.nodes.health")
+
+
+class NodeHealthBook:
+    """What is known against nodes, by pool.
+
+    Args:
+        state: the caches; the scheduler learns of standings through it.
+        status_of: what the agents of a job said last, by its uid.
+        recorder: writes events about nodes.
+        uid_of: of a node by its name; None: it is gone.
+        wake_scheduler: called when a node's standing has changed.
+        metrics: where the gauge is.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: ClusterCache,
+        status_of: Callable[[str], AgentStatus | None],
+        recorder: EventRecorder,
+        uid_of: Callable[[str], str | None],
+        wake_scheduler: Callable[[], None],
+        metrics: Metrics,
+    ) -> None:
+        self._state = state
+        self._status_of = status_of
+        self._recorder = recorder
+        self._uid_of = uid_of
+        self._wake_scheduler = wake_scheduler
+        self._gauge = metrics.recovery.quarantined_nodes
+        self._pools: dict[str, HealthByNode] = {}
+
+    def restore(self, statuses: Mapping[str, Mapping[str, Any]], *, now: float) -> None:
+        """Go on from what the statuses of the pools say, by name."""
+        self._pools = {pool: health_of(status) for pool, status in statuses.items()}
+        judge(self._state.nodes, standings(self._pools.values(), now=now))
+
+    def look(self, nodes: Iterable[Node], *, now: float) -> None:
+        """Gather what is said now, and judge all pools anew.
+
+        Args:
+            nodes: all nodes of pools.
+            now: seconds since the epoch.
+        """
+        names: dict[str, list[str]] = {pool: [] for pool in self._state.pools.by_name}
+        for node in nodes:
+            if node.pool in names:
+                names[node.pool].append(node.name)
+        said = evidence_of(self._state.jobs.all(), self._status_of, now=now)
+        after: dict[str, HealthByNode] = {}
+        self._gauge.clear()
+        for pool, spec in self._state.pools.by_name.items():
+            before, checks = self._pools.get(pool, {}), news_of_checks(spec)
+            news = replace(checks, evidence=[*said, *checks.evidence])
+            after[pool] = judged(before, news, rules=rules_of(spec, nodes=names[pool]), now=now)
+            self._report_changes(before, after[pool])
+            out = sum(known.quarantined_at is not None for known in after[pool].values())
+            self._gauge.labels(gpu_pool=pool).set(out)
+        self._pools = after
+        if judge(self._state.nodes, standings(after.values(), now=now)):
+            self._wake_scheduler()
+
+    def fields(self, pool: str) -> dict[str, Any]:
+        """What the status of a pool says of its nodes."""
+        return health_fields(self._pools.get(pool, {}))
+
+    def _report_changes(self, before: HealthByNode, after: HealthByNode) -> None:
+        for node in before.keys() | after.keys():
+            old, new = before.get(node), after.get(node)
+            was = old is not None and old.quarantined_at is not None
+            if new is not None and new.quarantined_at is not None and not was:
+                log.warning("node_quarantined", node=node, why=sentence(new))
+                self._say(node, reason="NodeQuarantined", known=new, severity=Severity.WARNING)
+            elif was and (new is None or new.quarantined_at is None):
+                log.info("node_released", node=node)
+                self._say(node, reason="NodeReleased", known=new, severity=Severity.NORMAL)
+
+    def _say(self, node: str, *, reason: str, known: NodeHealth | None, severity: Severity) -> None:
+        uid = self._uid_of(node)
+        if uid is None:
+            return
+        note = sentence(known) if known is not None else "nothing speaks against it any more"
+        regarding = Regarding(resource=NODES, namespace="", name=node, uid=uid)
+        self._recorder.record(
+            Occurrence(
+                regarding=regarding,
+                reason=reason,
+                action=EventAction.JUDGE,
+                note=note,
+                severity=severity,
+            )
+        )

@@ -1,0 +1,393 @@
+"""The nodes as scheduler and reconciler see them: capacity, use, and announced disruptions.
+
+Kept up to date by the informers' events. The use of a node counts every pod bound to it until the
+pod has ended or its object is gone: members on dead nodes hold their resources that long, whatever
+was decided about them. A node is *gone* when its object is, or when the out-of-service taint says
+that nothing runs there any more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Final, Protocol
+
+import msgspec
+
+from drumline.controller.nodes.conversion import (
+    GpuUnits,
+    capped,
+    node_facts_of,
+    node_of,
+    resources_of,
+    seconds_of,
+    set_up_by,
+)
+from drumline.controller.nodes.devices import DeviceCache
+from drumline.controller.nodes.pods import ChargedPod, PodsByRole
+from drumline.kube.views import NodeView, PodView
+from drumline.lifecycle.model.observed import NodeDisruption
+from drumline_api.base import LABEL_JOB, RESOURCE_CHANNEL, TAINT_PROMISED
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.disruption.merge import (
+    AnnouncedDisruptions,
+    keep_earliest_deadlines,
+    merged,
+)
+from drumline_scheduler.disruption.model import Confidence, Disruption
+from drumline_scheduler.disruption.node_scores import TRUSTED, NodeStanding
+from drumline_scheduler.disruption.signals import announced_disruptions, out_of_service
+from drumline_scheduler.model import Node
+from drumline_scheduler.resources import NOTHING, Resources
+
+LONGEST_GRACE_SECONDS: Final = 3600.0
+"""What a pod holds that ends later than this is not expected back: others are preempted instead."""
+OVERDUE_SECONDS: Final = 60.0
+"""A pod that was to be gone so long ago is stuck: on a finalizer, or on a kubelet that is dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChange:
+    """What an event of a node, or the passing of time, changed."""
+
+    schedulable: bool = False
+    """Whether the scheduler may decide differently now."""
+    jobs: frozenset[str] = field(default_factory=frozenset[str])
+    """Keys of jobs with pods there that have to be reconciled."""
+
+
+class PodRoles(Protocol):
+    """Sorts the pods of a node."""
+
+    def __call__(self, name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:
+        """The pods of the node of this name by their role."""
+        ...
+
+
+class NodeCache:
+    """All nodes, and the pods on them.
+
+    Args:
+        clock: seconds since the epoch: what is announced without a time is announced now.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.devices = DeviceCache()
+        """Of nodes whose GPUs are allocated by claims."""
+        self._views: dict[str, NodeView] = {}
+        self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
+        self._distrusted: dict[str, str] = {}
+        self.standings: Mapping[str, NodeStanding] = {}
+        """Of the nodes that something speaks against; set by `node_standings.judge`."""
+        self._out_of_service: set[str] = set()
+        self.promised: set[str] = set()
+        """Nodes with the taint that keeps kube-scheduler off what gangs were promised."""
+        self._announced: dict[str, AnnouncedDisruptions] = {}
+        self._verdicts: dict[str, Disruption] = {}
+        self._values: dict[str, Node] = {}
+        self._recount_at: dict[str, float] = {}
+        """By node with a value: when time alone may change it."""
+        self._contested: dict[str, tuple[str, ...]] = {}
+        self._unpooled: set[str] = set()
+        """Nodes that belonged to no pool when they were last looked at."""
+        self._charged: dict[str, tuple[ChargedPod, ...]] = {}
+        """By node with a value: pods that a queue pays for although they are no members'."""
+
+    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
+        """Take in an event of a pod, of any owner."""
+        if old is not None:
+            self._remove(old)
+        if new is not None and new.node_name and not new.finished:
+            self._pods[new.node_name][new.uid] = new
+            self._values.pop(new.node_name, None)
+
+    def _remove(self, pod: PodView) -> None:
+        pods = self._pods.get(pod.node_name)
+        if pods is not None:
+            pods.pop(pod.uid, None)
+            if not pods:
+                del self._pods[pod.node_name]
+        self._values.pop(pod.node_name, None)
+
+    def on_node(self, old: NodeView | None, new: NodeView | None) -> NodeChange:
+        """Take in an event of a node; an update ends the distrust of its earlier state."""
+        view = new or old
+        if view is None:
+            return NodeChange()
+        name = view.name
+        schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
+        self._out_of_service.discard(name)
+        self.promised.discard(name)
+        if new is None:
+            for by_name in (self._views, self._distrusted, self._values, self._contested):
+                by_name.pop(name, None)
+            self._unpooled.discard(name)
+            self._announce(name, ())
+        else:
+            self._take(new)
+        return self._changed(name, schedulable, relevant)
+
+    def devices_changed(self, names: Iterable[str]) -> list[NodeChange]:
+        """Drivers publish other devices of these nodes, or claims have others."""
+        changes: list[NodeChange] = []
+        for name in names:
+            if name in self._views:
+                relevant = self._job_relevant_state(name)
+                self._announce_again(name)
+                self._values.pop(name, None)
+                changes.append(self._changed(name, (), relevant))
+        return changes
+
+    def pools_changed(self) -> None:
+        """The pools have changed: assign every node to its pool again."""
+        self._values.clear()
+        self._unpooled.clear()
+
+    def recount(self, names: Iterable[str]) -> None:
+        """Other pods are about to leave these nodes: count their resources again."""
+        for name in names:
+            self._values.pop(name, None)
+
+    def distrust(self, name: str) -> None:
+        """Its kubelet refused a pod: not used before the node object's next update."""
+        view = self._views.get(name)
+        if view is not None:
+            self._distrusted[name] = view.resource_version
+            self._values.pop(name, None)
+
+    def check_announcements(self) -> list[NodeChange]:
+        """Judge announced disruptions again: a maintenance window comes near without an event."""
+        changes: list[NodeChange] = []
+        for name in list(self._announced):
+            schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
+            self._announce_again(name)
+            changes.append(self._changed(name, schedulable, relevant))
+        return [change for change in changes if change != NodeChange()]
+
+    def is_gone(self, name: str) -> bool:
+        """Whether nothing can run there any more."""
+        return name not in self._views or name in self._out_of_service
+
+    def may_be_pooled(self, name: str) -> bool:
+        """Whether pods on this node may matter to the scheduler; False once they do not."""
+        return bool(name) and name not in self._unpooled
+
+    def is_ready(self, name: str) -> bool:
+        """Whether its Ready condition is true: the API server hears from its kubelet."""
+        view = self._views.get(name)
+        return view is not None and view.ready
+
+    def disruptions_of(self, names: Iterable[str]) -> tuple[NodeDisruption, ...]:
+        """The disruptions of these nodes that members there react to: certain and likely ones."""
+        announced = [self._verdicts[name] for name in names if name in self._verdicts]
+        return tuple(
+            NodeDisruption(
+                node=disruption.node,
+                kind=disruption.kind,
+                source=disruption.source,
+                deadline=disruption.deadline,
+                certain=disruption.confidence is Confidence.CERTAIN,
+            )
+            for disruption in announced
+            if disruption.confidence >= Confidence.LIKELY
+        )
+
+    def disruptions(self) -> Iterable[Disruption]:
+        """The announced disruptions, one for each node."""
+        return self._verdicts.values()
+
+    def in_pools(
+        self,
+        pools: Mapping[str, GpuPoolSpec],
+        *,
+        roles: PodRoles,
+    ) -> Iterable[Node]:
+        """The nodes that belong to a pool. O(nodes changed since the last call).
+
+        Args:
+            pools: specs by name; of several that match, a node belongs to the first.
+            roles: the pods of a node by their role; where that changes, call `recount`.
+        """
+        now = self._clock()
+        for name in [name for name, at in self._recount_at.items() if at <= now]:
+            del self._recount_at[name]
+            self._values.pop(name, None)
+        for name, view in self._views.items():
+            value = self._values.get(name)
+            if value is None:
+                if name in self._unpooled:
+                    continue
+                matching = _pools_of(view, pools)
+                self._contested.pop(name, None)
+                if len(matching) > 1:
+                    self._contested[name] = matching
+                if not matching:
+                    self._unpooled.add(name)
+                    continue
+                pool = matching[0]
+                pods = self._pods[name].values() if name in self._pods else ()
+                role = roles(name, pods, ready=view.ready)
+                value = self._value(view, pool=pool, spec=pools[pool], pods=pods, role=role)
+                self._values[name] = value
+                self._charged.pop(name, None)
+                if role.charged:
+                    self._charged[name] = role.charged
+            yield value
+
+    def charged(self) -> Iterable[tuple[Node, ChargedPod]]:
+        """The pods that `roles` named as charged, as of the last look at the nodes."""
+        for name, pods in self._charged.items():
+            if name in self._values:
+                for charged in pods:
+                    leaving = charged.leaving and self._ends_soon(charged.pod)
+                    yield self._values[name], replace(charged, leaving=leaving)
+
+    def contested(self) -> Mapping[str, tuple[str, ...]]:
+        """By node that several pools select: these pools, its own first, as of the last look."""
+        return self._contested
+
+    def _take(self, view: NodeView) -> None:
+        name, before = view.name, self._views.get(view.name)
+        if before is None or before.labels != view.labels:
+            self._unpooled.discard(name)
+        self._views[name] = view
+        if self._distrusted.get(name, view.resource_version) != view.resource_version:
+            del self._distrusted[name]
+        if any(taint.key == TAINT_PROMISED for taint in view.taints):
+            self.promised.add(name)
+        if out_of_service(node_facts_of(view)):
+            self._out_of_service.add(name)
+        self._announce_again(name)
+
+    def _announce_again(self, name: str) -> None:
+        facts = node_facts_of(self._views[name], device_taints=self.devices.taints(name))
+        self._announce(name, announced_disruptions(facts, now=self._clock()))
+
+    def _value(
+        self,
+        view: NodeView,
+        *,
+        pool: str,
+        spec: GpuPoolSpec,
+        pods: Iterable[PodView],
+        role: PodsByRole,
+    ) -> Node:
+        units = GpuUnits.of(spec)
+        hidden = False
+        if spec.devices is not None:
+            requests = {pod.uid: pod.requests.get(spec.gpu_resource, 0) for pod in pods}
+            driver = spec.devices.driver
+            count = self.devices.usable(view.name, driver=driver, requests=requests)
+            amounts = {**view.allocatable, spec.gpu_resource: count}
+            view = msgspec.structs.replace(view, allocatable=amounts)
+            hidden = not self.devices.drivers(view.name)  # nobody watches slices, or none are there
+        elif not view.allocatable.get(spec.gpu_resource):
+            hidden = bool(self.devices.drivers(view.name))
+        if channels := self.devices.channels(view.name, pods=[*pods]):
+            amounts = {**view.allocatable, RESOURCE_CHANNEL: channels}
+            view = msgspec.structs.replace(view, allocatable=amounts)
+
+        def use(counted: Iterable[PodView]) -> Resources:
+            here = (self.devices.counted(pod, node=view.name) for pod in counted)
+            return _use(here, units=units)
+
+        due = [set_up_by(view, spec), *map(_overdue_at, role.terminating)]
+        now = self._clock()
+        self._recount_at.pop(view.name, None)
+        if (at := min(filter(now.__lt__, due), default=inf)) < inf:
+            self._recount_at[view.name] = at
+        return node_of(
+            view,
+            is_set_up=due[0] <= now,
+            hides_gpus=hidden,
+            pool=pool,
+            spec=spec,
+            used=use(pods),
+            terminating=use(filter(self._ends_soon, role.terminating)),
+            overdue=use(pod for pod in role.terminating if _overdue_at(pod) <= now),
+            distrusted=view.name in self._distrusted,
+            closed=self._closed(view.name),
+            standing=self.standings.get(view.name, TRUSTED),
+        )
+
+    def _ends_soon(self, pod: PodView) -> bool:
+        """Whether it makes sense to wait for the end of a pod that is, or will be, deleted.
+
+        A grace period of years is legal: capacity that nobody else may take meanwhile.
+        """
+        end = seconds_of(pod.deletion_time) if pod.deletion_time else 0.0
+        return end is not None and end <= self._clock() + LONGEST_GRACE_SECONDS
+
+    def _closed(self, name: str) -> str:
+        verdict = self._verdicts.get(name)
+        if verdict is None or verdict.confidence < Confidence.SUSPECT:
+            return ""
+        return f"{verdict.kind} ({verdict.source})"
+
+    def _announce(self, name: str, seen: Iterable[Disruption]) -> None:
+        announced = keep_earliest_deadlines(self._announced.pop(name, {}), seen)
+        verdict = merged(announced.values())
+        self._verdicts.pop(name, None)
+        if verdict is not None:
+            self._announced[name] = announced
+            self._verdicts[name] = verdict
+
+    def _schedulable_state(self, name: str) -> tuple[object, ...]:
+        """What scheduling reads of a node; its heartbeats change none of it."""
+        view = self._views.get(name)
+        if view is None:
+            return ()
+        return (
+            view.ready,
+            view.unschedulable,
+            view.terminating,
+            view.allocatable,
+            view.labels,
+            tuple(taint for taint in view.taints if taint.key != TAINT_PROMISED),
+            name in self._distrusted,
+            self._closed(name),
+        )
+
+    def _job_relevant_state(self, name: str) -> tuple[object, ...]:
+        """What the jobs on a node react to."""
+        return (self.is_gone(name), self.is_ready(name), self.disruptions_of((name,)))
+
+    def _changed(
+        self, name: str, schedulable: tuple[object, ...], relevant: tuple[object, ...]
+    ) -> NodeChange:
+        changed = self._schedulable_state(name) != schedulable
+        if changed:
+            self._values.pop(name, None)
+        pods = self._pods[name].values() if name in self._pods else ()
+        jobs = (
+            f"{pod.namespace}/{pod.labels[LABEL_JOB]}" for pod in pods if LABEL_JOB in pod.labels
+        )
+        return NodeChange(
+            schedulable=changed,
+            jobs=frozenset(jobs if self._job_relevant_state(name) != relevant else ()),
+        )
+
+
+def _overdue_at(pod: PodView) -> float:
+    """When a pod that is being deleted counts as stuck."""
+    end = seconds_of(pod.deletion_time)
+    return inf if end is None else end + OVERDUE_SECONDS
+
+
+def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ...]:
+    """The pools whose selector matches a node, in their order."""
+    return tuple(
+        name
+        for name, spec in pools.items()
+        if all(view.labels.get(key) == value for key, value in spec.node_selector.items())
+    )
+
+
+def _use(pods: Iterable[PodView], *, units: GpuUnits) -> Resources:
+    used = NOTHING
+    for pod in pods:
+        used += resources_of(pod.requests, units=units, pods=1)
+    return capped(used)

@@ -1,0 +1,80 @@
+"""The pods of every job. A pod counts as a job's when its owner reference and its label agree."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from drumline.controller.nodes.pod_conversion import facts_of
+from drumline.kube.views import PodView
+from drumline.lifecycle.model.observed import PodFacts
+from drumline_api.base import LABEL_JOB_UID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargedPod:
+    """A pod that is charged although it is no member's."""
+
+    pod: PodView
+    leaving: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsByRole:
+    """The pods of a node that are no members of an admitted gang."""
+
+    charged: tuple[ChargedPod, ...] = ()
+    """Pods that a queue pays for beside the members."""
+    terminating: tuple[PodView, ...] = ()
+    """Pods that will be gone, which no queue pays for: of other owners, and those whose place the
+    job still holds."""
+
+
+class JobPods:
+    """Pods by namespace and uid of their job, all generations of it. For one event loop."""
+
+    def __init__(self) -> None:
+        self._pods: dict[tuple[str, str], dict[str, PodFacts]] = defaultdict(dict)
+        self._stamps: dict[tuple[str, str], int] = {}
+        """The number of the newest event of each job that has pods."""
+        self._numbers = itertools.count(1)
+
+    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
+        """Take in an event; None as `new`: deleted."""
+        if old is not None:
+            self._remove(old)
+        if new is None or not is_owned(new):
+            return
+        facts = facts_of(new)
+        if facts is not None:
+            self._pods[new.namespace, new.owner_uid][new.uid] = facts
+            self._stamps[new.namespace, new.owner_uid] = next(self._numbers)
+
+    def of(self, namespace: str, uid: str) -> Collection[PodFacts]:
+        """The pods of a job; a pod of another namespace is never included."""
+        return self._pods.get((namespace, uid), {}).values()
+
+    def facts(self, pod: PodView) -> PodFacts | None:
+        """The facts kept of this pod; None for a pod that is no job's."""
+        return self._pods.get((pod.namespace, pod.owner_uid), {}).get(pod.uid)
+
+    def stamp(self, namespace: str, uid: str) -> int:
+        """A number that changes with every event of this job's pods; 0 while it has none."""
+        return self._stamps.get((namespace, uid), 0)
+
+    def _remove(self, pod: PodView) -> None:
+        job = (pod.namespace, pod.owner_uid)
+        pods = self._pods.get(job)
+        if pods is None:
+            return
+        if pods.pop(pod.uid, None) is not None:
+            self._stamps[job] = next(self._numbers)
+        if not pods:
+            del self._pods[job], self._stamps[job]
+
+
+def is_owned(pod: PodView) -> bool:
+    """Whether the pod's label and its owner reference name the same job."""
+    return LABEL_JOB_UID in pod.labels and pod.labels[LABEL_JOB_UID] == pod.owner_uid

@@ -1,0 +1,23 @@
+"""The health of nodes enters the cache of nodes: only those that changed are counted again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drumline.controller.nodes.nodes import NodeCache
+from drumline_scheduler.disruption.node_scores import NodeStanding
+
+
+def judge(nodes: NodeCache, standings: Mapping[str, NodeStanding]) -> bool:
+    """Whether the scheduler may decide differently now.
+
+    Args:
+        nodes: the cache.
+        standings: of all nodes that something speaks against.
+    """
+    before, nodes.standings = nodes.standings, standings
+    changed = {
+        name for name in before.keys() | standings.keys() if before.get(name) != standings.get(name)
+    }
+    nodes.recount(changed)
+    return bool(changed)

@@ -1,0 +1,187 @@
+"""The new nodes of a GpuPool -> offers, and what a gang needs of them -> placeholders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from drumline.controller.nodes.conversion import GpuUnits, resources_of
+from drumline.controller.pools.placeholder_pods import (
+    owner_reference,
+    placeholder_pod,
+    placeholder_spec,
+    zone_selector,
+)
+from drumline.kube.quantity import amount
+from drumline.kube.views import PodView
+from drumline_api.autoscaling import NewNode
+from drumline_api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.autoscaling.node_demands import NodeDemand
+from drumline_scheduler.model import Gang, Node, NodeOffer, Taint, TaintEffect
+from drumline_scheduler.model.autoscaling import ZONE_LABEL
+from drumline_scheduler.resources import NOTHING
+
+_PODS: Final = "110"
+"""A kubelet's default."""
+
+Json = dict[str, Any]
+
+
+class AskedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a placeholder says of the demand that it is part of."""
+
+    key: str
+    pool: str
+    zone: str
+    nodes: int
+    pool_nodes: int
+    asked_at: float
+    placeholders: int
+
+
+_RECORD: Final = msgspec.json.Decoder(AskedRecord)
+
+
+def offers_of(pools: Mapping[str, GpuPoolSpec]) -> tuple[NodeOffer, ...]:
+    """The nodes that can be had by asking: by pool, its zones in their order."""
+    return tuple(
+        NodeOffer(
+            node=_new_node(name, spec, new=scaling.node, zone=zone),
+            zone=zone,
+            pool_limit=scaling.max_nodes,
+        )
+        for name, spec in pools.items()
+        if (scaling := spec.autoscaling) is not None
+        for zone in scaling.zones or [""]
+    )
+
+
+def timeouts_of(pools: Mapping[str, GpuPoolSpec]) -> dict[str, float]:
+    """By pool: after how many seconds a demand is withdrawn."""
+    return {
+        name: float(scaling.timeout_seconds)
+        for name, spec in pools.items()
+        if (scaling := spec.autoscaling) is not None
+    }
+
+
+def _new_node(pool: str, spec: GpuPoolSpec, *, new: NewNode, zone: str) -> Node:
+    labels = {**(new.labels or {}), **spec.node_selector, **({ZONE_LABEL: zone} if zone else {})}
+    amounts = {
+        each: amount(each, text) for each, text in {"pods": _PODS, **new.allocatable}.items()
+    }
+    return Node(
+        name="new",
+        pool=pool,
+        allocatable=resources_of(amounts, units=GpuUnits.of(spec), pods=None),
+        domains=tuple(labels.get(level.node_label, "") for level in spec.topology_levels or []),
+        labels=labels,
+        taints=tuple(
+            Taint(key=taint.key, value=taint.value or "", effect=TaintEffect(taint.effect))
+            for taint in new.taints or ()
+        ),
+    )
+
+
+def demand_name(demand: NodeDemand) -> str:
+    """What the names of its placeholders begin with: another one for each demand."""
+    stamp = f"{demand.uid} {demand.pool} {demand.zone} {demand.asked_at}"
+    return f"placeholder-{sha256(stamp.encode()).hexdigest()[:12]}"
+
+
+def placeholders_of(
+    demand: NodeDemand,
+    *,
+    gang: Gang,
+    spec: GpuPoolSpec,
+    pool_uid: str,
+    namespace: str,
+    image: str,
+) -> list[Json]:
+    """The placeholders of a demand, one for each node that the gang would use.
+
+    Args:
+        demand: what is asked for.
+        gang: for whom.
+        spec: its pool.
+        pool_uid: of the GpuPool, which owns the placeholders.
+        namespace: the operator's.
+        image: named, never pulled.
+    """
+    name = demand_name(demand)
+    return [
+        placeholder_pod(
+            name=f"{name}-{index}",
+            namespace=namespace,
+            labels={LABEL_NODE_DEMAND: demand.uid},
+            annotations={ANNOTATION_NODE_DEMAND: record_of(demand) if index == 0 else name},
+            owner=owner_reference(demand.pool, uid=pool_uid),
+            spec=placeholder_spec(
+                share, gang=gang, spec=spec, image=image, where=zone_selector(demand.zone)
+            ),
+        )
+        for index, share in enumerate(demand.shares)
+    ]
+
+
+def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
+    """The demands that an earlier leader left, of those all of whose placeholders are there.
+
+    What their gangs take of each node is not known any more: the placeholders ask for it.
+    """
+    records: dict[str, AskedRecord] = {}
+    counts: Counter[str] = Counter()
+    for pod in placeholders:
+        uid = pod.labels.get(LABEL_NODE_DEMAND, "")
+        counts[uid] += 1
+        text = pod.annotations.get(ANNOTATION_NODE_DEMAND, "")
+        if text.startswith("{"):
+            with suppress(msgspec.MsgspecError):
+                records[uid] = _RECORD.decode(text)
+    return tuple(
+        _demand_of(record, uid=uid)
+        for uid, record in records.items()
+        if counts[uid] == record.placeholders
+    )
+
+
+def recorded_demand(annotations: Mapping[str, str], *, uid: str) -> NodeDemand | None:
+    """The demand that an object's annotation records; None: it records none."""
+    try:
+        record = _RECORD.decode(annotations.get(ANNOTATION_NODE_DEMAND, ""))
+    except msgspec.MsgspecError:
+        return None
+    return _demand_of(record, uid=uid)
+
+
+def _demand_of(record: AskedRecord, *, uid: str) -> NodeDemand:
+    return NodeDemand(
+        uid=uid,
+        key=record.key,
+        pool=record.pool,
+        zone=record.zone,
+        nodes=record.nodes,
+        pool_nodes=record.pool_nodes,
+        shares=(NOTHING,) * record.placeholders,
+        asked_at=record.asked_at,
+    )
+
+
+def record_of(demand: NodeDemand) -> str:
+    """What the first object of a demand says of it."""
+    record = AskedRecord(
+        key=demand.key,
+        pool=demand.pool,
+        zone=demand.zone,
+        nodes=demand.nodes,
+        pool_nodes=demand.pool_nodes,
+        asked_at=demand.asked_at,
+        placeholders=len(demand.shares),
+    )
+    return msgspec.json.encode(record).decode()

@@ -1,0 +1,170 @@
+"""Placeholders: pods that nobody binds, by which autoscalers know of a gang that waits.
+
+Karpenter and cluster-autoscaler add nodes for a pod whose condition PodScheduled is False with the
+reason Unschedulable, whoever is to schedule it, and leave nodes alone that it would fit on. So it
+has requests, tolerations and selectors like the pods that will come, a scheduler that does not
+exist, and no nominatedNodeName: that hides it from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from drumline.kube.kinds import GPU_POOLS
+from drumline.lifecycle.model.timestamps import timestamp
+from drumline_api.base import TAINT_PROMISED
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.model import Gang, Toleration
+from drumline_scheduler.model.autoscaling import ZONE_LABEL
+from drumline_scheduler.resources import Resources
+
+SCHEDULER_NAME: Final = "drumline-placeholder"
+"""No scheduler has it."""
+
+Json = dict[str, Any]
+_TOLERATES_PROMISES: Final[Json] = {"key": TAINT_PROMISED, "operator": "Exists"}
+"""What is promised to a gang is there for it: an autoscaler adds no node in its stead."""
+
+
+def placeholder_pod(
+    *,
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    owner: Json,
+    spec: Json,
+) -> Json:
+    """A placeholder; nothing takes it away from a node on which it is thought to be."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": dict(labels),
+            "annotations": {
+                **annotations,
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "karpenter.sh/do-not-disrupt": "true",
+            },
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def owner_reference(pool: str, *, uid: str) -> Json:
+    """By which a GpuPool owns what asks for its nodes: it goes with the pool."""
+    return {
+        "apiVersion": GPU_POOLS.api_version,
+        "kind": GPU_POOLS.kind,
+        "name": pool,
+        "uid": uid,
+        "controller": True,
+    }
+
+
+def unschedulable(message: str, *, now: float) -> Json:
+    """The status by which autoscalers take a placeholder for a pod without a node."""
+    return {
+        "status": {
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": message,
+                    "lastTransitionTime": timestamp(now),
+                }
+            ]
+        }
+    }
+
+
+def zone_selector(zone: str) -> dict[str, str]:
+    """By which a node is in this zone; '' for any."""
+    return {ZONE_LABEL: zone} if zone else {}
+
+
+def placeholder_spec(
+    share: Resources, *, gang: Gang, spec: GpuPoolSpec, image: str, where: Mapping[str, str]
+) -> Json:
+    """What takes a share of a node.
+
+    Args:
+        share: what the gang takes of it.
+        gang: for whom.
+        spec: the pool of the node.
+        image: named, never pulled.
+        where: labels of the node besides those of the pool.
+    """
+    affinity = _affinity(gang)
+    return {
+        "schedulerName": SCHEDULER_NAME,
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 0,
+        "nodeSelector": {**gang.selector, **spec.node_selector, **where},
+        "tolerations": [*(_toleration(each) for each in gang.tolerations), _TOLERATES_PROMISES],
+        **({"affinity": affinity} if affinity else {}),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "placeholder",
+                "image": image,
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": True,
+                },
+                "resources": _resources(share, gpu_resource=spec.gpu_resource),
+            }
+        ],
+    }
+
+
+def _resources(share: Resources, *, gpu_resource: str) -> Json:
+    amounts = {
+        "cpu": f"{share.cpu_millis}m",
+        "memory": str(share.memory_bytes),
+        "ephemeral-storage": str(share.ephemeral_bytes),
+    }
+    devices = {gpu_resource: str(share.gpus), **{name: str(n) for name, n in share.extended}}
+    asked = {name: text for name, text in {**amounts, **devices}.items() if text not in ("0", "0m")}
+    return {"requests": asked, "limits": {name: asked[name] for name in devices if name in asked}}
+
+
+def _toleration(toleration: Toleration) -> Json:
+    parts = {
+        "key": toleration.key,
+        "operator": str(toleration.operator),
+        "value": toleration.value,
+        "effect": str(toleration.effect) if toleration.effect else "",
+    }
+    return {name: text for name, text in parts.items() if text}
+
+
+def _affinity(gang: Gang) -> Json:
+    terms = [
+        {
+            "matchExpressions": [
+                {
+                    "key": each.key,
+                    "operator": str(each.operator),
+                    **({"values": list(each.values)} if each.values else {}),
+                }
+                for each in term
+            ]
+        }
+        for term in gang.affinity
+    ]
+    if not terms:
+        return {}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}

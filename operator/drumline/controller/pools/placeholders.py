@@ -1,0 +1,137 @@
+"""The mode Placeholders: a pod for each node of a demand, which nobody binds.
+
+All of a demand are created at once, and deleted with one request: an autoscaler then sees the whole
+gang or nothing of it. What it says of them is the newest event about one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from drumline.controller.pools.autoscaling import demand_name, demands_in, placeholders_of
+from drumline.controller.pools.demand_objects import (
+    REFUSALS,
+    Asking,
+    ObjectSettings,
+    bounded_answer,
+    pool_uid,
+)
+from drumline.controller.pools.placeholder_writes import PlaceholderWrites
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import StatusError
+from drumline.kube.events import events_about
+from drumline.kube.views import EventView, PodView
+from drumline_api.base import LABEL_NODE_DEMAND
+from drumline_scheduler.autoscaling.node_demands import NodeDemand
+
+_ASKED: Final = LABEL_NODE_DEMAND
+
+
+class Placeholders:
+    """The placeholders of all demands (`DemandObjects`).
+
+    Args:
+        client: fenced writes to the API server.
+        settings: of the pods.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, *, client: KubeClient, settings: ObjectSettings, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._pods = PlaceholderWrites(client=client, settings=settings, clock=clock)
+        self._there: tuple[PodView, ...] = ()
+        """As read last."""
+        self._refused: dict[str, str] = {}
+        """By name of the demand: why the API server takes no such pods."""
+
+    async def read(self) -> tuple[NodeDemand, ...]:
+        """Look at what is there; returns the demands of which every placeholder is."""
+        self._there = await self._pods.read(_ASKED)
+        return demands_in(self._there)
+
+    async def keep_only(self, demands: Collection[NodeDemand]) -> None:
+        """Delete those of no such demand."""
+        names = {demand_name(each): len(each.shares) for each in demands}
+        self._refused = {name: why for name, why in self._refused.items() if name in names}
+        self._pods.forget_all_but(
+            {f"{name}-{i}" for name, count in names.items() for i in range(count)}
+        )
+        stale = [pod for pod in self._there if _demand_of(pod) not in names]
+        for uid in sorted({pod.labels[_ASKED] for pod in stale}):
+            pods = [pod for pod in stale if pod.labels[_ASKED] == uid]
+            await self._delete(uid, pods, is_asked=any(each.uid == uid for each in demands))
+
+    async def _delete(self, uid: str, stale: Iterable[PodView], *, is_asked: bool) -> None:
+        """With one request, unless others of the same gang are to stay."""
+        if not is_asked:
+            await self._delete_all(uid)
+            return
+        for pod in stale:
+            await self._pods.delete(pod)
+
+    async def withdraw(self, demand: NodeDemand) -> None:
+        """Delete those of a demand."""
+        await self._delete_all(demand.uid)
+
+    async def _delete_all(self, uid: str) -> None:
+        await self._pods.delete_selected(f"{_ASKED}={uid}")
+
+    async def ask(self, asking: Asking) -> None:
+        """Create those that are missing, and have autoscalers see all of them."""
+        demand, present = asking.demand, {pod.name for pod in self._there}
+        name = demand_name(demand)
+        names = [f"{name}-{index}" for index in range(len(demand.shares))]
+        missing = [index for index, each in enumerate(names) if each not in present]
+        if missing and asking.gang is not None:
+            pods = placeholders_of(
+                demand,
+                gang=asking.gang,
+                spec=asking.spec,
+                pool_uid=await pool_uid(self._client, demand.pool),
+                namespace=self._settings.namespace,
+                image=self._settings.image,
+            )
+            for refusal in await self._pods.create([pods[index] for index in missing]):
+                await self._give_up(demand, refusal)
+                return
+        try:
+            await self._pods.mark(
+                names, f"stands for a node that TrainingJob {demand.key} waits for"
+            )
+        except REFUSALS as error:
+            await self._give_up(demand, error)
+
+    async def _give_up(self, demand: NodeDemand, error: StatusError) -> None:
+        """No quota, policy or webhook lets these pods in: nodes for a part of them help nobody."""
+        self._refused[demand_name(demand)] = error.message
+        await self._delete_all(demand.uid)
+
+    def is_refused(self, demand: NodeDemand) -> bool:
+        """By the API server alone: what an autoscaler says of a pod holds for the moment."""
+        return demand_name(demand) in self._refused
+
+    async def answer(self, demand: NodeDemand) -> str:
+        """The newest event about one of its placeholders."""
+        name = demand_name(demand)
+        if name in self._refused:
+            return bounded_answer(f"nothing: its placeholders are refused: {self._refused[name]}")
+        example = next((pod for pod in self._there if _demand_of(pod) == name), None)
+        if example is None:
+            return ""
+        events = await events_about(self._client, namespace=example.namespace, uid=example.uid)
+        return bounded_answer(_newest(events))
+
+
+def _demand_of(pod: PodView) -> str:
+    return pod.name.rpartition("-")[0]
+
+
+def _newest(events: Iterable[EventView]) -> str:
+    newest = max(events, key=lambda event: event.time, default=None)
+    if newest is None:
+        return ""
+    return f"{newest.reason}: {newest.message}" if newest.message else newest.reason

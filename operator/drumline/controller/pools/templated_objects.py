@@ -1,0 +1,230 @@
+"""The modes ProvisioningRequest and CapacityBuffer: objects that name PodTemplates.
+
+A demand's objects are withdrawn before the first pod of its gang is bound: cluster-autoscaler keeps
+booked nodes for a request though pods are bound to them, and a buffer is filled anew when it is
+used. A booking ends after ten minutes (condition BookingExpired): a request whose nodes are not
+there by then is made anew. One that has failed, or whose capacity was revoked, is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from drumline.controller.pools.autoscaling import demand_name, recorded_demand
+from drumline.controller.pools.demand_objects import (
+    Asking,
+    ObjectSettings,
+    bounded_answer,
+    pool_uid,
+)
+from drumline.controller.pools.placeholder_pods import owner_reference
+from drumline.controller.pools.templated_demands import (
+    answer_in,
+    capacity_buffers_of,
+    has_expired,
+    is_refused,
+    provisioning_request_of,
+    templates_of,
+)
+from drumline.kube import codec, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import AlreadyExists, NotFound, StatusError
+from drumline.kube.kinds import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS, Resource
+from drumline.kube.views import ObjectView
+from drumline_api.base import LABEL_NODE_DEMAND, LABEL_NODE_DEMAND_KIND
+from drumline_scheduler.autoscaling.node_demands import NodeDemand
+
+_ASKED: Final = LABEL_NODE_DEMAND
+_MODE: Final = LABEL_NODE_DEMAND_KIND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplatedKind:
+    """One of the two kinds."""
+
+    resource: Resource
+    bodies: Callable[..., list[dict[str, Any]]]
+    """`provisioning_request_of` or `capacity_buffers_of`."""
+
+
+TEMPLATED: Final = {
+    "ProvisioningRequest": TemplatedKind(
+        resource=PROVISIONING_REQUESTS, bodies=provisioning_request_of
+    ),
+    "CapacityBuffer": TemplatedKind(resource=CAPACITY_BUFFERS, bodies=capacity_buffers_of),
+}
+"""By the mode of a GpuPool."""
+
+
+class TemplatedObjects:
+    """The objects of all demands of such a mode (`DemandObjects`).
+
+    Args:
+        client: fenced writes to the API server.
+        settings: of the templates' pods.
+        kind: what names the templates.
+    """
+
+    def __init__(
+        self, *, client: KubeClient, settings: ObjectSettings, kind: TemplatedKind
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._kind = kind
+        self._there: tuple[ObjectView, ...] = ()
+        """As read last."""
+        self._templates: tuple[ObjectView, ...] = ()
+        self._refused: dict[str, str] = {}
+        """By name of the demand: why the API server takes no such object."""
+
+    async def read(self) -> tuple[NodeDemand, ...]:
+        """Look at what is there; a kind that is not served has no objects."""
+        self._templates = await self._list(POD_TEMPLATES)
+        try:
+            self._there = await self._list(self._kind.resource)
+        except NotFound:
+            self._there = ()
+        demands = (
+            recorded_demand(each.annotations, uid=each.labels[_ASKED]) for each in self._there
+        )
+        return tuple(demand for demand in demands if demand is not None)
+
+    async def _list(self, resource: Resource) -> tuple[ObjectView, ...]:
+        raw = await reads.list_all(
+            self._client,
+            resource,
+            namespace=self._settings.namespace,
+            label_selector=f"{_ASKED},{_MODE}={self._kind.resource.kind}",
+        )
+        return tuple(map(codec.custom_object, raw))
+
+    async def keep_only(self, demands: Collection[NodeDemand]) -> None:
+        """Delete those of no such demand."""
+        names = {demand_name(each) for each in demands}
+        self._refused = {name: why for name, why in self._refused.items() if name in names}
+        for resource, there in (
+            (self._kind.resource, self._there),
+            (POD_TEMPLATES, self._templates),
+        ):
+            for each in there:
+                if not any(each.name.startswith(name) for name in names):
+                    await self._delete(resource, each)
+
+    async def _delete(self, resource: Resource, stale: ObjectView) -> None:
+        try:
+            await writes.delete(
+                self._client,
+                resource,
+                name=stale.name,
+                uid=stale.uid,
+                namespace=self._settings.namespace,
+            )
+        except NotFound:
+            return
+
+    async def withdraw(self, demand: NodeDemand) -> None:
+        """Delete those of a demand, what names the templates first and with one request."""
+        for resource in (self._kind.resource, POD_TEMPLATES):
+            try:
+                await writes.delete_collection(
+                    self._client,
+                    resource,
+                    namespace=self._settings.namespace,
+                    label_selector=(f"{_ASKED}={demand.uid},{_MODE}={self._kind.resource.kind}"),
+                )
+            except NotFound:
+                continue
+
+    async def ask(self, asking: Asking) -> None:
+        """Create what is missing, and anew what has expired."""
+        demand = asking.demand
+        mine = self._of(demand)
+        expired = [each for each in mine if has_expired(each.status)]
+        for each in expired:
+            await self._delete(self._kind.resource, each)
+        there = {(POD_TEMPLATES, each.name) for each in self._templates}
+        there |= {(self._kind.resource, each.name) for each in mine if each not in expired}
+        missing = {_identity(each) for each in self._objects(asking, metadata={})} - there
+        if not missing:
+            return
+        try:
+            metadata = await self._metadata(demand)
+            for each in self._objects(asking, metadata=metadata):
+                if _identity(each) in missing:
+                    await self._create_once(each)
+        except NotFound:
+            kind = self._kind.resource
+            self._refused[demand_name(demand)] = (
+                f"the cluster does not serve {kind.plural}.{kind.group}/{kind.version}; install"
+                " its CRD and switch it on in the autoscaler, or set another autoscaling.mode"
+            )
+        except StatusError as error:
+            self._refused[demand_name(demand)] = error.message
+        else:
+            self._refused.pop(demand_name(demand), None)
+
+    async def _metadata(self, demand: NodeDemand) -> dict[str, Any]:
+        """What all objects of a demand have."""
+        return {
+            "namespace": self._settings.namespace,
+            "labels": {_ASKED: demand.uid, _MODE: self._kind.resource.kind},
+            "ownerReferences": [
+                owner_reference(demand.pool, uid=await pool_uid(self._client, demand.pool))
+            ],
+        }
+
+    def _objects(self, asking: Asking, *, metadata: dict[str, Any]) -> list[_DemandObject]:
+        """All of a demand in the order in which they are made; none where it is not known whose."""
+        demand, gang, autoscaling = asking.demand, asking.gang, asking.spec.autoscaling
+        if gang is None or autoscaling is None:
+            return []
+        templates = templates_of(
+            demand,
+            gang=gang,
+            spec=asking.spec,
+            metadata=metadata,
+            image=self._settings.image,
+        )
+        counts = [count for _, count in templates]
+        bodies = self._kind.bodies(
+            demand, counts=counts, autoscaling=autoscaling, metadata=metadata
+        )
+        return [
+            *(_DemandObject(POD_TEMPLATES, body) for body, _ in templates),
+            *(_DemandObject(self._kind.resource, body) for body in bodies),
+        ]
+
+    async def _create_once(self, made: _DemandObject) -> None:
+        try:
+            await writes.create(
+                self._client, made.resource, body=made.body, namespace=self._settings.namespace
+            )
+        except AlreadyExists:
+            return
+
+    async def answer(self, demand: NodeDemand) -> str:
+        """What their conditions say, or why there are none."""
+        answers = (answer_in(each.status) for each in self._of(demand))
+        refusal = self._refused.get(demand_name(demand))
+        return bounded_answer(refusal or next(filter(None, answers), ""))
+
+    def is_refused(self, demand: NodeDemand) -> bool:
+        """Whether a condition says so, or the API server takes no such object."""
+        return demand_name(demand) in self._refused or any(
+            is_refused(each.status) for each in self._of(demand)
+        )
+
+    def _of(self, demand: NodeDemand) -> list[ObjectView]:
+        name = demand_name(demand)
+        return [each for each in self._there if each.name.startswith(name)]
+
+
+class _DemandObject(NamedTuple):
+    resource: Resource
+    body: dict[str, Any]
+
+
+def _identity(made: _DemandObject) -> tuple[Resource, str]:
+    return made.resource, made.body["metadata"]["name"]

@@ -1,0 +1,63 @@
+"""What the budgets of queues allow and what of them is spent, as gauges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from drumline.controller.queues.budgets import QueueBudgets
+from drumline.telemetry.metrics import BudgetMetrics
+from drumline_api.money import MILLIONTHS
+from drumline_scheduler.model import HOUR_SECONDS, Budget
+from drumline_scheduler.quota.usage_budgets import window_amount, window_gpu_seconds
+
+MOST_USERS: Final = 16
+"""So many users of each queue have a series, those with most: jobs may name any number of them."""
+
+
+def show_budgets(gauges: BudgetMetrics, budgets: QueueBudgets, *, now: float) -> None:
+    """Set the gauges of all queues that have a budget, and remove those of all others.
+
+    Args:
+        gauges: to set.
+        budgets: what the queues had.
+        now: seconds since the epoch.
+    """
+    gauges.clear()
+    spent, prices, users = (
+        budgets.spent(now),
+        budgets.spent_prices(now),
+        budgets.spent_by_user(now),
+    )
+    for queue, budget in budgets.budgets().items():
+        had = window_gpu_seconds(spent[queue], budget=budget, now=now)
+        gauges.spent_gpu_seconds.labels(queue=queue).set(had)
+        if budget.gpu_hours is not None:
+            gauges.gpu_seconds.labels(queue=queue).set(budget.gpu_hours * HOUR_SECONDS)
+            credit = budget.credit_gpu_hours * HOUR_SECONDS
+            gauges.credit_gpu_seconds.labels(queue=queue).set(credit)
+        if budget.cost is not None:
+            whole = budget.cost * HOUR_SECONDS
+            had = window_amount(prices.get(queue, {}), whole=whole, budget=budget, now=now)
+            gauges.cost.labels(queue=queue).set(budget.cost / MILLIONTHS)
+            gauges.spent_cost.labels(queue=queue).set(had / HOUR_SECONDS / MILLIONTHS)
+        if budget.user_gpu_hours is not None:
+            _show_users(gauges, queue, users.get(queue, {}), budget=budget, now=now)
+
+
+def _show_users(
+    gauges: BudgetMetrics,
+    queue: str,
+    users: Mapping[str, Mapping[int, int]],
+    *,
+    budget: Budget,
+    now: float,
+) -> None:
+    whole = (budget.user_gpu_hours or 0) * HOUR_SECONDS
+    gauges.user_gpu_seconds.labels(queue=queue).set(whole)
+    had = {
+        user: window_amount(days, whole=whole, budget=budget, now=now)
+        for user, days in users.items()
+    }
+    for user in sorted(had, key=lambda user: (-had[user], user))[:MOST_USERS]:
+        gauges.user_spent_gpu_seconds.labels(queue=queue, user=user).set(had[user])

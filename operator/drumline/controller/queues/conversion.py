@@ -1,0 +1,121 @@
+"""Queues and the scheduling policy of the API -> the values on which the scheduler decides."""
+
+from __future__ import annotations
+
+from drumline_api.money import amount, millionths
+from drumline_api.policy import SchedulingPolicy
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_scheduler.model import (
+    Budget,
+    MoveBudget,
+    Ordering,
+    Policy,
+    PreemptionLimit,
+    PreemptionRule,
+    PriceRule,
+    Queue,
+    Reclaim,
+    Refill,
+    SpotRule,
+    WaitingRule,
+    WhenSpent,
+    WithinQueue,
+)
+
+
+def queue_of(
+    name: str, spec: TrainingQueueSpec, *, selected: frozenset[str] = frozenset()
+) -> Queue:
+    """A TrainingQueue as the scheduler sees it.
+
+    Args:
+        name: its name.
+        spec: its spec.
+        selected: the namespaces whose labels its selector means.
+    """
+    quotas = spec.quotas
+    return Queue(
+        name=name,
+        nominal={quota.gpu_pool: quota.nominal_gpus for quota in quotas},
+        max_priority=spec.max_priority,
+        namespaces=None if spec.is_open_to_all else selected.union(spec.namespaces or ()),
+        namespace_labels=str(spec.namespace_selector or ""),
+        held=spec.stop_policy != "None",
+        drained=spec.stop_policy == "HoldAndDrain",
+        parent=spec.parent,
+        borrowing_limit={
+            quota.gpu_pool: quota.borrowing_limit_gpus
+            for quota in quotas
+            if quota.borrowing_limit_gpus is not None
+        },
+        lending_limit={
+            quota.gpu_pool: quota.lending_limit_gpus
+            for quota in quotas
+            if quota.lending_limit_gpus is not None
+        },
+        preemption=PreemptionRule(
+            within_queue=WithinQueue(spec.preemption.within_queue),
+            reclaim=Reclaim(spec.preemption.reclaim),
+        ),
+        min_runtime_seconds=float(spec.min_runtime_seconds),
+        weight=float(spec.weight),
+        user_limit={
+            quota.gpu_pool: quota.user_limit_gpus
+            for quota in quotas
+            if quota.user_limit_gpus is not None
+        },
+        budget=budget_of(spec),
+        price_rule=price_rule_of(spec),
+    )
+
+
+def price_rule_of(spec: TrainingQueueSpec | TrainingJobSpec) -> PriceRule:
+    """Which pools a queue or a job accepts by capacity type and price."""
+    price = spec.max_price_per_gpu_hour
+    return PriceRule(
+        spot=None if spec.spot is None else SpotRule(spec.spot),
+        max_price=None if price is None else millionths(price),
+    )
+
+
+def budget_of(spec: TrainingQueueSpec) -> Budget | None:
+    """The budget of a TrainingQueue; None: it has none.
+
+    A cost of 0 that was stored before it was refused is the least that there is: any use spends it.
+    """
+    budget = spec.budget
+    if budget is None:
+        return None
+    return Budget(
+        gpu_hours=budget.gpu_hours,
+        window_days=budget.window_days or 0,
+        refill=None if budget.refill is None else Refill(budget.refill),
+        credit_gpu_hours=budget.credit_gpu_hours or 0,
+        when_spent=WhenSpent(budget.when_spent),
+        cost=None if budget.cost is None else max(1, amount(budget.cost)),
+        user_gpu_hours=budget.user_gpu_hours,
+    )
+
+
+def policy_of(policy: SchedulingPolicy) -> Policy:
+    """The owner's choices as the scheduler sees them."""
+    moves, limit = policy.moves, policy.preemption_limit
+    return Policy(
+        waiting=WaitingRule(policy.waiting),
+        restart_seconds=policy.restart_seconds,
+        priority_seconds=policy.priority_seconds,
+        order=Ordering(policy.order),
+        history_weight=policy.history_weight,
+        history_seconds=policy.history_half_life_seconds,
+        reservations=policy.reservations,
+        surplus=policy.surplus,
+        repairs_preempt=policy.repairs_preempt,
+        preemption_limit=None
+        if limit is None
+        else PreemptionLimit(times=limit.times, seconds=limit.window_seconds),
+        moves=None
+        if moves is None
+        else MoveBudget(gangs=moves.jobs, gpu_seconds=moves.gpu_seconds),
+        move_back=policy.move_back,
+    )

@@ -1,0 +1,87 @@
+"""The usage history of each queue: the past use that fair shares count.
+
+Observed every few seconds from what queues hold; in between, and until the next look, they are
+taken to hold the same. It is kept in the status of each queue too, at a slow pace, so that a new
+leader knows it: what was held in the minutes around a change of leaders may go uncounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline_scheduler.model import Snapshot
+from drumline_scheduler.quota.fair_sharing import decay, dominant_shares
+
+WRITE_SECONDS = 600.0
+"""At least this long between two writes of a queue's status that only say how time passes."""
+
+Json = Mapping[str, Any]
+
+
+class QueueUsageHistory:
+    """The decayed use of every queue. For one event loop.
+
+    Args:
+        half_life: seconds after which half of a use is forgotten.
+    """
+
+    def __init__(self, *, half_life: float) -> None:
+        self._half_life = half_life
+        self._history: Mapping[str, float] = {}
+        self._shares: Mapping[str, float] = {}
+        self._at: float | None = None
+
+    def restore(self, statuses: Mapping[str, Json], *, now: float) -> None:
+        """Take over the figures in the queues' statuses; a malformed figure counts as none."""
+        history: dict[str, float] = {}
+        for name, status in statuses.items():
+            had, at = status.get("shareSeconds"), _moment(status.get("shareSecondsAt"))
+            if isinstance(had, int) and at is not None:
+                history |= self._later({name: float(had)}, {}, now - at)
+        self._history, self._at = history, now
+
+    def at(self, now: float) -> Mapping[str, float]:
+        """`Snapshot.history` at this moment."""
+        if self._at is None:
+            return {}
+        return self._later(self._history, self._shares, now - self._at)
+
+    def observe(self, snapshot: Snapshot, *, now: float) -> None:
+        """From now on, queues hold what this snapshot says."""
+        self._history, self._at = self.at(now), now
+        self._shares = dominant_shares(snapshot)
+
+    def status_fields(
+        self, name: str, *, before: Json, changed: bool, now: float
+    ) -> dict[str, Any]:
+        """The fields of a queue's status that hold its history.
+
+        Args:
+            name: the queue.
+            before: its status.
+            changed: whether the status is to be written anyway.
+            now: seconds since the epoch.
+        """
+        known = {key: before[key] for key in ("shareSeconds", "shareSecondsAt") if key in before}
+        at = _moment(before.get("shareSecondsAt"))
+        if not changed and at is not None and now < at + WRITE_SECONDS:
+            return known
+        had = round(self.at(now).get(name, 0.0))
+        if not had and not known.get("shareSeconds"):
+            return known
+        return {"shareSeconds": had, "shareSecondsAt": timestamp(now)}
+
+    def _later(
+        self, history: Mapping[str, float], shares: Mapping[str, float], passed: float
+    ) -> dict[str, float]:
+        passed = max(0.0, passed)  # the clock of another leader may be ahead
+        return decay(history=history, shares=shares, seconds=passed, half_life=self._half_life)
+
+
+def _moment(text: object) -> float | None:
+    try:
+        return parse_timestamp(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

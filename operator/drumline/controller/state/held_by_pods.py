@@ -1,0 +1,128 @@
+"""What pods hold that a queue pays for beside the members of its jobs (`remaining_pods`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import NamedTuple
+
+from drumline.controller.informers.specs import SpecCache
+from drumline.controller.nodes.conversion import GpuUnits, resources_of, seconds_of
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.nodes.pods import ChargedPod
+from drumline.controller.state.remaining_pods import RemainingPods
+from drumline.controller.workloads.held import Account, RemainingPod, held_by_pods, unchanged
+from drumline.controller.workloads.workloads import Workloads
+from drumline.kube.views import PodView
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.model import Admitted, Node
+
+
+class _KnownForeign(NamedTuple):
+    """What a foreign pod holds, and what that was made of."""
+
+    pod: PodView
+    made_of: tuple[object, ...]
+    held: tuple[Admitted, ...]
+
+
+class HeldByPods:
+    """Keeps the values of pods that are as they were in the last snapshot.
+
+    Args:
+        remaining: which account pays for a pod.
+        nodes: the pods on them.
+        pools: of the nodes.
+        workloads: whose Jobs may say when their pods end; None: there are none.
+        guarded: pools where foreign pods are evicted for jobs, as nobody else gets their places;
+            None: it is not known, and their queues' word counts.
+    """
+
+    def __init__(
+        self,
+        remaining: RemainingPods,
+        *,
+        nodes: NodeCache,
+        pools: SpecCache[GpuPoolSpec],
+        workloads: Workloads | None,
+        guarded: frozenset[str] | None,
+    ) -> None:
+        self._guarded = guarded
+        self._remaining = remaining
+        self._nodes = nodes
+        self._pools = pools
+        self._workloads = workloads
+        self._of_jobs: dict[str, Admitted] = {}
+        """By uid of the gang."""
+        self._foreign: dict[str, _KnownForeign] = {}
+        """By uid of the pod."""
+        self._stays: dict[str, float] = {}
+        """By uid of a foreign pod that could not be evicted: until when nobody tries again."""
+
+    def stays(self, pod_uid: str, *, until: float) -> None:
+        """A foreign pod cannot be evicted now: it is nobody's victim until then."""
+        self._stays[pod_uid] = until
+
+    def held(self, *, now: float) -> list[Admitted]:
+        """What pods hold now. O(pods that remain + foreign pods that name a queue).
+
+        To be asked after the nodes, which say which pods these are.
+        """
+        self._stays = {uid: until for uid, until in self._stays.items() if until > now}
+        accounts: dict[str, Account] = {}
+        pods: dict[str, list[RemainingPod]] = defaultdict(list)
+        foreign: dict[str, _KnownForeign] = {}
+        for node, charged in self._nodes.charged():
+            pool, account = self._pools.get(node.pool), self._remaining.account(charged.pod)
+            if pool is None or account is None:
+                continue
+            if account.is_foreign:
+                if charged.pod.uid in self._stays or not self._is_guarded(node.pool):
+                    account = replace(account, gives_back=False)
+                foreign[charged.pod.uid] = self._of_foreign(node, charged, account, pool)
+            else:
+                accounts[account.uid] = account
+                pods[account.uid].append(_remaining(node, charged, pool))
+        of_jobs = [
+            held for uid, account in accounts.items() for held in held_by_pods(account, pods[uid])
+        ]
+        self._of_jobs = unchanged(of_jobs, before=self._of_jobs)
+        self._foreign = foreign
+        of_foreign = (held for known in foreign.values() for held in known.held)
+        return [*self._of_jobs.values(), *of_foreign]
+
+    def _end(self, pod: PodView) -> float | None:
+        """When a foreign pod is ended at the latest, by its own limit or its Job's."""
+        ends = self._workloads.ends_at(pod) if self._workloads else None
+        began = seconds_of(pod.start_time)
+        if pod.deadline_seconds is None or began is None:
+            return ends
+        own = began + pod.deadline_seconds
+        return own if ends is None else min(own, ends)
+
+    def _is_guarded(self, pool: str) -> bool:
+        return self._guarded is None or pool in self._guarded
+
+    def _of_foreign(
+        self, node: Node, charged: ChargedPod, account: Account, pool: GpuPoolSpec
+    ) -> _KnownForeign:
+        """There may be thousands: what a pod holds is made once for each of its versions."""
+        ends_at = self._end(charged.pod)
+        made_of = (node.pool, pool.gpu_resource, pool.partitions, charged.leaving, account, ends_at)
+        known = self._foreign.get(charged.pod.uid)
+        if known is not None and known.pod is charged.pod and known.made_of == made_of:
+            return known
+        before = {each.gang.uid: each for each in known.held} if known is not None else {}
+        holds = replace(_remaining(node, charged, pool), ends_at=ends_at)
+        held = unchanged(held_by_pods(account, [holds]), before=before)
+        return _KnownForeign(pod=charged.pod, made_of=made_of, held=tuple(held.values()))
+
+
+def _remaining(node: Node, charged: ChargedPod, pool: GpuPoolSpec) -> RemainingPod:
+    return RemainingPod(
+        name=charged.pod.name,
+        node=node.name,
+        pool=node.pool,
+        requests=resources_of(charged.pod.requests, units=GpuUnits.of(pool), pods=1),
+        leaving=charged.leaving,
+    )

@@ -1,0 +1,394 @@
+"""The scheduler's input: the snapshot of the cluster and the gangs that wait.
+
+A value is computed once and kept as long as what it was computed from: a gang by the version of its
+job, an admitted gang by the version of its job and the events of its pods. The scheduler recognises
+an unchanged `Admitted` by identity (`scheduler.snapshot_cache`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from drumline.controller.informers.namespaces import NamespaceCache
+from drumline.controller.informers.specs import PriorityCache, SpecCache
+from drumline.controller.jobs.chains import Chains
+from drumline.controller.jobs.conversion import added_requests, effective_priority, gang_of
+from drumline.controller.jobs.jobs import JobCache
+from drumline.controller.nodes.conversion import pool_of
+from drumline.controller.nodes.interruptions import Interruptions
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.nodes.pods import JobPods, is_owned
+from drumline.controller.queues.budgets import QueueBudgets
+from drumline.controller.queues.conversion import queue_of
+from drumline.controller.state.held_by_pods import HeldByPods
+from drumline.controller.state.remaining_pods import RemainingPods
+from drumline.controller.workloads.admitted import (
+    MemberPositions,
+    admitted_of,
+    gpu_seconds_at_risk,
+    holds_assignment,
+    positions_of,
+    with_risk,
+)
+from drumline.controller.workloads.held import account_of, held_by_lost_writes, unchanged
+from drumline.controller.workloads.workloads import Workloads
+from drumline.kube.views import PodView
+from drumline.lifecycle.model.chains import Standing
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.verdict import Verdict
+from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
+from drumline.scope import InstallationScope
+from drumline_api.base import LABEL_INDEX, LABEL_JOB
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_contract import Progress
+from drumline_scheduler.model import Admitted, Gang, Snapshot, Toleration
+from drumline_scheduler.resources import NOTHING, Resources
+
+RISK_SECONDS = 60.0
+"""For how long a figure of the work that an eviction would lose is kept unseen."""
+
+
+class _MadeOf(NamedTuple):
+    """What a gang was made of, beside the version of its job."""
+
+    backoff: Backoff | None
+    priority: int
+    added: Resources
+    verdict: Verdict | None
+    predecessors: Standing
+    pool: GpuPoolSpec | None
+    queue_spot: str | None
+
+
+class _KnownAdmitted(NamedTuple):
+    """An admitted job, what it was made from, and when its work at risk was last looked at."""
+
+    stamp: tuple[object, ...]
+    minute: float
+    gang: Gang
+    admitted: tuple[Admitted, ...]
+    """One gang, and its surplus as another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """A job whose placement failed again and again: not before `until`, because of `cause`."""
+
+    until: float
+    cause: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The caches that a snapshot is built from."""
+
+    jobs: JobCache
+    chains: Chains
+    pods: JobPods
+    nodes: NodeCache
+    pools: SpecCache[GpuPoolSpec]
+    queues: SpecCache[TrainingQueueSpec]
+    namespaces: NamespaceCache
+    budgets: QueueBudgets
+    interruptions: Interruptions
+    priorities: PriorityCache
+    workloads: Workloads | None
+
+
+class SnapshotBuilder:
+    """Builds what one scheduling cycle reads.
+
+    Args:
+        sources: the caches.
+        progress: the progress that a job's agents reported last, by the job's uid.
+        platform_tolerations: what the platform adds to pods of the bundled trainer.
+        scope: of this installation.
+        guarded: pools where foreign pods may be victims; None: it is not known.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        progress: Callable[[str], Progress | None],
+        platform_tolerations: tuple[Toleration, ...],
+        scope: InstallationScope,
+        guarded: frozenset[str] | None,
+    ) -> None:
+        self._sources = sources
+        self._progress = progress
+        self._platform_tolerations = platform_tolerations
+        self._scope = scope
+        self._gangs: dict[str, tuple[Job, _MadeOf, Gang]] = {}
+        self._positions: dict[str, tuple[str, MemberPositions]] = {}
+        self._admitted: dict[str, _KnownAdmitted] = {}
+        self._added: dict[str, Resources] = {}
+        """By uid of the job: what admission adds to each of its pods, where it adds something."""
+        self._remaining = RemainingPods(
+            jobs=sources.jobs,
+            pods=sources.pods,
+            queues=sources.queues,
+            namespaces=sources.namespaces,
+            scope=scope,
+            positions_of=self._positions_of,
+            admits_workloads=sources.workloads is not None,
+        )
+        nodes, pools, workloads = sources.nodes, sources.pools, sources.workloads
+        self._by_pods = HeldByPods(
+            self._remaining, nodes=nodes, pools=pools, workloads=workloads, guarded=guarded
+        )
+        self._in_doubt: dict[str, Admitted] = {}
+        """By uid: what writes whose answer was lost may have taken, in the last snapshot."""
+        self.backoffs: dict[str, Backoff] = {}
+        """By uid of the job."""
+        self.left_out: dict[str, str] = {}
+        """Jobs at which the operator failed, with the reason, each once for each of its specs;
+        cleared by its reader."""
+
+    def foreign_pod_stays(self, pod_uid: str, *, until: float) -> None:
+        """A foreign pod cannot be evicted now: it is nobody's victim until then."""
+        self._by_pods.stays(pod_uid, until=until)
+
+    def snapshot(self, *, now: float) -> Snapshot:
+        """The cluster now: O(nodes changed since the last snapshot + admitted jobs)."""
+        sources = self._sources
+        nodes = sources.nodes.in_pools(sources.pools.by_name, roles=self._remaining.on_node)
+        return Snapshot(
+            nodes=tuple(nodes),
+            pools=tuple(
+                pool_of(name, spec, lost_percent=sources.interruptions.lost_percent(name, now=now))
+                for name, spec in sources.pools.by_name.items()
+            ),
+            queues=tuple(
+                queue_of(name, spec, selected=sources.namespaces.selected(spec))
+                for name, spec in sources.queues.by_name.items()
+            ),
+            admitted=(*self._all_admitted(now=now), *self._held_beside(now=now)),
+            spent=sources.budgets.spent(now),
+            spent_prices=sources.budgets.spent_prices(now),
+            spent_by_user=sources.budgets.spent_by_user(now),
+        )
+
+    def pending(self) -> list[Gang]:
+        """Every job that waits for an assignment, and every other workload that waits."""
+        workloads = self._sources.workloads
+        return [*self._waiting_jobs(), *(workloads.pending() if workloads else ())]
+
+    def _waiting_jobs(self) -> list[Gang]:
+        taken = {
+            doubt.read.uid
+            for doubt in self._sources.jobs.in_doubt()
+            if any(status.assignment is not None for status in doubt.statuses)
+        }
+        waiting = [
+            job
+            for job in self._sources.jobs.all()
+            if is_queued(job) and self._has_class(job) and job.uid not in taken
+        ]
+        gangs = [gang for job in waiting if (gang := self._gang(job)) is not None]
+        has_groups = any(gang.group for gang in gangs)
+        return self._without_started_members(gangs) if has_groups else gangs
+
+    def priority_of(self, job: Job) -> int:
+        """The job's effective priority."""
+        queue = self._sources.queues.get(job.spec.queue)
+        return effective_priority(
+            job,
+            value=self._sources.priorities.value_of(job.spec.priority_class_name),
+            highest=queue.max_priority if queue is not None else None,
+        )
+
+    def jobs_without_priority_class(self) -> list[Job]:
+        """Waiting jobs that name a priority class that does not exist."""
+        jobs = self._sources.jobs.all()
+        return [job for job in jobs if not self._has_class(job) and is_queued(job)]
+
+    def forget(self, namespace: str, uid: str) -> None:
+        """The job of this uid is gone."""
+        self._remaining.forget(namespace, uid)
+        by_uids = (self._gangs, self._positions, self._admitted, self._added, self.backoffs)
+        for by_uid in by_uids:
+            by_uid.pop(uid, None)
+
+    def learn_requests(self, pod: PodView) -> None:
+        """A new pod shows what admission adds to its job's pods: later placements count it.
+
+        Until the next pod it stays known, also when all pods are gone: a gang that a kubelet
+        refused for lack of CPU is placed again by what its pods really request.
+        """
+        job = self._sources.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
+        if job is None or not is_owned(pod) or job.uid != pod.owner_uid:
+            return
+        try:
+            index = int(pod.labels.get(LABEL_INDEX, "0"))
+            added = added_requests(job, pod.requests, index=index)
+        except Exception:  # noqa: BLE001 - one bad job must not stop the cache; `_gang` notes it
+            return
+        if added == NOTHING:
+            self._added.pop(job.uid, None)
+        else:
+            self._added[job.uid] = added
+
+    def tidy(self) -> None:
+        """Forget deleted jobs whose pods are gone, as each snapshot does."""
+        self._remaining.tidy()
+
+    def places_given_up(self, job: Job) -> None:
+        """This version of a job, which held places, is not the newest any more."""
+        self._remaining.remember(job)
+
+    def priorities_changed(self) -> None:
+        """Build every gang again: its priority may be another."""
+        self._gangs.clear()
+
+    def _without_started_members(self, gangs: list[Gang]) -> list[Gang]:
+        """Groups without the jobs that had an assignment and gave it back: no job waits for them.
+
+        group of 3: actor and critic wait, reward trained and was suspended -> both wait for 2
+        """
+        over = Counter(
+            (job.namespace, job.spec.group.name)
+            for job in self._sources.jobs.all()
+            if job.spec.group is not None
+            and job.status.generation is not None
+            and job.status.assignment is None
+        )
+        started = {gang.uid: over[gang.namespace, gang.group] for gang in gangs if gang.group}
+        return [
+            replace(gang, group_gangs=max(1, gang.group_gangs - started[gang.uid]))
+            if started.get(gang.uid)
+            else gang
+            for gang in gangs
+        ]
+
+    def _has_class(self, job: Job) -> bool:
+        return self._sources.priorities.exists(job.spec.priority_class_name)
+
+    def _all_admitted(self, *, now: float) -> Iterable[Admitted]:
+        for job in list(self._sources.jobs.all()):
+            gang = self._gang(job) if holds_assignment(job) else None
+            if gang is None:
+                continue
+            try:
+                yield from self._admitted_gangs(job, gang, now=now)
+            except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
+                self._leave_out(job, error)
+                if job.uid in self._admitted:  # it pays for what it was last known to hold
+                    yield from self._admitted[job.uid].admitted
+
+    def _admitted_gangs(self, job: Job, gang: Gang, *, now: float) -> tuple[Admitted, ...]:
+        """The same objects as long as nothing changed.
+
+        The work that an eviction would lose grows all the time: it is looked at every
+        `RISK_SECONDS`, and counts anew when it differs by more than `RISK_SHARE`. A gang that has
+        run for a day without a checkpoint is so the same object for hours.
+        """
+        pods = self._sources.pods
+        progress = self._progress(job.uid)
+        saved = progress.checkpoint_step if progress is not None else None
+        stamp = (job.resource_version, pods.stamp(job.namespace, job.uid), saved)
+        minute = now // RISK_SECONDS
+        known = self._admitted.get(job.uid)
+        if known is None or known.stamp != stamp or known.gang is not gang:
+            admitted = admitted_of(
+                job,
+                gang=gang,
+                positions=self._positions_of(job),
+                pods=pods.of(job.namespace, job.uid),
+                progress=progress,
+                now=now,
+            )
+        elif known.minute != minute:
+            risk = gpu_seconds_at_risk(job, progress, now=now)
+            first, *surplus = known.admitted
+            admitted = (with_risk(first, risk), *surplus)
+        else:
+            return known.admitted
+        self._admitted[job.uid] = _KnownAdmitted(stamp, minute, gang, admitted)
+        return admitted
+
+    def _held_beside(self, *, now: float) -> Iterable[Admitted]:
+        """What jobs and foreign pods hold beside the jobs' places.
+
+        O(jobs in doubt + pods that remain + foreign pods that name a queue).
+        """
+        self._remaining.tidy()
+        self._in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
+        workloads = self._sources.workloads
+        let_go = workloads.held() if workloads else ()
+        return [*self._by_pods.held(now=now), *self._in_doubt.values(), *let_go]
+
+    def _held_in_doubt(self) -> Iterable[Admitted]:
+        for doubt in self._sources.jobs.in_doubt():
+            gang = self._gang(doubt.read)
+            if gang is not None:
+                holds = holds_assignment(doubt.read)
+                places = self._positions_of(doubt.read).nodes if holds else ()
+                yield from held_by_lost_writes(
+                    account_of(doubt.read),
+                    per_pod=gang.per_pod,
+                    places=places,
+                    statuses=doubt.statuses,
+                )
+
+    def _positions_of(self, job: Job) -> MemberPositions:
+        known = self._positions.get(job.uid)
+        if known is None or known[0] != job.resource_version:
+            known = self._positions[job.uid] = (job.resource_version, positions_of(job))
+        return known[1]
+
+    def _gang(self, job: Job) -> Gang | None:
+        """The scheduler's view of a job; None, and noted in `left_out`, where there can be none.
+
+        The same object as long as version, spec, verdict, backoff, priority, predecessors and what
+        admission adds are.
+        """
+        backoff, queue = self.backoffs.get(job.uid), self._sources.queues.get(job.spec.queue)
+        made_of = _MadeOf(
+            backoff=backoff,
+            priority=self.priority_of(job),
+            added=self._added.get(job.uid, NOTHING),
+            verdict=job.verdict,
+            predecessors=self._sources.chains.standing_of(job),
+            pool=self._sources.pools.get(job.spec.gpu_pool or ""),
+            queue_spot=queue.spot if queue is not None else None,
+        )
+        known = self._gangs.get(job.uid)
+        if known is not None and known[1] == made_of and _is_same_version(known[0], job):
+            return known[2]
+        try:
+            gang = gang_of(
+                job,
+                priority=made_of.priority,
+                platform_tolerations=self._platform_tolerations,
+                may_check=self._scope.may_check(job.namespace),
+                retry_at=backoff.until if backoff else 0.0,
+                retry_cause=backoff.cause if backoff else "",
+                added=made_of.added,
+                predecessors=made_of.predecessors,
+                pool=made_of.pool,
+                queue_spot=made_of.queue_spot,
+            )
+        except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
+            self._leave_out(job, error)
+            return None
+        self._gangs[job.uid] = (job, made_of, gang)
+        return gang
+
+    def _leave_out(self, job: Job, error: Exception) -> None:
+        """The operator failed at this job: that is its verdict until its spec changes."""
+        refusal = refusal_for(error)
+        if job.verdict != refusal and self._sources.jobs.settle(job, refusal):
+            self.left_out[job.key] = refusal.message
+
+
+def _is_same_version(known: Job, job: Job) -> bool:
+    """Whether both are one version of a job, one written by us and one shown by the watch."""
+    return known is job or (
+        known.resource_version == job.resource_version and known.spec is job.spec
+    )

@@ -1,0 +1,155 @@
+"""Conditions of GpuPools and TrainingQueues: whether they are as their specs ask, and why not.
+
+Ready is true where the operator works with the spec; false where it waits for another object that
+the spec names. Stalled says that only a change of the spec helps. Degraded says that a pool's nodes
+offer fewer GPUs than their pods hold: a device plugin is gone, jobs there may not start again.
+Ineffective says that something in a queue's spec has no effect in this installation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from drumline.kube.views import ObjectView
+from drumline.lifecycle.model.conditions import Statement, next_condition
+from drumline.settings import Settings
+from drumline_api.conditions import Condition, ConditionType, PlatformReason
+from drumline_api.load import ApiError, parse
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_scheduler.model import Node
+
+SHOWN_NODES = 3
+"""Nodes that a message names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvictions:
+    """Where foreign pods that are to give back what they borrow can be evicted."""
+
+    allowed: bool = False
+    """Whether the operator has the right to."""
+    guarded_pools: frozenset[str] = frozenset()
+    """The pools in which it does."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> PodEvictions:
+        """Those of an installation."""
+        return cls(
+            allowed=settings.evict_foreign_pods, guarded_pools=frozenset(settings.guarded_pools)
+        )
+
+
+Statements = Mapping[ConditionType, Statement]
+_ACCEPTED = Statement(truth="True", reason=PlatformReason.ACCEPTED)
+
+
+def of_pool(
+    *, problem: str | None, nodes: Iterable[Node], overlap: Statement | None = None
+) -> Statements:
+    """What is to be said of a GpuPool.
+
+    Args:
+        problem: why its spec cannot be read, if so.
+        nodes: its nodes.
+        overlap: what is to be said of other pools that select the same nodes (`pool_overlaps`).
+    """
+    beside = {} if overlap is None else {ConditionType.OVERLAPPING: overlap}
+    if problem is not None:
+        return {**_unreadable(problem), **beside}
+    short = [node for node in nodes if node.ready and node.used.gpus > node.allocatable.gpus]
+    if not short:
+        return {ConditionType.READY: _ACCEPTED, **beside}
+    shown = ", ".join(
+        f"{node.name} offers {node.allocatable.gpus} GPUs while its pods hold {node.used.gpus}"
+        for node in short[:SHOWN_NODES]
+    )
+    rest = f" and {len(short) - SHOWN_NODES} more nodes" if len(short) > SHOWN_NODES else ""
+    text = f"{shown}{rest}: look at the device plugin there; no new gang gets these nodes"
+    degraded = Statement(truth="True", reason=PlatformReason.GPUS_MISSING, message=text)
+    return {ConditionType.READY: _ACCEPTED, ConditionType.DEGRADED: degraded, **beside}
+
+
+def of_queue(
+    spec: TrainingQueueSpec | None,
+    *,
+    problem: str | None,
+    is_pool: Callable[[str], bool],
+    is_queue: Callable[[str], bool],
+    evictions: PodEvictions,
+) -> Statements:
+    """What is to be said of a TrainingQueue.
+
+    Args:
+        spec: its newest spec that could be read.
+        problem: why its newest spec cannot be read, if so.
+        is_pool: whether there is a GpuPool of this name.
+        is_queue: whether there is a TrainingQueue of this name.
+        evictions: what this installation does about foreign pods that are to leave.
+    """
+    if problem is not None or spec is None:
+        return _unreadable(problem or "spec: missing")
+    missing = [quota.gpu_pool for quota in spec.quotas if not is_pool(quota.gpu_pool)]
+    if missing:
+        text = f"quotas name GpuPool {missing[0]!r}, which does not exist; create it or remove it"
+        return _waiting(PlatformReason.GPU_POOL_NOT_FOUND, text)
+    if spec.parent is not None and not is_queue(spec.parent):
+        text = f"parent {spec.parent!r} does not exist: nothing is borrowed or lent until it does"
+        return _waiting(PlatformReason.PARENT_NOT_FOUND, text)
+    return {ConditionType.READY: _ACCEPTED, **_without_effect(spec, evictions)}
+
+
+def _without_effect(spec: TrainingQueueSpec, evictions: PodEvictions) -> Statements:
+    if spec.foreign_pods.borrowed != "Evict":
+        return {}
+    pools = {quota.gpu_pool for quota in spec.quotas}
+    if not evictions.allowed:
+        reason = PlatformReason.EVICTION_NOT_ALLOWED
+        why = "the operator has no right to evict pods; set foreignPods.evict of the chart"
+    elif not pools & evictions.guarded_pools:
+        reason = PlatformReason.NO_GUARDED_POOL
+        why = "none of its pools is guarded; name them in guardedPools of the chart"
+    else:
+        return {}
+    text = f"foreignPods.borrowed: Evict has no effect: {why}, or write borrowed: Keep"
+    return {ConditionType.INEFFECTIVE: Statement(truth="True", reason=reason, message=text)}
+
+
+def status_fields(view: ObjectView, statements: Statements, *, now: float) -> dict[str, Any]:
+    """`observedGeneration` and `conditions` for the status of an object."""
+    before = _conditions(view.status.get("conditions"))
+    conditions = [
+        next_condition(before, kind, statements[kind], generation=view.generation, now=now)
+        for kind in sorted(statements)
+    ]
+    return {
+        "observedGeneration": view.generation,
+        "conditions": [
+            entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in conditions
+        ],
+    }
+
+
+def _unreadable(problem: str) -> Statements:
+    text = f"{problem}; the last readable spec stays in force"
+    reason = PlatformReason.UNREADABLE
+    return {
+        ConditionType.READY: Statement(truth="False", reason=reason, message=text),
+        ConditionType.STALLED: Statement(truth="True", reason=reason, message=text),
+    }
+
+
+def _waiting(reason: PlatformReason, text: str) -> Statements:
+    return {ConditionType.READY: Statement(truth="False", reason=reason, message=text)}
+
+
+def _conditions(raw: object) -> Sequence[Condition]:
+    """The conditions in a status; entries that are none count as absent."""
+    known: list[Condition] = []
+    for entry in cast("list[Any]", raw) if isinstance(raw, list) else []:
+        try:
+            known.append(parse(Condition, entry, at="condition"))
+        except ApiError:
+            continue
+    return known

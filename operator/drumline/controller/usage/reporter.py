@@ -1,0 +1,398 @@
+"""Status of queues and pools: their use, their conditions, and the gauges (for Prometheus).
+
+Looked at every few seconds, rarer where a look takes long, and written only when it changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from drumline.controller.nodes.health import NodeHealthBook
+from drumline.controller.pools.calibration import (
+    calibration_fields,
+    known_parts,
+    part_fields,
+    part_votes,
+    step_percents,
+)
+from drumline.controller.pools.overlaps import overlap_of
+from drumline.controller.queues.budget_gauges import show_budgets
+from drumline.controller.queues.gpu_seconds_rates import GpuSecondsRates, JobUse
+from drumline.controller.queues.usage_history import QueueUsageHistory
+from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.usage.cluster_series import cluster_series
+from drumline.controller.usage.platform_conditions import (
+    PodEvictions,
+    Statements,
+    of_pool,
+    of_queue,
+    status_fields,
+)
+from drumline.controller.workloads.workloads import WorkloadInLine
+from drumline.kube import writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import KubeError, NotLeader
+from drumline.kube.informer import Informer
+from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
+from drumline.kube.views import Key, ObjectView
+from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
+from drumline.lifecycle.model.timestamps import timestamp
+from drumline.lifecycle.plan.acceptance import is_queued
+from drumline.telemetry import logs
+from drumline.telemetry.metrics import Metrics
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_contract import Progress
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.model import Node, Pool, Snapshot
+from drumline_scheduler.quota.usage_budgets import held_in
+
+log = logs.get("drumline.controller.usage.reporter")
+
+INTERVAL_SECONDS = 5.0
+MOST_WAITING = 16
+"""So many workloads that are no jobs are named in a queue's status."""
+PAUSE_FACTOR = 100
+"""A pause of that many times the CPU time of the last look, if that is longer: 1 % of one core."""
+
+Json = dict[str, Any]
+
+
+class UsageReporter:
+    """Writes what queues and pools hold.
+
+    Args:
+        client: fenced writes to the API server.
+        state: the caches.
+        queues: the TrainingQueues as last seen.
+        pools: the GpuPools as last seen.
+        metrics: where the gauges are.
+        job_metrics: of how many jobs there are series of their own.
+        usage: the usage history of the queues; it observes what they hold.
+        health: of the nodes; it looks whenever this does.
+        signing_keys: of this leader: running gangs are counted by theirs.
+        progress: what the agents of a job reported last, by its uid.
+        autoscaling: the fields that a pool's status has about its autoscaler, by its name.
+        expected: when a gang that waits will probably start, by its uid.
+        evictions: what this installation does about foreign pods that are to leave.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        state: ClusterCache,
+        queues: Informer[ObjectView],
+        pools: Informer[ObjectView],
+        metrics: Metrics,
+        job_metrics: int,
+        usage: QueueUsageHistory,
+        health: NodeHealthBook,
+        signing_keys: SigningKeys,
+        progress: Callable[[str], Progress | None],
+        autoscaling: Callable[[str], Json],
+        expected: Callable[[str], ExpectedStart | None],
+        evictions: PodEvictions,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._queues = queues
+        self._pools = pools
+        self._metrics = metrics
+        self._job_metrics = job_metrics
+        self._usage = usage
+        self._health = health
+        self._signing_keys = signing_keys
+        self._progress = progress
+        self._autoscaling = autoscaling
+        self._expected = expected
+        self._evictions = evictions
+        self._clock = clock
+        self._rates = GpuSecondsRates()
+
+    async def run(self) -> None:
+        """Report every few seconds; never returns."""
+        while True:
+            began = time.thread_time()
+            try:
+                await self.report()
+            except NotLeader:
+                raise
+            except Exception:  # figures for people: the next look tries again
+                log.exception("report_failed")
+            took = time.thread_time() - began
+            await asyncio.sleep(max(INTERVAL_SECONDS, PAUSE_FACTOR * took))
+
+    async def report(self) -> None:
+        """Bring every status and gauge up to date."""
+        now = self._clock()
+        uses = self._rates.of(self._state.jobs.all())
+        self._report_goodput(uses, now=now)
+        self._report_disruptions()
+        self._report_signing_keys()
+        snapshot = self._state.scheduling.snapshot(now=now)
+        self._usage.observe(snapshot, now=now)
+        self._health.look(snapshot.nodes, now=now)
+        self._state.interruptions.observe(snapshot, self._state.nodes.disruptions(), now=now)
+        self._report_budgets(uses, snapshot, now=now)
+        self._metrics.cluster.newest = cluster_series(
+            [use.job for use in uses],
+            snapshot=snapshot,
+            disruptions=self._state.nodes.disruptions(),
+            pods_of=self._state.pods.of,
+            most_jobs=self._job_metrics,
+            now=now,
+        )
+        figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
+        percents = self._report_calibration()
+        votes = part_votes(self._state.jobs.all(), self._progress)
+        nodes: dict[str, list[Node]] = defaultdict(list)
+        for node in snapshot.nodes:
+            nodes[node.pool].append(node)
+        for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
+            for view in list(informer.values()):
+                statements = self._statements(resource, view, nodes=nodes[view.name])
+                status = figures.get((resource.plural, view.name), {})
+                status |= status_fields(view, statements, now=now)
+                if resource is TRAINING_QUEUES:
+                    status |= self._usage_fields(view, status, now=now)
+                else:
+                    status |= self._health.fields(view.name)
+                    status |= self._autoscaling(view.name)
+                    status |= calibration_fields(view.status, percents.get(view.name))
+                    status |= part_fields(view.status, votes.get(view.name, {}))
+                    status |= self._interruption_fields(view, status, now=now)
+                if status != view.status:
+                    await self._write(resource, view, status)
+
+    async def report_spec(self, resource: Resource, name: str) -> None:
+        """Say at once what becomes of a new spec; figures follow with the next look."""
+        informer = self._queues if resource is TRAINING_QUEUES else self._pools
+        view = informer.get(Key("", name))
+        if view is None:
+            return
+        now = self._clock()
+        nodes: list[Node] = []
+        if resource is GPU_POOLS:
+            snapshot = self._state.scheduling.snapshot(now=now)
+            nodes = [node for node in snapshot.nodes if node.pool == name]
+        statements = self._statements(resource, view, nodes=nodes)
+        status = view.status | status_fields(view, statements, now=now)
+        if status != view.status:
+            await self._write(resource, view, status)
+
+    def _statements(
+        self, resource: Resource, view: ObjectView, *, nodes: Iterable[Node]
+    ) -> Statements:
+        pools, queues = self._state.pools, self._state.queues
+        if resource is GPU_POOLS:
+            overlap = overlap_of(view.name, contested=self._state.nodes.contested())
+            return of_pool(problem=pools.problem(view.name), nodes=nodes, overlap=overlap)
+        return of_queue(
+            queues.get(view.name),
+            problem=queues.problem(view.name),
+            is_pool=lambda name: pools.get(name) is not None,
+            is_queue=lambda name: queues.get(name) is not None,
+            evictions=self._evictions,
+        )
+
+    def _usage_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
+        """What a queue has had: refreshed rarely by itself, and with whatever else is written."""
+        changed = any(view.status.get(field) != value for field, value in status.items())
+        name, before = view.name, view.status
+        return {
+            **self._usage.status_fields(name, before=before, changed=changed, now=now),
+            **self._state.budgets.status_fields(name, before=before, changed=changed, now=now),
+        }
+
+    def _interruption_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
+        """What reclaims have cost in a pool: at once after one, else with what is written."""
+        changed = any(view.status.get(field) != value for field, value in status.items())
+        return self._state.interruptions.status_fields(
+            view.name, before=view.status, changed=changed, now=now
+        )
+
+    def _report_budgets(self, uses: Iterable[JobUse], snapshot: Snapshot, *, now: float) -> None:
+        foreign: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+        pools = {pool.name: pool for pool in snapshot.pools}
+        for held in snapshot.admitted:
+            if held.is_foreign:
+                gpus, _ = held_in(pools.get(held.pool), held.gpus)
+                foreign[held.gang.queue, held.pool] += gpus
+        self._state.budgets.observe(uses, foreign_gpus=foreign, now=now)
+        show_budgets(self._metrics.budgets, self._state.budgets, now=now)
+
+    def _report_goodput(self, uses: Iterable[JobUse], *, now: float) -> None:
+        productive: dict[str, Fraction] = defaultdict(Fraction)
+        every: dict[str, Fraction] = defaultdict(Fraction)
+        for job, rate in uses:
+            if rate is not None:
+                useful, held = rate.at(now)
+                productive[job.spec.queue] += useful * rate.share
+                every[job.spec.queue] += held * rate.share
+        self._metrics.recovery.goodput.clear()
+        for queue, held in every.items():
+            if held:
+                self._metrics.recovery.goodput.labels(queue).set(float(productive[queue] / held))
+
+    def _report_calibration(self) -> dict[str, int]:
+        percents = step_percents(self._state.jobs.all())
+        gauge = self._metrics.scheduling.pool_step_time
+        gauge.clear()
+        for pool, percent in percents.items():
+            gauge.labels(gpu_pool=pool).set(percent / 100)
+        parts = self._metrics.scheduling.pool_step_part
+        parts.clear()
+        for view in self._pools.values():
+            for part, percent in known_parts(view.status).items():
+                parts.labels(gpu_pool=view.name, part=str(part)).set(percent / 100)
+        return percents
+
+    def _report_signing_keys(self) -> None:
+        names = Counter(
+            job.status.signing_key
+            for job in self._state.jobs.all()
+            if job.has_agents and job.status.assignment is not None and not job.finished
+        )
+        gangs = Counter[KeyState]()
+        for name, count in names.items():  # a handful: to tell a key's state takes signatures
+            gangs[self._signing_keys.state(name)] += count
+        for state in KeyState:
+            self._metrics.controller.gangs_by_signing_key.labels(state).set(gangs[state])
+
+    def _report_disruptions(self) -> None:
+        announced = Counter(
+            (str(disruption.kind), disruption.confidence.name.lower())
+            for disruption in self._state.nodes.disruptions()
+        )
+        self._metrics.recovery.node_disruptions.clear()
+        for (kind, confidence), nodes in announced.items():
+            self._metrics.recovery.node_disruptions.labels(kind, confidence).set(nodes)
+
+    def _queue_figures(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+        used: dict[str, Counter[str]] = defaultdict(Counter)
+        foreign: dict[str, Counter[str]] = defaultdict(Counter)
+        admitted: Counter[str] = Counter()
+        for held in snapshot.admitted:
+            used[held.gang.queue][held.pool] += held.gpus
+            foreign[held.gang.queue][held.pool] += held.gpus if held.is_foreign else 0
+            admitted[held.gang.queue] += not (held.is_residual or held.gang.surplus_of)
+        pending = Counter(job.spec.queue for job in self._state.jobs.all() if is_queued(job))
+        parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
+        statuses: dict[tuple[str, str], Json] = {}
+        self._metrics.scheduling.queue_gpus.clear()
+        for queue in snapshot.queues:
+            usage: list[Json] = []
+            for pool, nominal in queue.nominal.items():
+                amount = used[queue.name][pool]
+                theirs = foreign[queue.name][pool]
+                figures = {"gpuPool": pool, "nominalGpus": nominal, "usedGpus": amount}
+                usage.append({**figures, "foreignGpus": theirs} if theirs else figures)
+                gauge = self._metrics.scheduling.queue_gpus
+                for kind, figure in (("used", amount), ("foreign", theirs), ("nominal", nominal)):
+                    gpus = figure / parts.get(pool, 1)
+                    gauge.labels(queue=queue.name, gpu_pool=pool, kind=kind).set(gpus)
+            statuses[TRAINING_QUEUES.plural, queue.name] = {
+                "admittedJobs": admitted[queue.name],
+                "pendingJobs": pending[queue.name],
+                "usage": usage,
+                **self._waiting_workloads(queue.name),
+                "gpus": f"{_in_gpus(used[queue.name], parts)}/{_in_gpus(queue.nominal, parts)}",
+            }
+        return statuses
+
+    def _waiting_workloads(self, queue: str) -> Json:
+        """The workloads that are no jobs and wait for a queue; nothing where none does."""
+        workloads = self._state.workloads
+        waiting = (workloads and workloads.waiting_for(queue)) or ()
+        pools = self._state.pools.by_name
+        first = [
+            workload_in_line(each, pools=pools, expected=self._expected)
+            for each in waiting[:MOST_WAITING]
+        ]
+        return {"pendingWorkloads": len(waiting), "waitingWorkloads": first} if waiting else {}
+
+    def _pool_figures(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+        nodes: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        used: Counter[str] = Counter()
+        for node in snapshot.nodes:
+            nodes[node.pool] += 1
+            total[node.pool] += node.allocatable.gpus
+            used[node.pool] += node.used.gpus
+        self._metrics.scheduling.pool_gpus.clear()
+        statuses: dict[tuple[str, str], Json] = {}
+        for pool in snapshot.pools:
+            name = pool.name
+            gauge = self._metrics.scheduling.pool_gpus
+            gauge.labels(gpu_pool=name, kind="total").set(total[name] / pool.parts_per_gpu)
+            gauge.labels(gpu_pool=name, kind="used").set(used[name] / pool.parts_per_gpu)
+            statuses[GPU_POOLS.plural, name] = {
+                "nodes": nodes[name],
+                "totalGpus": total[name],
+                "usedGpus": used[name],
+                "gpus": f"{used[name]}/{total[name]}{_unit(pool)}",
+            }
+        return statuses
+
+    async def _write(self, resource: Resource, view: ObjectView, status: Json) -> None:
+        try:
+            await writes.replace_status(
+                self._client,
+                resource,
+                name=view.name,
+                uid=view.uid,
+                resource_version=view.resource_version,
+                status=status,
+            )
+        except NotLeader:
+            raise
+        except KubeError as error:  # the next look tries again
+            log.debug("status_write_failed", object=view.name, error=str(error))
+
+
+def _in_gpus(amounts: Mapping[str, int], parts: Mapping[str, int]) -> str:
+    """What is held of several pools in GPUs, to the hundredth: `16`, `16.43`."""
+    gpus = sum(Fraction(amount, parts.get(pool, 1)) for pool, amount in amounts.items())
+    return f"{float(gpus):.2f}".rstrip("0").rstrip(".")
+
+
+def _unit(pool: Pool) -> str:
+    """What the figures of a pool count, where these are no GPUs."""
+    return " parts" if pool.parts_per_gpu > 1 else ""
+
+
+def workload_in_line(
+    waiting: WorkloadInLine,
+    *,
+    pools: Mapping[str, GpuPoolSpec],
+    expected: Callable[[str], ExpectedStart | None],
+) -> Json:
+    """What the status says of a workload that waits.
+
+    Its gangs start together: it starts with the last of them.
+
+    Args:
+        waiting: it, and why.
+        pools: by which its GPUs are counted.
+        expected: when a gang will probably start, by its uid.
+    """
+    starts = [start for uid in waiting.gangs if (start := expected(uid)) is not None]
+    p50 = [start.p50_at for start in starts if start.p50_at is not None]
+    p90 = [start.p90_at for start in starts if start.p90_at is not None]
+    fields: Json = {"workload": waiting.workload.key, "gpus": waiting.workload.gpus(pools)}
+    if waiting.position:
+        fields["position"] = waiting.position
+    if waiting.workload.queued_at:
+        fields["queuedAt"] = timestamp(waiting.workload.queued_at)
+    if p50 and len(p50) == len(waiting.gangs):
+        fields["expectedStart"] = timestamp(max(p50))
+        if len(p90) == len(p50):
+            fields["expectedStartBy"] = timestamp(max(p90))
+    return {**fields, "reason": waiting.reason, "message": waiting.message}

@@ -1,0 +1,305 @@
+"""Workloads that are no TrainingJobs and wait for quota -> gangs, and the places that they got.
+
+A gang's main pods are equal, so pods of different shapes are gangs of one group: they start
+together or not at all. The places that a cycle found for them show that there are some, and are
+counted until the pods are bound. Which nodes of the pool they get is kube-scheduler's to say.
+
+    pod a (1 GPU), b (1 GPU), c (8 GPUs) of group g -> gang g[0] of 2 pods, gang g[1] of 1 pod
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from typing import Annotated
+
+import msgspec
+
+from drumline.controller.nodes.conversion import ANY_GPUS, MAX_AMOUNT, GpuUnits, resources_of
+from drumline.controller.workloads.held import FOREIGN_USER
+from drumline.kube.events import Regarding
+from drumline.kube.kinds import Resource
+from drumline.kube.views import ExpressionView, PlacementView
+from drumline.kube.workload_views import JobsView, WorkloadView
+from drumline.kube.workloads import MAX_PODS
+from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline_api.base import LABEL_QUEUE
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.objects import builtin
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_scheduler.model import (
+    Admitted,
+    Gang,
+    NodeOperator,
+    NodeRequirement,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
+
+_COMPARED = frozenset({"", *map(str, TolerationOperator)})
+"""Operators of tolerations that the scheduler knows; others tolerate nothing here."""
+
+
+class UnknownPriorityClassError(ValueError):
+    """Pods of a template name a PriorityClass that does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Equal pods of a workload."""
+
+    name: str
+    """Which of the workload's shapes it is; stable."""
+    pods: int
+    requests: Mapping[str, int]
+    """Of each, by Kubernetes' names; CPU in thousandths."""
+    placement: PlacementView
+    jobs: JobsView | None = None
+    """That make them."""
+    deadline_seconds: int | None = None
+    """They are ended when they have run that long; None: nobody knows when."""
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether it may need GPUs."""
+        return bool(devices_of(self.requests))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignWorkload:
+    """Pods that wait for the quota of a queue, all or none of them."""
+
+    key: str
+    """`namespace/pods/name`, or the plural of another kind."""
+    uid: str
+    queue: str
+    queued_at: float
+    shapes: tuple[Shape, ...]
+    regarding: Regarding
+    """The object that hears what becomes of it."""
+    has_started: bool = False
+    """Whether other pods of it run: these ones start one by one."""
+
+    def gpus(self, pools: Mapping[str, GpuPoolSpec]) -> int:
+        """GPUs, as pools count them, of all its pods; at most as many as are counted at all."""
+        worth = {
+            name: value
+            for spec in pools.values()
+            for name, value in GpuUnits.of(spec).worth.items()
+        }
+        asked = sum(
+            shape.pods * amount * worth.get(name, 0)
+            for shape in self.shapes
+            for name, amount in shape.requests.items()
+        )
+        return min(asked, MAX_AMOUNT)
+
+
+class PlacesFound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where pods of one shape were found places, as it is written on them.
+
+    Attributes:
+        pool: the pool.
+        nodes: how many of them have a place there, by node.
+        selected: what was written into the node selector of their template, by label, and what was
+            there before: it is taken back with the places.
+    """
+
+    pool: str
+    nodes: dict[str, Annotated[int, msgspec.Meta(ge=1, le=MAX_PODS)]]
+    selected: Annotated[dict[str, tuple[str, str | None]], msgspec.Meta(max_length=16)] = {}
+
+    def node_names(self, *, most: int) -> tuple[str, ...]:
+        """A node for each pod, for so many pods at most."""
+        each = (repeat(name, pods) for name, pods in sorted(self.nodes.items()))
+        return tuple(islice(chain.from_iterable(each), most))
+
+
+_places_decoder = msgspec.json.Decoder(dict[str, PlacesFound])
+
+
+def gangs_of(
+    workload: ForeignWorkload,
+    *,
+    queue: TrainingQueueSpec | None,
+    pools: Mapping[str, GpuPoolSpec],
+    class_value: Callable[[str | None], int | None],
+) -> dict[str, Gang]:
+    """The gangs of a workload by the name of the shape; none of a shape that needs no device.
+
+    Args:
+        workload: what waits.
+        queue: its queue; None: there is none of that name.
+        pools: all pools.
+        class_value: the value of a PriorityClass, of the default one without a name; None: there
+            is none of that name.
+
+    Raises:
+        ValueError: It cannot be scheduled as it is written.
+    """
+    shapes = [shape for shape in workload.shapes if shape.has_devices]
+    alone = len(shapes) == 1
+    return {
+        shape.name: _gang(
+            workload,
+            shape,
+            priority=_priority(shape.placement, class_value=class_value),
+            suffix="" if alone else f"[{number}]",
+            group="" if alone or workload.has_started else workload.key,
+            shapes=len(shapes),
+            pools=_pools_with(shape, queue=queue, pools=pools),
+        )
+        for number, shape in enumerate(shapes)
+    }
+
+
+def foreign_workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
+    """A Job or the like that names a queue."""
+    return ForeignWorkload(
+        key=f"{view.namespace}/{resource.plural}/{view.name}",
+        uid=view.uid,
+        queue=view.labels[LABEL_QUEUE],
+        queued_at=parse_timestamp(view.creation_time) if view.creation_time else 0.0,
+        shapes=tuple(
+            Shape(
+                name=each.name,
+                pods=each.pods,
+                requests=each.requests,
+                placement=each.placement,
+                jobs=each.jobs,
+                deadline_seconds=each.deadline_seconds,
+            )
+            for each in view.shapes
+            if each.pods > 0
+        ),
+        regarding=Regarding(
+            resource=resource, namespace=view.namespace, name=view.name, uid=view.uid
+        ),
+    )
+
+
+def held_places(
+    workload: ForeignWorkload, shape: Shape, *, places: PlacesFound, pool: GpuPoolSpec, pods: int
+) -> Admitted | None:
+    """What a workload holds that was let go, of pods that are not bound yet; None: nothing.
+
+    Args:
+        workload: the workload.
+        shape: of these pods.
+        places: what they were found.
+        pool: of these places.
+        pods: how many are not bound.
+    """
+    nodes = places.node_names(most=pods)
+    if not nodes:
+        return None
+    return Admitted(
+        gang=Gang(
+            key=workload.key,
+            uid=f"{workload.uid}/{shape.name}/unbound",
+            queue=workload.queue,
+            nodes=len(nodes),
+            per_pod=resources_of(shape.requests, units=GpuUnits.of(pool), pods=1),
+            queued_at=0.0,
+            user=FOREIGN_USER,
+        ),
+        pool=places.pool,
+        assignment=nodes,
+        reserved=frozenset(range(len(nodes))),
+        preemptible=False,
+        is_residual=True,
+        is_foreign=True,
+    )
+
+
+def places_text(places: Mapping[str, PlacesFound]) -> str:
+    """What is written on a workload that was let go."""
+    return msgspec.json.encode(places, order="deterministic").decode()
+
+
+def places_in(text: str) -> dict[str, PlacesFound]:
+    """The places that are written on a workload, by shape; empty where they cannot be read."""
+    try:
+        return _places_decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+
+
+def devices_of(requests: Mapping[str, int]) -> dict[str, int]:
+    """What is asked for of devices of any kind: those have names with a domain."""
+    return {name: amount for name, amount in requests.items() if "/" in name and amount}
+
+
+def _pools_with(
+    shape: Shape, *, queue: TrainingQueueSpec | None, pools: Mapping[str, GpuPoolSpec]
+) -> dict[str, GpuPoolSpec]:
+    """The pools of the queue whose GPUs the shape asks for; of a queue that is none, all such."""
+    names = list(pools) if queue is None else [quota.gpu_pool for quota in queue.quotas]
+    return {
+        name: pools[name]
+        for name in names
+        if name in pools and GpuUnits.of(pools[name]).worth.keys() & shape.requests.keys()
+    }
+
+
+def _gang(
+    workload: ForeignWorkload,
+    shape: Shape,
+    *,
+    priority: int,
+    suffix: str,
+    group: str,
+    shapes: int,
+    pools: Mapping[str, GpuPoolSpec],
+) -> Gang:
+    units = next(map(GpuUnits.of, pools.values()), ANY_GPUS)
+    placement = shape.placement
+    return Gang(
+        key=workload.key + suffix,
+        uid=workload.uid + suffix,
+        queue=workload.queue,
+        nodes=shape.pods,
+        per_pod=resources_of(shape.requests, units=units, pods=1),
+        queued_at=workload.queued_at,
+        priority=priority,
+        # of pools whose GPUs have other names the first ones count: a pod asks for one kind
+        pools=tuple(name for name, spec in pools.items() if GpuUnits.of(spec) == units),
+        selector=dict(placement.node_selector),
+        affinity=tuple(tuple(map(_requirement, term)) for term in placement.affinity),
+        tolerations=tuple(
+            _toleration(each) for each in placement.tolerations if each.operator in _COMPARED
+        ),
+        user=f"{FOREIGN_USER} {workload.uid}",  # the limit of a user bounds each by itself
+        group=group,
+        group_gangs=shapes if group else 1,
+        max_runtime_seconds=shape.deadline_seconds,
+        is_foreign=True,
+    )
+
+
+def _priority(placement: PlacementView, *, class_value: Callable[[str | None], int | None]) -> int:
+    if placement.priority_class is None:
+        return placement.priority
+    value = class_value(placement.priority_class or None)
+    if value is None:
+        raise UnknownPriorityClassError(f"PriorityClass {placement.priority_class} does not exist")
+    return value
+
+
+def _requirement(expression: ExpressionView) -> NodeRequirement:
+    return NodeRequirement(
+        key=expression.key,
+        operator=NodeOperator(expression.operator),
+        values=expression.values,
+    )
+
+
+def _toleration(toleration: builtin.Toleration) -> Toleration:
+    return Toleration(
+        key=toleration.key,
+        operator=TolerationOperator(toleration.operator or "Equal"),
+        value=toleration.value,
+        effect=TaintEffect(toleration.effect) if toleration.effect else None,
+    )

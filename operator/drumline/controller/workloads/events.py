@@ -1,0 +1,65 @@
+"""What `kubectl describe` shows below a pod or a workload that waits for a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from drumline.controller.job_events import EventAction
+from drumline.controller.workloads.conversion import ForeignWorkload
+from drumline.controller.workloads.workloads import WorkloadInLine
+from drumline.kube.events import EventRecorder, Occurrence
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.workloads.events")
+
+HEAD: Final = 20
+"""Only so many of a queue hear why they wait: thousands may wait behind, for the same reason."""
+
+
+class WorkloadEvents:
+    """Says of a workload that it waits, and that it was let go; each reason once.
+
+    Args:
+        recorder: writes them in its own time; what cannot be written is dropped.
+    """
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._said: dict[str, str] = {}
+        """By uid of the workload: the reason it heard last."""
+
+    def waits(self, waiting: WorkloadInLine) -> None:
+        """It cannot be let go now."""
+        workload, reason = waiting.workload, waiting.reason
+        if waiting.position <= HEAD and self._said.get(workload.uid) != reason:
+            self._said[workload.uid] = reason
+            log.info(
+                "workload_waits", workload=workload.key, reason=reason, message=waiting.message
+            )
+            self._say(workload, reason=reason, note=waiting.message)
+
+    def keep_only(self, uids: Collection[str]) -> None:
+        """Forget all workloads but these."""
+        for uid in self._said.keys() - set(uids):
+            del self._said[uid]
+
+    def admitted(self, workload: ForeignWorkload, *, pool: str) -> None:
+        """Its queue has room for it."""
+        where = f" in pool {pool}" if pool else ""
+        self._say(workload, reason="Admitted", note=f"queue {workload.queue} has room{where}")
+
+    def suspended(self, workload: ForeignWorkload, *, reason: str, why: str) -> None:
+        """It was let go, and is suspended again."""
+        self._said.pop(workload.uid, None)
+        self._say(workload, reason=reason, note=why)
+
+    def _say(self, workload: ForeignWorkload, *, reason: str, note: str) -> None:
+        self._recorder.record(
+            Occurrence(
+                regarding=workload.regarding,
+                reason=reason,
+                action=EventAction.ADMIT,
+                note=note,
+            )
+        )

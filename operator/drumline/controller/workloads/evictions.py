@@ -1,0 +1,128 @@
+"""Evicts foreign pods by which a queue borrows, when a job needs the quota that may reclaim it.
+
+Whether a pod may be a victim, and how many, is decided as for jobs (`scheduler.preemption`). Here
+it is asked of the API server, by the Eviction API: budgets and grace periods are its business. A
+pod that stays is no victim for a while, and the next cycle looks for others. The while doubles each
+time for one job: a budget that lets one pod go and not the next would otherwise cost its owner a
+pod each minute, for nothing.
+
+Only in guarded pools, and only once the job's nodes there have their taints: elsewhere
+kube-scheduler would give what a pod leaves to the one that its owner makes instead, and that would
+be evicted in turn.
+
+A pod of a Job or the like that was let go takes the others along: all of it is suspended again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from drumline.controller.workloads.held import ForeignPod, foreign_pod_of
+from drumline.controller.workloads.suspension import PREEMPTED, WorkloadSuspension
+from drumline.controller.workloads.workloads import Workloads
+from drumline.kube import writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.telemetry import logs
+from drumline_scheduler.decisions import Preemption
+from drumline_scheduler.guarded_nodes import new_nodes
+
+log = logs.get("drumline.controller.workloads.evictions")
+
+STAYS_SECONDS: Final = 60.0
+MAX_STAYS_SECONDS: Final = 3600.0
+MAX_REFUSED: Final = 1000
+"""Jobs whose refusals are remembered."""
+
+
+class ForeignEvictions:
+    """Carries out the part of preemptions that is about foreign pods.
+
+    Args:
+        client: fenced writes to the API server.
+        pools: the guarded ones.
+        is_tainted: whether kube-scheduler is kept off a node.
+        stays: takes the uid of a pod that is no victim until a time.
+        workloads: what was let go; None: nothing is.
+        suspension: suspends it again.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        pools: Collection[str],
+        is_tainted: Callable[[str], bool],
+        stays: Callable[[str, float], None],
+        workloads: Workloads | None,
+        suspension: WorkloadSuspension,
+    ) -> None:
+        self._client = client
+        self._pools = pools
+        self._is_tainted = is_tainted
+        self._stays = stays
+        self._workloads = workloads
+        self._suspension = suspension
+        self._refusals: dict[str, int] = {}
+        """By uid of the job for which pods were to leave: how often in a row one stayed."""
+
+    async def evict(self, preemption: Preemption, *, now: float) -> bool:
+        """Evict the foreign pods among the victims; False: one stays, nothing else may follow.
+
+        They come before the jobs, and before the preemptor is nominated: no job leaves for a
+        preemption that a budget forbids. What was evicted by then is decided on anew.
+        """
+        pods = _foreign_pods(preemption)
+        why_not = self._why_not(preemption)
+        gone = await asyncio.gather(
+            *(self._evict(pod, preemption=preemption, why=why_not) for pod in pods)
+        )
+        refusals = self._refusals.pop(preemption.uid, 0)
+        if all(gone):
+            return True
+        while len(self._refusals) >= MAX_REFUSED:
+            del self._refusals[next(iter(self._refusals))]
+        self._refusals[preemption.uid] = refusals + 1
+        pause = min(MAX_STAYS_SECONDS, STAYS_SECONDS * 2**refusals)
+        for pod, is_gone in zip(pods, gone, strict=True):
+            if not is_gone:
+                self._stays(pod.uid, now + pause)
+        return False
+
+    def _why_not(self, preemption: Preemption) -> str:
+        """Why no pod is evicted for it; '' if they are."""
+        if preemption.pool not in self._pools:
+            return f"pool {preemption.pool} is not guarded"
+        open_nodes = sorted(node for node in new_nodes(preemption) if not self._is_tainted(node))
+        return f"node {open_nodes[0]} could not be tainted" if open_nodes else ""
+
+    async def _evict(self, pod: ForeignPod, *, preemption: Preemption, why: str) -> bool:
+        pod_key = f"{pod.namespace}/{pod.name}"
+        workload = self._workloads.resumed_with(pod.uid) if self._workloads else None
+        if workload is not None and not why:
+            why = await self._suspension.suspend(
+                workload, reason=PREEMPTED, why=f"{preemption.key} is entitled to its GPUs"
+            )
+        elif not why:
+            try:
+                await writes.evict(
+                    self._client, name=pod.name, namespace=pod.namespace, uid=pod.uid
+                )
+            except NotLeader:
+                raise
+            except (NotFound, Conflict):
+                pass
+            except KubeError as error:  # a budget's 429, no right to evict
+                why = str(error)
+        if why:
+            log.warning("foreign_pod_stays", pod=pod_key, job=preemption.key, why=why)
+            return False
+        log.info("foreign_pod_evicted", pod=pod_key, by=preemption.key)
+        return True
+
+
+def _foreign_pods(preemption: Preemption) -> list[ForeignPod]:
+    pods = (foreign_pod_of(victim.key, victim.uid) for victim in preemption.victims)
+    return [pod for pod in pods if pod is not None]

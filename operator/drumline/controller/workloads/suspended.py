@@ -1,0 +1,200 @@
+"""Jobs and JobSets that are suspended until their queue has room, and those that were let go.
+
+A workload waits with `spec.suspend: true` and the label `drumline.dev/queue`, which its pods have
+as well. The operator resumes it and writes the places that were found on it
+(`ANNOTATION_ADMITTED`); its pods then have the label `LABEL_WORKLOAD`. It is charged for as many
+pods as were let go until they are accepted by a kubelet, from when each is charged by its own
+label. One that is suspended with that mark was suspended by its owner, and waits for nothing.
+
+Pods of such a workload that have our gate are let go by the workload's admission, as many as it has
+places for: a pod that only says it belongs to the workload takes the place of another. It is none
+of the workload's without its controller (of a JobSet that is a Job, which is not seen here) or with
+fewer devices, and with other devices its gate stays: they would be used before they are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from drumline.controller.workloads.conversion import (
+    ForeignWorkload,
+    PlacesFound,
+    Shape,
+    devices_of,
+    foreign_workload,
+    places_in,
+)
+from drumline.controller.workloads.pods_left import pods_left
+from drumline.kube.kinds import Resource
+from drumline.kube.views import PodPhase, PodView
+from drumline.kube.workload_kinds import KINDS
+from drumline.kube.workload_views import WorkloadView
+from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline_api.base import ANNOTATION_ADMITTED, LABEL_QUEUE, LABEL_WORKLOAD, LABEL_WORKLOAD_PART
+
+IsOpen = Callable[[ForeignWorkload], bool]
+"""Whether the queue of a workload is open to its namespace."""
+
+
+class Unbound(NamedTuple):
+    """Pods of a workload that were let go and that no kubelet has accepted yet."""
+
+    workload: ForeignWorkload
+    shape: Shape
+    places: PlacesFound
+    pods: int
+
+
+class SuspendedWorkloads:
+    """Jobs and JobSets that name a queue, and their pods. For one event loop."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, WorkloadView] = {}
+        """By uid."""
+        self._workloads: dict[str, ForeignWorkload] = {}
+        self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
+        """By uid of the workload, then of the pod; those that failed or are leaving are none."""
+
+    def on_workload(
+        self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
+    ) -> None:
+        """Take in an event."""
+        if old is not None:
+            self._views.pop(old.uid, None)
+            self._workloads.pop(old.uid, None)
+        if new is not None and LABEL_QUEUE in new.labels and not (new.is_child or new.over):
+            self._views[new.uid] = new
+            self._workloads[new.uid] = foreign_workload(resource, new)
+
+    def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
+        """Take in an event; returns whether it is about a pod of a workload."""
+        if old is not None and (uid := _owner(old)):
+            self._pods[uid].pop(old.uid, None)
+            if not self._pods[uid]:
+                del self._pods[uid]
+        if new is not None and (uid := _owner(new)):
+            self._pods[uid][new.uid] = new
+        return any(pod is not None and _owner(pod) for pod in (old, new))
+
+    def waiting(self) -> list[ForeignWorkload]:
+        """Those that are suspended, but for those that their owner suspended."""
+        return self._select(suspended=True, marked=False)
+
+    def resumed(self) -> list[ForeignWorkload]:
+        """Those that were let go, and are not suspended."""
+        return self._select(suspended=False, marked=True)
+
+    def _select(self, *, suspended: bool, marked: bool) -> list[ForeignWorkload]:
+        return [
+            self._workloads[uid]
+            for uid, view in self._views.items()
+            if view.suspended == suspended and (ANNOTATION_ADMITTED in view.annotations) == marked
+        ]
+
+    def resumed_with(self, pod_uid: str) -> ForeignWorkload | None:
+        """The one that a pod runs for. O(workloads).
+
+        A pod that only says so is evicted by itself: its author could have others suspended.
+        """
+        for workload in self.resumed():
+            pod = self._pods.get(workload.uid, {}).get(pod_uid)
+            if pod is not None and any(_is_of(workload, each, pod) for each in workload.shapes):
+                return workload
+        return None
+
+    def unbound(self, *, is_open: IsOpen) -> Iterable[Unbound]:
+        """What was let go and runs nowhere yet."""
+        for workload, places in self._admitted(is_open):
+            for shape in workload.shapes:
+                of_shape = places.get(shape.name)
+                if of_shape is None:
+                    continue
+                pods = self._pods_of(workload, shape)
+                running = sum(_is_accepted(pod) for pod in pods if not pod.finished)
+                most = min(self._left(shape, pods), sum(of_shape.nodes.values()))
+                unbound = most - running
+                if unbound > 0:
+                    yield Unbound(workload, shape, of_shape, unbound)
+
+    def entitled(self, *, is_open: IsOpen) -> list[PodView]:
+        """Pods with our gate that their workload has places for."""
+        return [
+            pod
+            for workload, places in self._admitted(is_open)
+            for shape in workload.shapes
+            for pod in self._entitled_to(workload, shape, places.get(shape.name))
+        ]
+
+    def ends_at(self, pod: PodView) -> float | None:
+        """When the Job of a pod is ended at the latest; None: it has no limit, or is none here."""
+        uid = pod.labels.get(LABEL_WORKLOAD, "")
+        view = self._views.get(uid)
+        if view is None or not view.start_time:
+            return None
+        workload = self._workloads[uid]
+        limits = (each.deadline_seconds for each in workload.shapes if _is_of(workload, each, pod))
+        limit = next(limits, None)
+        return None if limit is None else parse_timestamp(view.start_time) + limit
+
+    def _entitled_to(
+        self, workload: ForeignWorkload, shape: Shape, places: PlacesFound | None
+    ) -> list[PodView]:
+        pods = self._pods_of(workload, shape)
+        most = self._left(shape, pods)
+        if shape.has_devices:
+            most = min(most, sum(places.nodes.values()) if places else 0)
+        devices = devices_of(shape.requests)
+        gated = [pod for pod in pods if pod.gate and devices_of(pod.requests) == devices]
+        gated.sort(key=lambda pod: pod.name)
+        begun = sum(pod.gate is None for pod in pods if not pod.finished)
+        return gated[: max(0, most - begun)]
+
+    def _left(self, shape: Shape, pods: Iterable[PodView]) -> int:
+        """How many of the shape's pods are to run at a time, those that do included."""
+        succeeded = Counter(pod.owner_uid for pod in pods if pod.finished)
+        return pods_left(shape, succeeded=succeeded)
+
+    def _admitted(
+        self, is_open: IsOpen
+    ) -> Iterable[tuple[ForeignWorkload, dict[str, PlacesFound]]]:
+        for uid, view in self._views.items():
+            text = view.annotations.get(ANNOTATION_ADMITTED)
+            workload = self._workloads[uid]
+            if text is not None and not view.suspended and is_open(workload):
+                yield workload, places_in(text)
+
+    def _pods_of(self, workload: ForeignWorkload, shape: Shape) -> list[PodView]:
+        pods = self._pods.get(workload.uid, {}).values()
+        return [pod for pod in pods if _is_of(workload, shape, pod)]
+
+
+def _is_of(workload: ForeignWorkload, shape: Shape, pod: PodView) -> bool:
+    """Whether a pod with the label of a workload is of its shape; a label is anybody's to write."""
+    return (
+        pod.labels.get(LABEL_WORKLOAD_PART, "") == shape.name
+        and pod.namespace == workload.regarding.namespace
+        and pod.labels.get(LABEL_QUEUE) == workload.queue
+        and _may_control(workload, pod)
+        and all(
+            pod.requests.get(name, 0) >= amount
+            for name, amount in devices_of(shape.requests).items()
+        )
+    )
+
+
+def _owner(pod: PodView) -> str:
+    """The workload that a pod counts for; '' for none."""
+    is_gone = pod.terminating or pod.phase is PodPhase.FAILED
+    return "" if is_gone else pod.labels.get(LABEL_WORKLOAD, "")
+
+
+def _may_control(workload: ForeignWorkload, pod: PodView) -> bool:
+    if KINDS[workload.regarding.resource].owns_pods:
+        return pod.owner_uid == workload.uid
+    return bool(pod.owner_uid)  # a Job of the JobSet, whose uid is not known here
+
+
+def _is_accepted(pod: PodView) -> bool:
+    return pod.phase is PodPhase.RUNNING or bool(pod.containers or pod.init_containers)

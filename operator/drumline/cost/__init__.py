@@ -1,1 +1,0 @@
-"""Money: what a GPU costs for an hour, and what follows. Pure, and integers throughout."""

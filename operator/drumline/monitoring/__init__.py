@@ -1,4 +1,0 @@
-"""What Prometheus is told about Drumline: alerts with the command to run, generated as files.
-
-Values only; `python -m drumline.monitoring.generate` writes the files of the chart.
-"""

@@ -1,0 +1,365 @@
+"""Writes jobs to the archive as they end, and every few minutes while they have not ended.
+
+What an informer sees is noted at once and written later, so that a burst of changes is one write
+and a storage that is away delays nothing but the archive. Whatever could not be written stays due.
+A job that is deleted before it ended is archived as it last was, also when nobody watched: its
+document below `live` stays, and the next start finds that its object is gone.
+
+Where lines of pods are kept, they are read at the end, and as soon as a job has an incident or
+leaves its pods: those go within their grace period, and their lines with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final
+
+from drumline.kube.codec import Undecodable
+from drumline.kube.store import Change, Event
+from drumline.telemetry import logs
+from drumline.telemetry.archiver_metrics import ArchiverMetrics
+from drumline_addons.archive.documents import ArchivableJob, Json, document, with_deletion
+from drumline_addons.archive.layout import (
+    ENDED,
+    LIVE,
+    LOGS,
+    EarlierLogs,
+    EndedPath,
+    day_of,
+    earlier_logs,
+    ended_day,
+    live_path,
+    live_uid,
+    logs_of,
+)
+from drumline_addons.archive.store import ArchiveError, ArchiveStore, StoredFile
+
+log = logs.get("drumline_addons.archive.archiver")
+
+SETTLE_SECONDS: Final = 5.0
+"""A change is written after this long: the next ones, and the events about it, come at once."""
+REFRESH_SECONDS: Final = 300.0
+"""The figures of a job that runs may be this old in the archive."""
+PRUNE_SECONDS: Final = 6 * 3600.0
+LINES_PAUSE_SECONDS: Final = 60.0
+"""Between two reads of the lines of a job that has not ended: its program may fail all the time."""
+MOST_EARLIER_LOGS: Final = 8
+"""Of a job, the latest: as many incidents as its status keeps."""
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+_WRITES_AT_ONCE: Final = 8
+
+ReadEvents = Callable[[ArchivableJob], Awaitable[Sequence[Json]]]
+ReadLogs = Callable[[ArchivableJob], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Due:
+    """What is to be written of a job."""
+
+    job: ArchivableJob
+    at: float
+    deleted_at: float | None = None
+
+    @property
+    def ended_at(self) -> float | None:
+        """When it ended, one way or another."""
+        return _moment(self.job.finished_at) or self.deleted_at
+
+
+class Archiver:
+    """For one event loop.
+
+    Args:
+        store: where documents go.
+        read_events: the events about a job; none where they cannot be read.
+        read_logs: the last lines of its pods; None: they are not kept.
+        keep_days: documents of jobs that ended earlier are deleted.
+        covers: whether jobs of a namespace are seen; those of others may be archived beside.
+        metrics: counts what is written and refused; its gauges look at what is due.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        store: ArchiveStore,
+        *,
+        read_events: ReadEvents,
+        read_logs: ReadLogs | None = None,
+        keep_days: int,
+        covers: Callable[[str], bool] = lambda _: True,
+        metrics: ArchiverMetrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._read_events = read_events
+        self._read_logs = read_logs
+        self._keep = timedelta(days=keep_days)
+        self._covers = covers
+        self._metrics = metrics
+        self._clock = clock
+        self._due: dict[str, _Due] = {}
+        """By uid."""
+        self._lines_due: dict[str, _Due] = {}
+        """By uid: jobs whose lines are read soon, as their pods may be about to go."""
+        self._lines_at: dict[str, float] = {}
+        """By uid: when lines of a job that has not ended were read last."""
+        self._written_at: dict[str, float] = {}
+        """By uid, of jobs that have not ended."""
+        self._ended: set[str] = set()
+        """Uids below `ended`."""
+        self._changed = asyncio.Event()
+        self._settled = False
+        self._prune_at = 0.0
+        self._failures = 0
+        self.problem: str | None = None
+        """What went wrong last; None once the storage answers again."""
+        metrics.watch_due(jobs=lambda: len(self._due), overdue=self._overdue_seconds)
+
+    def on_event(self, event: Event[ArchivableJob]) -> None:
+        """Note a change of a job; called by the informer."""
+        job, now = event.view, self._clock()
+        if job.uid in self._ended or self._is_too_old(_moment(job.finished_at)):
+            return
+        if event.change is Change.DELETED and not job.finished_at:
+            self._note(_Due(job=job, at=now + SETTLE_SECONDS, deleted_at=now))
+            return
+        if self._read_logs is not None and _leaves_lines(event.previous, job):
+            last = self._lines_at.get(job.uid, 0.0)
+            self._lines_due[job.uid] = _Due(job=job, at=max(now, last + LINES_PAUSE_SECONDS))
+        news = event.previous is None or event.previous.news != job.news
+        if job.finished_at or news:
+            at = now + SETTLE_SECONDS
+        else:
+            at = self._written_at.get(job.uid, now) + REFRESH_SECONDS
+        known = self._due.get(job.uid)
+        self._note(_Due(job=job, at=min(at, known.at) if known is not None else at))
+
+    async def run(self, jobs: Callable[[], Iterable[ArchivableJob]]) -> None:
+        """Write for as long as this task lives.
+
+        Args:
+            jobs: those of the cluster, as last seen.
+        """
+        while True:
+            try:
+                await self.step(jobs)
+                self._failures, self.problem = 0, None
+                pause = self._next_at() - self._clock()
+            except ArchiveError as error:
+                self._failures += 1
+                self._metrics.failures.inc()
+                pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._failures)
+                self.problem = str(error)
+                log.warning("archive_refused", why=str(error), again_in_seconds=pause)
+                await asyncio.sleep(pause)
+                continue
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(max(0.0, pause)):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def step(self, jobs: Callable[[], Iterable[ArchivableJob]]) -> None:
+        """Do what is due now.
+
+        Raises:
+            ArchiveError: the storage refused; what was not written is still due.
+        """
+        if not self._settled:
+            await self._settle(frozenset(job.uid for job in jobs()))
+            self._settled = True
+        await self._write_all(until=self._clock())
+        if self._clock() >= self._prune_at:
+            await self._prune()
+            self._prune_at = self._clock() + PRUNE_SECONDS
+
+    async def flush(self) -> None:
+        """Write all that was noted, due or not; nothing before it is known what is archived.
+
+        Raises:
+            ArchiveError: the storage refused.
+        """
+        if self._settled:
+            await self._write_all(until=float("inf"))
+
+    def _note(self, due: _Due) -> None:
+        self._due[due.job.uid] = due
+        self._changed.set()
+
+    def _next_at(self) -> float:
+        due = (*self._due.values(), *self._lines_due.values())
+        return min([self._prune_at, *(each.at for each in due)])
+
+    def _overdue_seconds(self) -> float:
+        now = self._clock()
+        return max([0.0, *(now - due.at for due in self._due.values())])
+
+    async def _settle(self, present: frozenset[str]) -> None:
+        """Learn what is archived; jobs that went while nobody watched have ended by now."""
+        ended = (EndedPath.parse(file.path) for file in await self._store.list(ENDED))
+        self._ended = {path.uid for path in ended if path is not None}
+        for uid in self._ended & self._due.keys():
+            del self._due[uid]
+        for file in await self._store.list(LIVE):
+            uid = live_uid(file.path)
+            if uid is not None and uid not in present:
+                await self._end_unseen(file, uid)
+        log.info("archive_settled", ended=len(self._ended), due=len(self._due))
+
+    async def _end_unseen(self, file: StoredFile, uid: str) -> None:
+        """Archive a job whose object went unseen: deleted soon after its document was written.
+
+        Not those of namespaces that another archiver looks at, with the same storage.
+        """
+        if uid not in self._ended:
+            deleted_at = file.modified_at.timestamp()
+            try:
+                metadata, body = with_deletion(
+                    await self._store.get(file.path), deleted_at=deleted_at
+                )
+            except Undecodable as error:
+                log.warning("document_unreadable", path=file.path, why=str(error))
+                return
+            if not self._covers(str(metadata.get("namespace"))):
+                return
+            path = EndedPath(
+                day=day_of(deleted_at),
+                namespace=str(metadata.get("namespace")),
+                name=str(metadata.get("name")),
+                uid=uid,
+            )
+            await self._store.put(str(path), body)
+            self._ended.add(uid)
+        await self._store.delete([file.path])
+
+    async def _write_all(self, *, until: float) -> None:
+        """Lines first, as their pods may be about to go; what is refused to them stops no document.
+
+        Raises:
+            ArchiveError: the storage refused lines or documents.
+        """
+        refused: list[ArchiveError] = []
+        for write in (self._write_lines, self._write_due):
+            try:
+                await write(until=until)
+            except ArchiveError as error:
+                refused.append(error)
+        _raise_first(refused)
+
+    async def _write_lines(self, *, until: float) -> None:
+        due = [each for each in self._lines_due.values() if each.at <= until]
+        for first in range(0, len(due), _WRITES_AT_ONCE):
+            batch = due[first : first + _WRITES_AT_ONCE]
+            _raise_first(
+                await asyncio.gather(*map(self._write_lines_of, batch), return_exceptions=True)
+            )
+
+    async def _write_lines_of(self, due: _Due) -> None:
+        """The last lines of the pods of a job that had an incident; the oldest make room."""
+        job = due.job
+        self._lines_at[job.uid] = self._clock()
+        lines = await self._read_logs(job) if self._read_logs is not None else b""
+        if lines:
+            place = EarlierLogs(
+                namespace=job.namespace,
+                uid=job.uid,
+                generation=job.generation,
+                at=int(self._clock()),
+            )
+            await self._store.put(str(place), lines)
+            files = await self._store.list(logs_of(job.namespace, job.uid))
+            kept = earlier_logs(file.path for file in files)
+            await self._store.delete([str(each) for each in kept[:-MOST_EARLIER_LOGS]])
+        if self._lines_due.get(job.uid) is due:
+            del self._lines_due[job.uid]
+
+    async def _write_due(self, *, until: float) -> None:
+        due = sorted((each for each in self._due.values() if each.at <= until), key=lambda d: d.at)
+        for first in range(0, len(due), _WRITES_AT_ONCE):
+            batch = due[first : first + _WRITES_AT_ONCE]
+            _raise_first(await asyncio.gather(*map(self._write, batch), return_exceptions=True))
+
+    async def _write(self, due: _Due) -> None:
+        job, uid, ended_at = due.job, due.job.uid, due.ended_at
+        if ended_at is None:
+            await self._store.put(live_path(uid), self._document(due, events=()))
+            self._written_at[uid] = self._clock()
+            self._metrics.documents.labels("live").inc()
+        else:
+            day = day_of(ended_at)
+            path = EndedPath(day=day, namespace=job.namespace, name=job.name, uid=uid)
+            events = await self._read_events(job)
+            if self._read_logs is not None and (lines := await self._read_logs(job)):
+                await self._store.put(path.logs, lines)
+            await self._store.put(str(path), self._document(due, events=events))
+            await self._store.delete([live_path(uid)])
+            self._ended.add(uid)
+            self._written_at.pop(uid, None)
+            self._lines_at.pop(uid, None)
+            self._lines_due.pop(uid, None)
+            self._metrics.documents.labels("ended").inc()
+            log.info("job_archived", job=f"{job.namespace}/{job.name}", path=str(path))
+        if self._due.get(uid) is due or uid in self._ended:
+            self._due.pop(uid, None)
+
+    def _document(self, due: _Due, *, events: Sequence[Json]) -> bytes:
+        return document(
+            due.job.unpacked(),
+            events=events,
+            archived_at=self._clock(),
+            deleted_at=due.deleted_at if not due.job.finished_at else None,
+        )
+
+    async def _prune(self) -> None:
+        """Delete documents of days that are not kept any more."""
+        oldest = self._oldest_day()
+        old = [
+            file.path
+            for file in await self._store.list(ENDED)
+            if (day := ended_day(file.path)) is not None and day < oldest
+        ]
+        old += [
+            str(each)
+            for each in earlier_logs(file.path for file in await self._store.list(LOGS))
+            if day_of(each.at) < oldest
+        ]
+        await self._store.delete(old)
+        if old:
+            log.info("archive_pruned", files=len(old), before=oldest.isoformat())
+
+    def _oldest_day(self) -> date:
+        return day_of(self._clock()) - self._keep
+
+    def _is_too_old(self, ended_at: float | None) -> bool:
+        return ended_at is not None and day_of(ended_at) < self._oldest_day()
+
+
+_HOLDS_PODS: Final = frozenset({"Starting", "Running", "Recovering"})
+
+
+def _leaves_lines(before: ArchivableJob | None, job: ArchivableJob) -> bool:
+    """Whether it had an incident, or gives its pods up, without having ended."""
+    if before is None or job.finished_at:
+        return False
+    gives_up = before.phase in _HOLDS_PODS and job.phase not in {*_HOLDS_PODS, before.phase}
+    return gives_up or (job.incident != before.incident and bool(job.incident))
+
+
+def _raise_first(answers: Iterable[BaseException | None]) -> None:
+    for answer in answers:
+        if answer is not None:
+            raise answer
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since the epoch of an RFC 3339 time; None for none."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,131 @@
+"""The archiver's process: reads TrainingJobs and events, writes to the archive, serves probes.
+
+A process of its own, with rights to read and none to write: a storage that is slow or away, and the
+credentials of a bucket, are no matter of the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+from collections.abc import Sequence
+
+from drumline.kube import errors, reads
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, discover
+from drumline.kube.informer import Informer
+from drumline.kube.kinds import EVENTS
+from drumline.scope import InstallationScope
+from drumline.settings import Settings, SettingsError
+from drumline.telemetry import http, logs
+from drumline.telemetry.archiver_metrics import ArchiverMetrics
+from drumline.telemetry.watches import job_informers, silence_of
+from drumline_addons.archive.archiver import Archiver
+from drumline_addons.archive.documents import ArchivableJob, Json, archivable_job
+from drumline_addons.archive.pod_logs import last_lines
+from drumline_addons.archive.store import ArchiveError, ArchiveStore
+
+log = logs.get("drumline_addons.archive.process")
+
+EVENTS_OF_A_JOB = 200
+FLUSH_SECONDS = 20.0
+
+
+def main(settings: Settings) -> str | None:
+    """Archive until SIGTERM; returns why the archive cannot be opened, None if it can.
+
+    Raises:
+        SettingsError: no archive is set.
+    """
+    if not settings.archive:
+        raise SettingsError("DRUMLINE_ARCHIVE is not set: it is the URL of the archive")
+    try:
+        asyncio.run(run(settings, credentials=discover(os.environ)))
+    except ArchiveError as error:
+        return str(error)
+    return None
+
+
+async def run(settings: Settings, *, credentials: Credentials) -> None:
+    """Archive until SIGTERM.
+
+    Raises:
+        ArchiveError: the archive cannot be opened.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    store = ArchiveStore.at(settings.archive, create=True)
+    scope = InstallationScope.of(settings)
+    async with KubeClient(credentials, user_agent="drumline-archiver") as client:
+        informers = job_informers(client, scope, decode=archivable_job)
+
+        async def read_events(job: ArchivableJob) -> Sequence[Json]:
+            return await _events(client, job)
+
+        async def read_logs(job: ArchivableJob) -> bytes:
+            return await last_lines(client, job)
+
+        metrics = ArchiverMetrics()
+        archiver = Archiver(
+            store,
+            read_events=read_events,
+            read_logs=read_logs if settings.archive_logs else None,
+            keep_days=settings.archive_days,
+            covers=scope.covers,
+            metrics=metrics,
+        )
+        for informer in informers:
+            informer.subscribe(archiver.on_event)
+        async with http.serve(
+            host=settings.http_host,
+            port=settings.http_port,
+            metrics=metrics.render,
+            healthy=lambda: silence_of(informers),
+            ready=lambda: archiver.problem,
+        ) as port:
+            log.info("archiver_started", archive=settings.archive, port=port)
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    *(group.create_task(informer.run()) for informer in informers),
+                    group.create_task(_archive(archiver, informers)),
+                ]
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+            await _flush(archiver)
+    log.info("archiver_stopped")
+
+
+async def _archive(archiver: Archiver, informers: Sequence[Informer[ArchivableJob]]) -> None:
+    await asyncio.gather(*(informer.wait_synced() for informer in informers))
+    await archiver.run(
+        lambda: itertools.chain.from_iterable(informer.values() for informer in informers)
+    )
+
+
+async def _flush(archiver: Archiver) -> None:
+    try:
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await archiver.flush()
+    except (ArchiveError, TimeoutError) as error:
+        log.warning("archive_not_flushed", why=str(error))
+
+
+async def _events(client: KubeClient, job: ArchivableJob) -> Sequence[Json]:
+    """The events about a job; none where its namespace is gone or they may not be read."""
+    try:
+        page = await reads.first_page(
+            client,
+            EVENTS,
+            namespace=job.namespace,
+            field_selector=f"regarding.uid={job.uid}",
+            limit=EVENTS_OF_A_JOB,
+        )
+    except errors.KubeError as error:
+        log.warning("events_not_read", job=f"{job.namespace}/{job.name}", why=str(error))
+        return ()
+    return [json.loads(item) for item in page.items]

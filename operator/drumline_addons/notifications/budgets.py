@@ -1,0 +1,200 @@
+"""A queue that has spent four fifths of its budget, or one of its users who has of theirs.
+
+Each is said once each time that it comes there. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from drumline.kube.codec import decoded
+from drumline.overview.budgets import spent_by_user
+from drumline_addons.notifications.events import NewsKind, OutlookChange, change_id
+from drumline_api.money import amount, money_text
+from drumline_api.objects.base import Metadata
+from drumline_api.objects.custom import StoredBudgetUse, StoredQueueBudget, StoredTrainingQueue
+from drumline_contract import plain
+
+SHARE: Final = 0.8
+NO_USER: Final = "(none)"
+"""Jobs without a user, who count as one."""
+_THEN: Final = {
+    "Refuse": "Once all is spent none of its waiting jobs starts; what runs goes on.",
+    "Warn": "Once all is spent its jobs go on all the same.",
+    "Expire": "Once all is spent none of its waiting jobs starts, and what runs is saved and"
+    " waits.",
+}
+_THEN_OF_USER: Final = {
+    "Refuse": "Once all is spent none of theirs that waits starts; what runs goes on, and others'"
+    " jobs start.",
+    "Warn": _THEN["Warn"],
+    "Expire": "Once all is spent none of theirs that waits starts, and what runs is saved and"
+    " waits; others' jobs go on.",
+}
+_MOST_NAME_CHARACTERS: Final = 253
+_MOST_USERS: Final = 64
+"""Of a queue, as its status has them."""
+
+
+class UserSpent(NamedTuple):
+    """What a user has had who has spent most of what each may have."""
+
+    user: str
+    gpu_hours: float
+
+
+class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The view of the notifier's informer of TrainingQueues.
+
+    Attributes:
+        gpu_hours: of its budget; 0: these have no bound.
+        cost: of its budget, in millionths; 0: it has no bound.
+        user_gpu_hours: that each user may have; 0: these have no bound.
+        low_users: users who have had four fifths of that.
+        until: up to when was counted (RFC 3339); empty: nothing was.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    gpu_hours: int = 0
+    window_days: int = 0
+    refill: str = ""
+    when_spent: str = ""
+    spent_gpu_hours: int = 0
+    cost: int = 0
+    spent_cost: int = 0
+    user_gpu_hours: int = 0
+    low_users: tuple[UserSpent, ...] = ()
+    until: str = ""
+
+    @property
+    def is_low(self) -> bool:
+        """Whether its budget is nearly spent."""
+        spent = _most_spent(self)
+        return spent is not None and spent.share >= SHARE
+
+    @property
+    def low(self) -> dict[str, UserSpent | None]:
+        """What is nearly spent, by a key that stays: the queue's budget (None), users' budgets."""
+        own = {self.uid: None} if self.is_low else {}
+        return {**own, **{f"{self.uid}/{each.user}": each for each in self.low_users}}
+
+
+class _Spent(NamedTuple):
+    """What is spent of one bound of a budget."""
+
+    share: float
+    bound: int
+    words: str
+
+
+def _most_spent(queue: NotifiableQueue) -> _Spent | None:
+    """The bound of which most is spent; None: there is none for all jobs of the queue."""
+    bounds: list[_Spent] = []
+    if queue.gpu_hours > 0:
+        words = f"{queue.spent_gpu_hours:,} of {queue.gpu_hours:,} GPU-hours"
+        bounds.append(_Spent(queue.spent_gpu_hours / queue.gpu_hours, queue.gpu_hours, words))
+    if queue.cost > 0:
+        words = f"{money_text(queue.spent_cost)} of {money_text(queue.cost)} in money"
+        bounds.append(_Spent(queue.spent_cost / queue.cost, queue.cost, words))
+    return max(bounds, key=lambda spent: spent.share, default=None)
+
+
+class _SeenQueue(StoredTrainingQueue, frozen=True):
+    metadata: Metadata
+
+
+_DECODER: Final = msgspec.json.Decoder(_SeenQueue)
+_UNLIMITED: Final = StoredQueueBudget(when_spent="")
+
+
+def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
+    """The view of one TrainingQueue.
+
+    Raises:
+        Undecodable: it is not one.
+    """
+    queue = decoded(_DECODER, raw)
+    budget, use = queue.spec.budget or _UNLIMITED, queue.status.budget or StoredBudgetUse()
+    user_gpu_hours = budget.user_gpu_hours or 0
+    low = [
+        UserSpent(user[:_MOST_NAME_CHARACTERS], had)
+        for user, had in spent_by_user(queue).items()
+        if had >= SHARE * user_gpu_hours
+    ]
+    return NotifiableQueue(
+        name=plain(queue.metadata.name)[:_MOST_NAME_CHARACTERS],
+        uid=queue.metadata.uid,
+        resource_version=queue.metadata.resource_version,
+        gpu_hours=budget.gpu_hours or 0,
+        window_days=budget.window_days or 0,
+        refill=budget.refill or "",
+        when_spent=budget.when_spent,
+        spent_gpu_hours=use.spent_gpu_hours,
+        cost=_millionths(budget.cost or ""),
+        spent_cost=_millionths(use.spent_cost or ""),
+        user_gpu_hours=user_gpu_hours,
+        low_users=tuple(low[:_MOST_USERS]),
+        until=use.until,
+    )
+
+
+def user_change(queue: NotifiableQueue, spent: UserSpent, *, now: float) -> OutlookChange:
+    """The message about a user who has spent most of what each may have; ids as of a queue's."""
+    share = spent.gpu_hours / max(1, queue.user_gpu_hours)
+    key = f"{queue.until[:10]}/{queue.user_gpu_hours}/{spent.user}"
+    then = _THEN_OF_USER.get(queue.when_spent, _THEN_OF_USER["Refuse"])
+    return OutlookChange(
+        id=change_id(queue.uid, NewsKind.BUDGET, key=key),
+        kind=NewsKind.BUDGET,
+        at=now,
+        namespace="",
+        name=queue.name,
+        uid=queue.uid,
+        queue=queue.name,
+        user=spent.user or NO_USER,
+        message=f"Their jobs have had {spent.gpu_hours:,.0f} of {queue.user_gpu_hours:,} GPU-hours"
+        f" {_time(queue)} ({share:.0%}). {then}",
+    )
+
+
+def budget_change(queue: NotifiableQueue, *, now: float) -> OutlookChange:
+    """The message about a queue whose budget is low now, by the bound of which most is spent.
+
+    Its id has the day up to which is counted: a budget comes there once a day at most, as what
+    flows back does so at midnight.
+    """
+    spent = _most_spent(queue) or _Spent(0.0, 0, "nothing")
+    return OutlookChange(
+        id=change_id(queue.uid, NewsKind.BUDGET, key=f"{queue.until[:10]}/{spent.bound}"),
+        kind=NewsKind.BUDGET,
+        at=now,  # a budget that was lowered is low before anything is counted anew
+        namespace="",
+        name=queue.name,
+        uid=queue.uid,
+        queue=queue.name,
+        message=f"It has had {spent.words} {_time(queue)} ({spent.share:.0%})."
+        f" {_THEN.get(queue.when_spent, _THEN['Refuse'])}",
+    )
+
+
+def _time(queue: NotifiableQueue) -> str:
+    match queue.refill:
+        case "Weekly":
+            return "of this week"
+        case "Monthly":
+            return "of this month"
+        case _:
+            return f"in {queue.window_days} days"
+
+
+def _millionths(text: str) -> int:
+    """An amount of money; 0 where there is none that can be read."""
+    try:
+        return amount(text)
+    except ValueError:
+        return 0

@@ -1,0 +1,261 @@
+"""The owner's configuration: channels, and which news goes to which. Pure.
+
+Addresses come from here alone: a job chooses among channels that allow it, and recipients of mail
+in the domains that its channel names. Secrets are never in it: it names keys of Secrets, which are
+mounted as files and read at each message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from drumline_addons.notifications.events import PATIENCE, NewsKind, OutlookChange, Patience
+from drumline_addons.notifications.jobs import NotifiableJob
+
+MOST_CONFIG_BYTES: Final = 256 * 1024
+MOST_CHOICES: Final = 8
+_MOST_CHANNELS: Final = 100
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+KubeName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+Address = Annotated[str, Field(pattern=f"^{_ADDRESS.pattern}$")]
+Domain = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+
+
+class ConfigurationError(ValueError):
+    """A configuration that cannot be used; the message names the field and what is valid."""
+
+
+class _ChannelSettings(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class SecretKey(_ChannelSettings):
+    """A key of a Secret in the release's namespace."""
+
+    secret: KubeName
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][-A-Za-z0-9._]{0,252}$")]
+
+
+def _checked_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
+        raise ValueError("url must be https://HOST/PATH (or http://), without a user in it")
+
+
+class SlackChannel(_ChannelSettings):
+    """An incoming webhook of Slack, or of what understands its messages."""
+
+    url_from: SecretKey
+    """Its URL, which is a secret."""
+    ca_from: SecretKey | None = None
+    """Authorities in PEM that sign its certificate; default: the public ones."""
+
+
+class WebhookChannel(_ChannelSettings):
+    """A program that takes CloudEvents by HTTP."""
+
+    url: Annotated[str, Field(max_length=2048)] = ""
+    url_from: SecretKey | None = None
+    """Instead of `url`, where it holds a secret."""
+    token_from: SecretKey | None = None
+    """Sent as `Authorization: Bearer`."""
+    ca_from: SecretKey | None = None
+    """Authorities in PEM that sign its certificate; default: the public ones."""
+
+    @model_validator(mode="after")
+    def _has_one_url(self) -> Self:
+        if bool(self.url) == (self.url_from is not None):
+            raise ValueError("give either url or urlFrom")
+        if self.url:
+            _checked_url(self.url)
+        return self
+
+
+class MailChannel(_ChannelSettings):
+    """A mail server that takes messages for its recipients."""
+
+    host: Annotated[str, Field(min_length=1, max_length=253)]
+    port: Annotated[int, Field(ge=1, le=65_535)] = 587
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    """`none` sends in the clear, and no password."""
+    sender: Address
+    recipients: Annotated[list[Address], Field(max_length=50)] = []
+    allowed_domains: Annotated[list[Domain], Field(max_length=50)] = []
+    """A job may name recipients in these, as CHANNEL:ADDRESS."""
+    username_from: SecretKey | None = None
+    password_from: SecretKey | None = None
+    ca_from: SecretKey | None = None
+    """Authorities in PEM that sign its certificate; default: the public ones."""
+
+    @model_validator(mode="after")
+    def _password_is_safe(self) -> Self:
+        if (self.username_from is None) != (self.password_from is None):
+            raise ValueError("give usernameFrom and passwordFrom, or neither")
+        if self.security == "none" and self.password_from is not None:
+            raise ValueError("security: none would send the password in the clear; use starttls")
+        return self
+
+
+class Channel(_ChannelSettings):
+    """A place that messages go to: exactly one kind."""
+
+    slack: SlackChannel | None = None
+    webhook: WebhookChannel | None = None
+    mail: MailChannel | None = None
+    jobs_may_choose: bool = False
+    """Whether the annotation `drumline.dev/notify` of a job may name it."""
+
+    @property
+    def kind(self) -> Literal["slack", "webhook", "mail"]:
+        """Which of the three it is."""
+        if self.slack is not None:
+            return "slack"
+        return "webhook" if self.webhook is not None else "mail"
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        if sum(kind is not None for kind in (self.slack, self.webhook, self.mail)) != 1:
+            raise ValueError("give exactly one of slack, webhook and mail")
+        return self
+
+
+class NewsRoute(_ChannelSettings):
+    """Which news goes to which channels; an empty list stands for all."""
+
+    channels: Annotated[list[Name], Field(min_length=1, max_length=_MOST_CHANNELS)]
+    queues: Annotated[list[KubeName], Field(max_length=1000)] = []
+    namespaces: Annotated[list[KubeName], Field(max_length=1000)] = []
+    kinds: list[NewsKind] = []
+
+    def takes(self, change: OutlookChange) -> bool:
+        """Whether this change goes this way."""
+        return (
+            (not self.queues or change.queue in self.queues)
+            and (not self.namespaces or change.namespace in self.namespaces)
+            and (not self.kinds or change.kind in self.kinds)
+        )
+
+
+class StuckAfter(_ChannelSettings):
+    """When waiting is news, in seconds."""
+
+    forecast_seconds: Annotated[float, Field(ge=60)] = PATIENCE.after_forecast_seconds
+    """Beyond the first forecast; half of what it forecast, where that is longer."""
+    queued_seconds: Annotated[float, Field(ge=60)] = PATIENCE.without_forecast_seconds
+    """In the queue without a forecast."""
+    starting_seconds: Annotated[float, Field(ge=60)] = PATIENCE.starting_seconds
+    """Of starting or recovering."""
+
+    @property
+    def patience(self) -> Patience:
+        """The same for `events.advanced`."""
+        return Patience(
+            after_forecast_seconds=self.forecast_seconds,
+            without_forecast_seconds=self.queued_seconds,
+            starting_seconds=self.starting_seconds,
+        )
+
+
+class Destination(BaseModel):
+    """Where one message goes: a channel, and a recipient where the job chose it."""
+
+    model_config = ConfigDict(frozen=True)
+    channel: str
+    recipient: str = ""
+
+
+class NotificationSettings(_ChannelSettings):
+    """`notifications.config` of the chart."""
+
+    channels: Annotated[dict[Name, Channel], Field(max_length=_MOST_CHANNELS)] = {}
+    routes: Annotated[list[NewsRoute], Field(max_length=1000)] = []
+    source: Annotated[str, Field(pattern=r"^[A-Za-z0-9./:_-]{1,200}$")] = "/drumline"
+    """Of CloudEvents: names this cluster."""
+    cluster: Annotated[str, Field(pattern=r"^[A-Za-z0-9 ._-]{0,63}$")] = ""
+    """The cluster's name in messages to people."""
+    stuck_after: StuckAfter = StuckAfter()
+
+    @model_validator(mode="after")
+    def _channels_exist(self) -> Self:
+        for number, route in enumerate(self.routes):
+            for name in route.channels:
+                if name not in self.channels:
+                    known = ", ".join(sorted(self.channels)) or "none"
+                    raise ValueError(
+                        f"routes[{number}].channels: there is no channel {name!r}; known: {known}"
+                    )
+        return self
+
+
+def parsed(raw: bytes) -> NotificationSettings:
+    """The configuration in a JSON file.
+
+    Raises:
+        ConfigurationError: it is none; the message says where and why.
+    """
+    if len(raw) > MOST_CONFIG_BYTES:
+        raise ConfigurationError(f"{len(raw)} bytes; at most {MOST_CONFIG_BYTES} are read")
+    try:
+        return NotificationSettings.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise ConfigurationError(f"{where}: {first['msg']}" if where else first["msg"]) from None
+
+
+def destinations(
+    settings: NotificationSettings, change: OutlookChange, *, choice: str
+) -> tuple[Destination, ...]:
+    """Where a change goes: by the routes, and by the job's own choice; none twice.
+
+    Args:
+        settings: the owner's.
+        change: the change.
+        choice: the job's annotation: `slack-nlp, mail:ada@example.com`.
+    """
+    routed = [
+        Destination(channel=name)
+        for route in settings.routes
+        if route.takes(change)
+        for name in route.channels
+    ]
+    return tuple(dict.fromkeys((*routed, *chosen(settings, choice))))
+
+
+def chosen(settings: NotificationSettings, choice: str) -> Iterator[Destination]:
+    """What of a job's choice is allowed; the rest is left out."""
+    entries = [entry.strip() for entry in choice.split(",") if entry.strip()]
+    for entry in entries[:MOST_CHOICES]:
+        name, has_recipient, recipient = entry.partition(":")
+        channel = settings.channels.get(name)
+        if channel is None or not channel.jobs_may_choose:
+            continue
+        if not has_recipient:
+            yield Destination(channel=name)
+        elif channel.mail is not None and _is_allowed(channel.mail, recipient):
+            yield Destination(channel=name, recipient=recipient)
+
+
+def refused_choices(settings: NotificationSettings, job: NotifiableJob) -> int:
+    """How many entries of a job's choice are left out."""
+    entries = [entry for entry in job.choice.split(",") if entry.strip()]
+    return len(entries) - sum(1 for _ in chosen(settings, job.choice))
+
+
+def _is_allowed(mail: MailChannel, recipient: str) -> bool:
+    if not _ADDRESS.fullmatch(recipient):
+        return False
+    return recipient.rpartition("@")[2].lower() in mail.allowed_domains

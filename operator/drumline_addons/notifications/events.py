@@ -1,0 +1,347 @@
+"""Changes of a job's outlook: what its owner would want to hear, and nothing else. Pure.
+
+The outlook is a coarser state than the phase. A recovery, a failed start that is tried again or a
+move to other nodes change the phase and not the outlook: the job still gets where it was going.
+
+    Waiting ──> Running ──> Finished | Failed
+       │         │   ^
+       v         v   │
+      Stuck    Preempted      Stuck and Preempted go on to any other; Suspended is a message only
+                              where idle GPUs are why
+A job that runs and stays idle is one message more, until it shows work again, and at most one an
+hour: whoever runs in its pods decides how often it is idle.
+
+`advanced` is a function of the outlook known before and the object now. What it returns is to be
+kept: given it, the same object brings no second change. The id of a change follows from the job's
+uid and a time in its status, so who receives a change twice can see it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from drumline.overview.jobs import NOT_IN_LINE
+from drumline.overview.objects import seconds
+from drumline_addons.notifications.jobs import Culprit, NotifiableJob
+
+_PREEMPTED: Final = frozenset(("Preempted", "QueueStopped"))
+_IDLE_GPUS: Final = "IdleGpus"
+_CLOCKS_DIFFER_SECONDS: Final = 30.0
+"""The notifier's and the operator's; a pause is idle only after a minute."""
+_WAITS_FOR_OTHERS: Final = frozenset(("WaitingForJobs", "SweepLimit"))
+_NEEDS_A_CHANGE: Final = NOT_IN_LINE | {
+    "PredecessorFailed",
+    "PredecessorNotFound",
+    "CircularDependency",
+}
+"""Reasons for which no amount of waiting helps."""
+_NOBODY_FAILED: Final = frozenset(("ActiveDeadlineExceeded", "ConfigRefused"))
+"""Reasons of failures with which the incidents before have nothing to do."""
+
+
+class Outlook(StrEnum):
+    """Where a job is going."""
+
+    WAITING = "Waiting"
+    RUNNING = "Running"
+    PREEMPTED = "Preempted"
+    STUCK = "Stuck"
+    SUSPENDED = "Suspended"
+    FAILED = "Failed"
+    FINISHED = "Finished"
+
+
+class NewsKind(StrEnum):
+    """What a message is about."""
+
+    STARTED = "Started"
+    PREEMPTED = "Preempted"
+    STUCK = "Stuck"
+    FAILED = "Failed"
+    FINISHED = "Finished"
+    IDLE = "Idle"
+    BUDGET = "Budget"
+    """Of a queue."""
+
+
+class KnownOutlook(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What was last said, or was not to be said, of a job.
+
+    Attributes:
+        outlook: the outlook.
+        at: since when, in seconds since the epoch.
+        promised_by: until when it was first forecast to start, while it waits; None: it was not.
+        is_idle: of a job that runs: that it is idle was said.
+        idle_said_at: when that was said last; None: never.
+    """
+
+    outlook: Outlook
+    at: float
+    promised_by: float | None = None
+    is_idle: bool = False
+    idle_said_at: int | None = None
+
+
+class OutlookChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change of a job's outlook, with all that a message says of it.
+
+    Attributes:
+        id: the same for the same change, whoever derives it.
+        before: the outlook before it; None: it is a queue's.
+        at: when, in seconds since the epoch.
+        since: Stuck: since when nothing happened.
+        returns_at: Preempted: when it is as likely to run again as not (RFC 3339); empty: unknown.
+        returns_by: nine in ten such forecasts are before this.
+        culprit: Failed: what the newest incident blames.
+    """
+
+    id: str
+    kind: NewsKind
+    before: Outlook | None = None
+    at: float
+    namespace: str
+    name: str
+    uid: str
+    queue: str = ""
+    user: str = ""
+    reason: str = ""
+    message: str = ""
+    since: float | None = None
+    returns_at: str = ""
+    returns_by: str = ""
+    step: int | None = None
+    total_steps: int | None = None
+    restarts: int = 0
+    culprit: Culprit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When waiting is news.
+
+    Attributes:
+        after_forecast_seconds: beyond the first forecast's late end; half of the time that was
+            forecast, where that is longer.
+        without_forecast_seconds: in the queue, where there was no forecast.
+        starting_seconds: of starting or recovering, retries included.
+        refused_seconds: where somebody has to change the job.
+        forecast_seconds: so long a preempted job's message waits for its forecast; the operator
+            makes forecasts every minute, and seldom more slowly.
+        move_seconds: so long one for which nodes are held may take to move to them.
+        idle_seconds: so long after it was said that a job is idle, it is not said again.
+    """
+
+    after_forecast_seconds: float = 1800.0
+    without_forecast_seconds: float = 86_400.0
+    starting_seconds: float = 1800.0
+    refused_seconds: float = 300.0
+    forecast_seconds: float = 180.0
+    move_seconds: float = 600.0
+    idle_seconds: float = 3600.0
+
+
+PATIENCE: Final = Patience()
+
+
+def advanced(
+    known: KnownOutlook | None, job: NotifiableJob, *, now: float, patience: Patience = PATIENCE
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    """The outlook as it is known from now on, and the change if there is one.
+
+    Args:
+        known: as returned last; None: the job was never seen.
+        job: as it is.
+        now: seconds since the epoch; besides the object, only waiting too long depends on it.
+        patience: when waiting is news.
+    """
+    before = known or KnownOutlook(outlook=Outlook.WAITING, at=seconds(job.created_at) or now)
+    match job.phase:
+        case "Succeeded":
+            return _to(before, job, Outlook.FINISHED, key=job.finished_at, now=now)
+        case "Failed":
+            return _to(before, job, Outlook.FAILED, key=job.finished_at, now=now)
+        case "Running":
+            return _running(before, job, now=now, patience=patience)
+        case "Suspended":
+            return _suspended(before, job, now=now)
+        case "Starting" | "Recovering":
+            return _starting(before, job, now=now, patience=patience)
+        case _:
+            return _waiting(before, job, now=now, patience=patience)
+
+
+def _running(
+    before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    if before.outlook is not Outlook.RUNNING:
+        key = job.running_changed_at or job.started_at
+        return _to(before, job, Outlook.RUNNING, key=key, now=now)
+    if not job.idle_at:
+        return msgspec.structs.replace(before, is_idle=False), None
+    said_at = before.idle_said_at
+    is_said = before.is_idle and not _is_of_a_later_pause(job, said_at)
+    if is_said or (said_at is not None and 0.0 <= now - said_at < patience.idle_seconds):
+        return before, None
+    change = _change(before, job, NewsKind.IDLE, key=job.idle_at, now=now)
+    known = msgspec.structs.replace(before, is_idle=True, idle_said_at=int(now))
+    return known, msgspec.structs.replace(change, message=job.idle_message)
+
+
+def _is_of_a_later_pause(job: NotifiableJob, said_at: int | None) -> bool:
+    """Whether it has worked since the message, while the operator was away: it never said so."""
+    idle_at = seconds(job.idle_at)
+    if idle_at is None or said_at is None:
+        return False
+    return idle_at > said_at + _CLOCKS_DIFFER_SECONDS
+
+
+def _suspended(
+    before: KnownOutlook, job: NotifiableJob, *, now: float
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    """What its user did is no news, what was done to it is."""
+    if before.outlook is Outlook.SUSPENDED:
+        return before, None
+    suspended = _known(before, Outlook.SUSPENDED, at=now)
+    if job.reason != _IDLE_GPUS:
+        return suspended, None
+    return suspended, _change(before, job, NewsKind.IDLE, key=job.lost_at, now=now)
+
+
+def _starting(
+    before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    since = max(seconds(job.running_changed_at) or 0.0, seconds(job.admitted_at) or 0.0)
+    if since and now >= since + patience.starting_seconds:
+        key = job.running_changed_at or job.admitted_at
+        return _stuck(before, job, key=key, since=since, now=now)
+    return before, None
+
+
+def _waiting(
+    before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    if before.outlook is Outlook.SUSPENDED:
+        before = _known(before, Outlook.WAITING, at=seconds(job.queued_at) or now)
+    if _is_preempted(before, job):
+        if now < _heard_at(job, now=now, patience=patience):
+            return before, None
+        known, change = _to(before, job, Outlook.PREEMPTED, key=job.lost_at, now=now)
+        return _with_promise(known, job), change
+    before = _with_promise(before, job)
+    key = job.lost_at or job.queued_at or job.created_at
+    since = seconds(key) or before.at
+    limit = _limit(before, job, since=since, patience=patience)
+    if limit is None or now < limit:
+        return before, None
+    return _stuck(before, job, key=key, since=since, now=now)
+
+
+def _is_preempted(before: KnownOutlook, job: NotifiableJob) -> bool:
+    """Whether it gave its GPUs up for another job or its queue, which was not said yet."""
+    if before.outlook is Outlook.PREEMPTED or job.lost_reason not in _PREEMPTED:
+        return False
+    return (seconds(job.lost_at) or 0.0) >= int(before.at)
+
+
+def _heard_at(job: NotifiableJob, *, now: float, patience: Patience) -> float:
+    """When its preemption is said: with its forecast, and not if it only moves."""
+    lost_at = seconds(job.lost_at) or now
+    if job.is_moving:
+        return lost_at + patience.move_seconds
+    return now if job.expected_start else lost_at + patience.forecast_seconds
+
+
+def _with_promise(before: KnownOutlook, job: NotifiableJob) -> KnownOutlook:
+    promise = seconds(job.expected_start_by)
+    if before.promised_by is not None or promise is None or before.outlook is Outlook.STUCK:
+        return before
+    return msgspec.structs.replace(before, promised_by=promise)
+
+
+def _limit(
+    before: KnownOutlook, job: NotifiableJob, *, since: float, patience: Patience
+) -> float | None:
+    """From when on its waiting is news; None: it waits for others, which have news of their own."""
+    if job.reason in _NEEDS_A_CHANGE:
+        return since + patience.refused_seconds
+    if before.promised_by is not None:
+        half = 0.5 * (before.promised_by - since)
+        return before.promised_by + max(patience.after_forecast_seconds, half)
+    if job.reason in _WAITS_FOR_OTHERS:
+        return None
+    return since + patience.without_forecast_seconds
+
+
+def _stuck(
+    before: KnownOutlook, job: NotifiableJob, *, key: str, since: float, now: float
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    known, change = _to(before, job, Outlook.STUCK, key=key, now=now)
+    if change is None:
+        return known, None
+    at_now = msgspec.structs.replace(known, at=now)
+    return at_now, msgspec.structs.replace(change, at=now, since=since)
+
+
+_NEWS: Final = {
+    Outlook.RUNNING: NewsKind.STARTED,
+    Outlook.PREEMPTED: NewsKind.PREEMPTED,
+    Outlook.STUCK: NewsKind.STUCK,
+    Outlook.FAILED: NewsKind.FAILED,
+    Outlook.FINISHED: NewsKind.FINISHED,
+}
+
+
+def _to(
+    before: KnownOutlook, job: NotifiableJob, outlook: Outlook, *, key: str, now: float
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    """The job has this outlook now; a change if it had another."""
+    if before.outlook is outlook:
+        return before, None
+    change = _change(before, job, _NEWS[outlook], key=key, now=now)
+    return _known(before, outlook, at=change.at), change
+
+
+def _known(before: KnownOutlook, outlook: Outlook, *, at: float) -> KnownOutlook:
+    """Another outlook; of the one before only stays when the job was last said to be idle."""
+    return KnownOutlook(outlook=outlook, at=at, idle_said_at=before.idle_said_at)
+
+
+def _change(
+    before: KnownOutlook, job: NotifiableJob, kind: NewsKind, *, key: str, now: float
+) -> OutlookChange:
+    is_preemption, has_culprit = kind is NewsKind.PREEMPTED, job.reason not in _NOBODY_FAILED
+    return OutlookChange(
+        id=change_id(job.uid, kind, key=key),
+        kind=kind,
+        before=before.outlook,
+        at=seconds(key) or now,
+        namespace=job.namespace,
+        name=job.name,
+        uid=job.uid,
+        queue=job.queue,
+        user=job.user,
+        reason=job.lost_reason if is_preemption else job.reason,
+        message=job.lost_message if is_preemption else job.message,
+        returns_at=job.expected_start if is_preemption else "",
+        returns_by=job.expected_start_by if is_preemption else "",
+        step=job.step,
+        total_steps=job.total_steps,
+        restarts=job.restarts,
+        culprit=job.culprit if kind is NewsKind.FAILED and has_culprit else None,
+    )
+
+
+def change_id(uid: str, kind: NewsKind, *, key: str) -> str:
+    """A UUID of the change: the same job, kind and time have the same."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"drumline.dev/{uid}/{kind}/{key}"))
+
+
+def rfc3339(moment: float) -> str:
+    """A time as the API server writes it."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,315 @@
+"""From what the informer sees to messages on their way: evaluates jobs, keeps the record.
+
+The order that makes a message single: a change is evaluated in memory; the record says that it is
+known and which messages are pending; only then are they sent; once they are accepted the record
+forgets them. A restart goes on from the record, so a change that it knows brings no second message.
+A process that is killed between the acceptance and the record of it sends that message again, with
+the same id.
+
+Without a record everything is as it should be: a first start says nothing about the past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import chain
+from typing import Final, Protocol
+
+from drumline.kube.errors import KubeError
+from drumline.kube.store import Change, Event
+from drumline.telemetry import logs
+from drumline.telemetry.notifier_metrics import NotifierMetrics
+from drumline_addons.notifications.budgets import NotifiableQueue, budget_change, user_change
+from drumline_addons.notifications.channels import (
+    NotificationSettings,
+    destinations,
+    refused_choices,
+)
+from drumline_addons.notifications.delivery import MOST_AGE_SECONDS, ChannelWorker
+from drumline_addons.notifications.events import KnownOutlook, OutlookChange, advanced
+from drumline_addons.notifications.jobs import NotifiableJob
+from drumline_addons.notifications.record import (
+    MOST_JOBS,
+    MOST_PENDING,
+    MOST_PENDING_OF_A_JOB,
+    MOST_PENDING_OF_A_NAMESPACE,
+    PendingMessage,
+    SentRecord,
+)
+
+log = logs.get("drumline_addons.notifications.notifier")
+
+TICK_SECONDS: Final = 15.0
+"""Waiting too long is no event of the API server: all jobs are looked at so often."""
+SAVE_SECONDS: Final = 1.0
+"""Changes of this long are one write of the record."""
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+
+
+class RecordKeeper(Protocol):
+    """Keeps the record over restarts."""
+
+    async def write(self, record: SentRecord) -> None:
+        """Replace the record.
+
+        Raises:
+            KubeError: It could not be written.
+        """
+
+
+class Notifier:
+    """For one event loop.
+
+    Args:
+        settings: channels and routes.
+        keeper: keeps the record.
+        record: as it was kept; None: there was none.
+        workers: by channel.
+        metrics: counts what goes wrong here; its gauges look at what is pending.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        settings: NotificationSettings,
+        *,
+        keeper: RecordKeeper,
+        record: SentRecord | None,
+        workers: Mapping[str, ChannelWorker],
+        metrics: NotifierMetrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._keeper = keeper
+        self._workers = workers
+        self._metrics = metrics
+        self._clock = clock
+        self._is_first_start = record is None
+        self._known: dict[str, KnownOutlook] = {} if record is None else dict(record.known)
+        pending = () if record is None else record.pending
+        self._pending = {message.key: message for message in pending}
+        self._unsaved: list[PendingMessage] = list(pending)
+        """Of `_pending`: not handed to their workers yet."""
+        self._jobs: dict[str, NotifiableJob] = {}
+        self._queues: dict[str, NotifiableQueue] = {}
+        self._low_budgets: dict[str, set[str]] = defaultdict(set)
+        """By uid of the queue: of these it was said (`NotifiableQueue.low`); of those that are not
+        low any more it is forgotten."""
+        for key in () if record is None else record.low_budgets:
+            self._low_budgets[key.partition("/")[0]].add(key)
+        self._is_settled = False
+        self._is_dirty = True
+        self._changed = asyncio.Event()
+        self.problem: str | None = None
+        """Why the record could not be written; None once it could."""
+        for name, channel in settings.channels.items():
+            metrics.watch_queue(
+                name,
+                kind=channel.kind,
+                pending=partial(self._pending_messages, name),
+                oldest=partial(self._oldest_seconds, name),
+            )
+
+    def on_event(self, event: Event[NotifiableJob]) -> None:
+        """Note a change of a job; called by the informer."""
+        job = event.view
+        if event.change is Change.DELETED:
+            if self._is_settled and job.has_ended:
+                self._evaluate(job)
+            self._jobs.pop(job.uid, None)
+            self._forget(job.uid)
+            return
+        self._jobs[job.uid] = job
+        if self._is_settled:
+            self._evaluate(job)
+
+    def on_queue_event(self, event: Event[NotifiableQueue]) -> None:
+        """Note a change of a queue; called by the informer."""
+        queue = event.view
+        if event.change is Change.DELETED:
+            self._queues.pop(queue.uid, None)
+            self._low_budgets.pop(queue.uid, None)
+            return
+        self._queues[queue.uid] = queue
+        if self._is_settled:
+            self._evaluate_budget(queue)
+
+    def settled(self, message: PendingMessage) -> None:
+        """A message was accepted or given up; called by the workers."""
+        self._pending.pop(message.key, None)
+        self._touch()
+
+    async def run(self) -> None:
+        """Evaluate and keep the record for as long as this task lives; the jobs are known."""
+        failures, look_at = 0, 0.0
+        while True:
+            try:
+                if self._clock() >= look_at:
+                    await self.step()
+                    look_at = self._clock() + TICK_SECONDS
+                else:
+                    await self.save()
+                failures, self.problem, pause = 0, None, TICK_SECONDS
+            except KubeError as error:
+                failures += 1
+                self._metrics.record_failures.inc()
+                pause = min(_LONGEST_PAUSE_SECONDS, 2.0**failures)
+                self.problem = f"the record cannot be written: {type(error).__name__}"
+                log.warning("record_refused", why=str(error), again_in_seconds=pause)
+                await asyncio.sleep(pause)
+                continue
+            try:
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+                    await asyncio.sleep(SAVE_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def step(self) -> None:
+        """Look at all jobs, write the record if it changed, and send what it says is pending.
+
+        Raises:
+            KubeError: The record could not be written; nothing was sent.
+        """
+        self._settle()
+        for job in tuple(self._jobs.values()):
+            self._evaluate(job)
+        for queue in tuple(self._queues.values()):
+            self._evaluate_budget(queue)
+        await self.save()
+
+    async def save(self) -> None:
+        """Write the record if it changed, and send what it says is pending.
+
+        Raises:
+            KubeError: The record could not be written; nothing was sent.
+        """
+        self._changed.clear()
+        if self._is_dirty:
+            fresh, self._unsaved, self._is_dirty = self._unsaved, [], False
+            try:
+                await self._keeper.write(self._record())
+            except KubeError:
+                self._is_dirty, self._unsaved = True, [*fresh, *self._unsaved]
+                raise
+            log.info("record_written", jobs=len(self._known), pending=len(self._pending))
+            for message in fresh:
+                self._workers[message.channel].add(message)
+
+    def _record(self) -> SentRecord:
+        return SentRecord(
+            known=self._known,
+            pending=list(self._pending.values()),
+            low_budgets=sorted(chain.from_iterable(self._low_budgets.values())),
+        )
+
+    def _settle(self) -> None:
+        """The first time: forget jobs that are gone, and messages for channels that are gone."""
+        if self._is_settled:
+            return
+        for uid in self._known.keys() - self._jobs.keys():
+            del self._known[uid]
+        for uid in self._low_budgets.keys() - self._queues.keys():
+            del self._low_budgets[uid]
+        for message in tuple(self._unsaved):
+            if message.channel not in self._workers:
+                self._unsaved.remove(message)
+                self._pending.pop(message.key, None)
+        if self._is_first_start:
+            now = self._clock()
+            for job in self._jobs.values():
+                self._remember(job.uid, advanced(None, job, now=now)[0])
+            self._low_budgets.update((uid, set(each.low)) for uid, each in self._queues.items())
+        self._is_settled = True
+        log.info("notifier_settled", known=len(self._known), pending=len(self._pending))
+
+    def _evaluate(self, job: NotifiableJob) -> None:
+        """Note what is known of the job now, and the messages of its change."""
+        now, before = self._clock(), self._known.get(job.uid)
+        known, change = advanced(before, job, now=now, patience=self._settings.stuck_after.patience)
+        if known != before:
+            if not self._remember(job.uid, known):
+                return
+            self._touch()
+        if change is not None:
+            self._announce(job, change, now=now)
+
+    def _evaluate_budget(self, queue: NotifiableQueue) -> None:
+        low, known = queue.low, self._low_budgets.get(queue.uid, set[str]())
+        if low.keys() == known:
+            return
+        self._touch()
+        self._low_budgets[queue.uid] = set(low)
+        now = self._clock()
+        for key, user in low.items():
+            if key not in known:
+                change = (
+                    user_change(queue, user, now=now) if user else budget_change(queue, now=now)
+                )
+                self._send(change, choice="", now=now)
+
+    def _remember(self, uid: str, known: KnownOutlook) -> bool:
+        if uid not in self._known and len(self._known) >= MOST_JOBS:
+            log.warning("job_left_out", uid=uid, most_jobs=MOST_JOBS)
+            return False
+        self._known[uid] = known
+        return True
+
+    def _forget(self, uid: str) -> None:
+        if self._known.pop(uid, None) is not None:
+            self._touch()
+
+    def _announce(self, job: NotifiableJob, change: OutlookChange, *, now: float) -> None:
+        if refused := refused_choices(self._settings, job):
+            where = f"{job.namespace}/{job.name}"
+            log.warning("choice_refused", job=where, entries=refused)
+        self._send(change, choice=job.choice, now=now)
+
+    def _send(self, change: OutlookChange, *, choice: str, now: float) -> None:
+        """Note the messages of a change; they are sent once the record has them."""
+        if now - change.at > MOST_AGE_SECONDS:
+            log.info("change_is_old", id=change.id, job=f"{change.namespace}/{change.name}")
+            return
+        for destination in destinations(self._settings, change, choice=choice):
+            message = PendingMessage(
+                change=change, channel=destination.channel, recipient=destination.recipient
+            )
+            if message.key in self._pending:
+                continue
+            why = self._why_full(change)
+            if why is not None:
+                log.error("notification_given_up", why=why, id=change.id, channel=message.channel)
+                kind = self._settings.channels[message.channel].kind
+                self._metrics.channel(message.channel, kind=kind).dropped.inc()
+                continue
+            self._pending[message.key] = message
+            self._unsaved.append(message)
+
+    def _why_full(self, change: OutlookChange) -> str | None:
+        """Why no further message of this job or queue may be pending; None: it may."""
+        if len(self._pending) >= MOST_PENDING:
+            return f"{MOST_PENDING} messages are pending"
+        pending = [message.change for message in self._pending.values()]
+        neighbours = sum(each.namespace == change.namespace for each in pending)
+        if change.namespace and neighbours >= MOST_PENDING_OF_A_NAMESPACE:
+            return f"{MOST_PENDING_OF_A_NAMESPACE} messages of the same namespace are pending"
+        own = sum((each.uid, each.user) == (change.uid, change.user) for each in pending)
+        if own >= MOST_PENDING_OF_A_JOB:
+            return f"{MOST_PENDING_OF_A_JOB} messages of the same job are pending"
+        return None
+
+    def _pending_messages(self, channel: str) -> int:
+        return sum(message.channel == channel for message in self._pending.values())
+
+    def _oldest_seconds(self, channel: str) -> float:
+        now = self._clock()
+        ages = (now - each.change.at for each in self._pending.values() if each.channel == channel)
+        return max([0.0, *ages])
+
+    def _touch(self) -> None:
+        self._is_dirty = True
+        self._changed.set()

@@ -1,0 +1,228 @@
+"""The notifier's process: reads TrainingJobs, sends messages, serves probes.
+
+A process of its own, with rights to read jobs and to write one ConfigMap: channels that are slow,
+away or taken over are no matter of the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, discover
+from drumline.kube.errors import KubeError
+from drumline.kube.informer import Informer, Selection
+from drumline.kube.kinds import TRAINING_QUEUES
+from drumline.scope import InstallationScope
+from drumline.settings import Settings, SettingsError
+from drumline.telemetry import http, logs
+from drumline.telemetry.notifier_metrics import NotifierMetrics
+from drumline.telemetry.watches import job_informers, silence_of, warn_left_out
+from drumline_addons.notifications.budgets import notifiable_queue
+from drumline_addons.notifications.channels import (
+    MOST_CONFIG_BYTES,
+    Channel,
+    ConfigurationError,
+    NotificationSettings,
+    parsed,
+)
+from drumline_addons.notifications.delivery import ChannelSender, ChannelWorker
+from drumline_addons.notifications.jobs import notifiable_job
+from drumline_addons.notifications.mail import MailSender
+from drumline_addons.notifications.notifier import Notifier
+from drumline_addons.notifications.record import UnreadableRecordError
+from drumline_addons.notifications.record_store import AnotherNotifierError, RecordConfigMap
+from drumline_addons.notifications.secret_files import SecretFiles
+from drumline_addons.notifications.webhook import CloudEventSender, SlackSender
+
+log = logs.get("drumline_addons.notifications.process")
+
+FLUSH_SECONDS = 20.0
+
+
+def main(settings: Settings) -> str | None:
+    """Notify until SIGTERM; returns what ended it instead, None if nothing did.
+
+    Raises:
+        SettingsError: the configuration cannot be used.
+    """
+    try:
+        configuration = read_configuration(settings.notifications)
+    except ConfigurationError as error:
+        raise SettingsError(str(error)) from None
+    credentials = discover(os.environ)
+    return asyncio.run(run(settings, configuration=configuration, credentials=credentials))
+
+
+def read_configuration(path: Path | None) -> NotificationSettings:
+    """The configuration in a file.
+
+    Raises:
+        ConfigurationError: there is none; the message says where and why.
+    """
+    if path is None:
+        raise ConfigurationError("DRUMLINE_NOTIFICATIONS is not set: it is the file with channels")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return parsed(raw)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+async def run(
+    settings: Settings, *, configuration: NotificationSettings, credentials: Credentials
+) -> str | None:
+    """Notify until SIGTERM; returns what ended it instead, None if nothing did."""
+    problems: list[str] = []
+    try:
+        await _run(settings, configuration=configuration, credentials=credentials)
+    except* (AnotherNotifierError, UnreadableRecordError, KubeError) as group:
+        problems = [str(error) for error in group.exceptions]
+    return "; ".join(problems) or None
+
+
+async def _run(
+    settings: Settings, *, configuration: NotificationSettings, credentials: Credentials
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with (
+        KubeClient(credentials, user_agent="drumline-notifier") as client,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+    ):
+        keeper = RecordConfigMap(
+            client,
+            namespace=settings.namespace,
+            name=settings.notifications_record,
+            writer=uuid.uuid4().hex,
+        )
+        workers: dict[str, ChannelWorker] = {}
+        metrics = NotifierMetrics()
+        notifier = Notifier(
+            configuration,
+            keeper=keeper,
+            record=await keeper.read(),
+            workers=workers,
+            metrics=metrics,
+        )
+        secrets = SecretFiles(folder=settings.notifications_secrets)
+        workers |= _workers(
+            configuration, notifier, session=session, secrets=secrets, metrics=metrics
+        )
+        scope = InstallationScope.of(settings)
+        jobs = job_informers(client, scope, decode=notifiable_job)
+        for informer in jobs:
+            informer.subscribe(notifier.on_event)
+        queues = Informer(
+            client,
+            TRAINING_QUEUES,
+            decode=notifiable_queue,
+            selection=Selection(label_selector=scope.selector),
+            on_quarantine=warn_left_out,
+        )
+        queues.subscribe(notifier.on_queue_event)
+        informers = (*jobs, queues)
+        async with http.serve(
+            host=settings.http_host,
+            port=settings.http_port,
+            metrics=metrics.render,
+            healthy=lambda: silence_of(informers),
+            ready=lambda: _problem(notifier, workers),
+        ) as port:
+            log.info("notifier_started", channels=len(workers), port=port)
+            await _serve(notifier, informers, workers=workers, stop=stop)
+            await _flush(notifier)
+    log.info("notifier_stopped")
+
+
+def _workers(
+    configuration: NotificationSettings,
+    notifier: Notifier,
+    *,
+    session: aiohttp.ClientSession,
+    secrets: SecretFiles,
+    metrics: NotifierMetrics,
+) -> dict[str, ChannelWorker]:
+    def worker(name: str, channel: Channel) -> ChannelWorker:
+        sender = _sender(channel, configuration, session=session, secrets=secrets)
+        return ChannelWorker(
+            name,
+            sender=sender,
+            settled=notifier.settled,
+            metrics=metrics.channel(name, kind=channel.kind),
+        )
+
+    return {name: worker(name, channel) for name, channel in configuration.channels.items()}
+
+
+async def _serve(
+    notifier: Notifier,
+    informers: Sequence[Informer[Any]],
+    *,
+    workers: dict[str, ChannelWorker],
+    stop: asyncio.Event,
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        watching = [
+            *(group.create_task(informer.run()) for informer in informers),
+            group.create_task(_notify(notifier, informers)),
+        ]
+        sending = [group.create_task(worker.run()) for worker in workers.values()]
+        await stop.wait()
+        for worker in workers.values():
+            worker.finish()
+        if sending:
+            await asyncio.wait(sending, timeout=FLUSH_SECONDS)
+        for task in (*watching, *sending):
+            task.cancel()
+
+
+async def _notify(notifier: Notifier, informers: Sequence[Informer[Any]]) -> None:
+    await asyncio.gather(*(informer.wait_synced() for informer in informers))
+    await notifier.run()
+
+
+async def _flush(notifier: Notifier) -> None:
+    """What was accepted is written down, so that the next start does not send it again."""
+    try:
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await notifier.save()
+    except (KubeError, TimeoutError) as error:
+        log.warning("record_not_flushed", why=str(error))
+
+
+def _sender(
+    channel: Channel,
+    configuration: NotificationSettings,
+    *,
+    session: aiohttp.ClientSession,
+    secrets: SecretFiles,
+) -> ChannelSender:
+    cluster = configuration.cluster
+    if channel.slack is not None:
+        return SlackSender(session=session, channel=channel.slack, secrets=secrets, cluster=cluster)
+    if channel.webhook is not None:
+        source = configuration.source
+        return CloudEventSender(
+            session=session, channel=channel.webhook, secrets=secrets, source=source
+        )
+    assert channel.mail is not None  # noqa: S101 - a channel is of exactly one kind
+    return MailSender(channel=channel.mail, secrets=secrets, cluster=cluster)
+
+
+def _problem(notifier: Notifier, workers: dict[str, ChannelWorker]) -> str | None:
+    problems = (notifier.problem, *(worker.problem for worker in workers.values()))
+    return next((problem for problem in problems if problem is not None), None)

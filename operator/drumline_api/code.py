@@ -1,0 +1,22 @@
+"""Code that a job brings into an image which does not have it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from drumline_api.base import ApiModel
+from drumline_contract import MAX_CODE_PARTS
+
+
+class CodeSource(ApiModel):
+    """A folder that `drumline run` packed; every pod gets the same bytes, in /code."""
+
+    digest: Annotated[str, Field(min_length=71, max_length=71, pattern=r"^sha256:[0-9a-f]{64}$")]
+    """sha256 of the packed folder. A pod whose parts have another digest does not start."""
+    config_maps: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=253)]],
+        Field(min_length=1, max_length=MAX_CODE_PARTS),
+    ]
+    """ConfigMaps of the job's namespace with its parts, in order: each under the key `part`."""

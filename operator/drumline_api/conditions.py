@@ -1,0 +1,161 @@
+"""Conditions, their reasons and the phase derived from them: closed lists."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from drumline_api.base import ApiModel, Timestamp
+
+
+class ConditionType(StrEnum):
+    """Types of conditions. An absent condition is unknown, an absent `Stalled` is false.
+
+    `Ready` and `Stalled` are on all three kinds and mean what kstatus reads in them: a ready object
+    is as its spec asks (Current), another is on its way (InProgress), a stalled one needs a change
+    of its spec (Failed). https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
+    """
+
+    READY = "Ready"
+    STALLED = "Stalled"
+    # of a GpuPool
+    DEGRADED = "Degraded"
+    OVERLAPPING = "Overlapping"
+    # of a TrainingQueue
+    INEFFECTIVE = "Ineffective"
+    # of a TrainingJob
+    ADMITTED = "Admitted"
+    PLACED = "Placed"
+    RUNNING = "Running"
+    CHECKPOINTED = "Checkpointed"
+    DISRUPTED = "Disrupted"
+    RECOVERING = "Recovering"
+    IDLE = "Idle"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    INVALID_CONFIG = "InvalidConfig"
+    EXCEEDS_MEMORY = "ExceedsMemory"
+
+
+class Phase(StrEnum):
+    """One word for `kubectl get`; derived from the conditions, never the source of a decision."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RECOVERING = "Recovering"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Reason(StrEnum):
+    """Why a condition is what it is; `BlockReason` of the scheduler adds those of Placed=False."""
+
+    # Admitted, Placed, Running
+    PLACED = "Placed"
+    STARTING_PODS = "StartingPods"
+    PULLING_IMAGES = "PullingImages"
+    WAITING_FOR_AGENTS = "WaitingForAgents"
+    TRAINING = "Training"
+    STORAGE_UNAVAILABLE = "StorageUnavailable"
+    HELD = "Held"
+    RANKS_ENDED = "RanksEnded"
+    PROGRESS_UNREADABLE = "ProgressUnreadable"
+    # Checkpointed
+    MANIFEST_VERIFIED = "ManifestVerified"
+    CHECKPOINT_REPORTED = "CheckpointReported"
+    NO_DURABLE_STORAGE = "NoDurableStorage"
+    # Recovering
+    POD_FAILED = "PodFailed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    HANG = "Hang"
+    POD_LOST = "PodLost"
+    NODE_LOST = "NodeLost"
+    DEVICE_FAILED = "DeviceFailed"
+    MEMBER_SILENT = "MemberSilent"
+    MEMBER_PLACED = "MemberPlaced"
+    SHRUNK = "Shrunk"
+    GROWS = "Grows"
+    KUBELET_REFUSED = "KubeletRefused"
+    RESIZED = "Resized"
+    MEMBERS_CHANGED = "MembersChanged"
+    START_BLOCKED = "StartBlocked"
+    START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+    API_REFUSED = "ApiRefused"
+    # Disrupted
+    PREEMPTED = "Preempted"
+    QUEUE_STOPPED = "QueueStopped"
+    NODE_DISRUPTED = "NodeDisrupted"
+    WITHDRAWN = "Withdrawn"
+    # Idle
+    NO_STEPS = "NoSteps"
+    STAYS_IDLE = "StaysIdle"
+    # Suspended
+    SUSPENDED_BY_USER = "SuspendedByUser"
+    IDLE_GPUS = "IdleGpus"
+    RESUMED = "Resumed"
+    # ExceedsMemory, InvalidConfig
+    MEMORY_EXCEEDED = "MemoryExceeded"
+    MEMORY_SUFFICES = "MemorySuffices"
+    # InvalidConfig
+    UNREADABLE = "Unreadable"
+    OPERATOR_ERROR = "OperatorError"
+    # terminal
+    COMPLETED = "Completed"
+    START_FAILED = "StartFailed"
+    RESTARTS_EXHAUSTED = "RestartsExhausted"
+    NO_PROGRESS = "NoProgress"
+    ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
+    CONFIG_REFUSED = "ConfigRefused"
+    CORRUPT_CHECKPOINT = "CorruptCheckpoint"
+
+
+class PlatformReason(StrEnum):
+    """Why a condition of a GpuPool or a TrainingQueue is what it is."""
+
+    NODES_OVERLAP = "NodesOverlap"
+    ACCEPTED = "Accepted"
+    UNREADABLE = "Unreadable"
+    GPU_POOL_NOT_FOUND = "GpuPoolNotFound"
+    PARENT_NOT_FOUND = "ParentNotFound"
+    GPUS_MISSING = "GpusMissing"
+    EVICTION_NOT_ALLOWED = "EvictionNotAllowed"
+    NO_GUARDED_POOL = "NoGuardedPool"
+
+
+class DisruptionKind(StrEnum):
+    """Why a job, or its members on one node, have to leave."""
+
+    PREEMPTION = "Preemption"
+    """Another job is entitled to the GPUs."""
+    QUEUE_STOPPED = "QueueStopped"
+    """The job's queue gives up what it runs."""
+    IDLE = "Idle"
+    """The job does nothing with its GPUs, and its queue says that it is suspended then."""
+    SPOT_RECLAIM = "SpotReclaim"
+    MAINTENANCE = "Maintenance"
+    DRAIN = "Drain"
+    SCALE_DOWN = "ScaleDown"
+    UNHEALTHY = "Unhealthy"
+    HARDWARE = "Hardware"
+
+
+class Condition(ApiModel):
+    """One statement about the object, as `metav1.Condition`."""
+
+    type: Annotated[str, Field(max_length=316)]
+    """What the statement is about."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[str, Field(max_length=1024)]
+    """Why, from a closed list."""
+    message: Annotated[str, Field(max_length=2048)] = ""
+    """The reason with figures and names."""
+    last_transition_time: Timestamp
+    """When `status` last changed."""
+    observed_generation: int | None = None
+    """metadata.generation the statement is about."""

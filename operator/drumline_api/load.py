@@ -1,0 +1,103 @@
+"""Decoded JSON -> model, for objects that the API server stored.
+
+The server validated every object, but with the schema of that time: an object stored before an
+upgrade may not match the current models. That is an error of this object, with the path of the
+field, and never stops the process that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from pydantic import ValidationError
+
+from drumline_api.base import ApiModel
+
+Model = TypeVar("Model", bound=ApiModel)
+
+
+class ApiError(ValueError):
+    """An object that does not match its model.
+
+    Attributes:
+        path: the first invalid field, as `kubectl explain` spells it: `spec.trainer.steps`.
+    """
+
+    def __init__(self, *, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+
+
+MAX_ROUNDS = 4
+"""Leaving fields out may make others wrong; after so many rounds nothing but defaults is left."""
+
+
+def parse(model: type[Model], raw: Mapping[str, Any], *, at: str = "") -> Model:
+    """`raw` as a value of `model`; fields the model does not know are ignored.
+
+    Args:
+        model: the expected model.
+        raw: decoded JSON.
+        at: the path of `raw` in its object, for error messages: `spec`.
+
+    Raises:
+        ApiError: a field is missing, of the wrong type or out of its bounds.
+    """
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        raise _first(error, at=at) from None
+
+
+def parse_readable(
+    model: type[Model],
+    raw: Mapping[str, Any],
+    *,
+    at: str = "",
+    instead: Mapping[str, Any] | None = None,
+) -> tuple[Model, ApiError | None]:
+    """What can be read of `raw`, and the first field that cannot; fields left out have defaults.
+
+        {"queue": "q", "user": 7, "nodes": 2} -> (a spec without user, spec.user: ...)
+
+    Args:
+        model: the expected model.
+        raw: decoded JSON.
+        at: the path of `raw` in its object, for error messages: `spec`.
+        instead: values of required fields, for where they cannot be read.
+    """
+    known, readable, problem = dict(instead or {}), raw, None
+    for _ in range(MAX_ROUNDS):
+        try:
+            return model.model_validate(readable), problem
+        except ValidationError as error:
+            problem = problem or _first(error, at=at)
+            for wrong in error.errors(include_url=False, include_context=False):
+                readable = {**known, **(_without(readable, wrong["loc"]) or {})}
+    return model.model_validate(known), problem
+
+
+def _first(error: ValidationError, *, at: str) -> ApiError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ApiError(path=_path((*filter(None, [at]), *first["loc"])), problem=first["msg"])
+
+
+def _without(raw: object, location: tuple[int | str, ...]) -> dict[str, Any] | None:
+    """A copy of `raw` without what is at this location; None: it has to go as a whole.
+
+    A list goes as a whole, and so does an object of which a required field is missing.
+    """
+    if not location or not isinstance(raw, Mapping):
+        return None
+    fields, step = cast("Mapping[str, Any]", raw), str(location[0])
+    if step not in fields:
+        return None
+    rest = {name: value for name, value in fields.items() if name != step}
+    below = _without(fields[step], location[1:])
+    return rest if below is None else {**rest, step: below}
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
+    return "".join(steps).removeprefix(".")

@@ -1,0 +1,128 @@
+"""Which fields of a TrainingJob may change when: the table, and its CEL transition rules.
+
+A running gang was placed, admitted against a quota and configured from the spec, so most of it
+may change only while the job is suspended: the old object has `suspend: true`, and its status no
+assignment any more, because until then pods of the old spec may run (resuming in the
+same update is fine). What a checkpoint depends on never changes: a new job continues from it. The
+deadline of a job that holds nodes only shrinks, as Slurm's time limits do for their users.
+Everything not named here may change at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from drumline_api.base import Rule
+
+ONLY_WHILE_SUSPENDED: Final = (
+    "queue",
+    "gpuPartition",
+    "gpuPool",
+    "gpuPools",
+    "topology",
+    "computeDomain",
+    "group",
+    "after",
+    "user",
+    "nodes",
+    "minNodes",
+    "gpusPerNode",
+    "resources",
+    "nodeSelector",
+    "nodeAffinity",
+    "tolerations",
+    "trainer",
+    "template",
+    "roles",
+    "checkpoint",
+)
+"""Fields of `spec`."""
+
+_DEFAULTED: Final = frozenset({"queue", "nodes", "gpusPerNode"})
+"""Fields that every stored object has."""
+
+_GAVE_BACK: Final = "(!has(oldSelf.status) || !has(oldSelf.status.assignment))"
+_STATUS_WRITE: Final = (
+    "(has(self.status) && (!has(oldSelf.status)"
+    " || (has(self.status.phase) && has(oldSelf.status.phase)"
+    " && self.status.phase != oldSelf.status.phase)))"
+)
+"""Through `/status` the spec never changes, and through the object itself the status never does:
+where the phase changed, the spec did not."""
+_DEADLINE: Final = "spec.activeDeadlineSeconds"
+_DEADLINE_KEPT: Final = (
+    f"(!has(oldSelf.{_DEADLINE}) || {_GAVE_BACK}"
+    f" || (has(self.{_DEADLINE}) && self.{_DEADLINE} <= oldSelf.{_DEADLINE}))"
+)
+"""The scheduler lets a short job run on GPUs that are promised from its deadline on."""
+_DEADLINE_COMPLAINT: Final = (
+    f"({_DEADLINE_KEPT} ? '' : '{_DEADLINE}: activeDeadlineSeconds may only become shorter while"
+    " the job holds its nodes, as they are promised to others from then on; set suspend: true"
+    " first. ')"
+)
+
+
+def _unchanged(field: str) -> str:
+    new, old = f"self.{field}", f"oldSelf.{field}"
+    return f"(has({new}) ? has({old}) && {new} == {old} : !has({old}))"
+
+
+def _spec_unchanged(field: str) -> str:
+    if field in _DEFAULTED:
+        return f"self.spec.{field} == oldSelf.spec.{field}"
+    return _unchanged(f"spec.{field}")
+
+
+def only_while_suspended(fields: Sequence[str]) -> Rule:
+    """These fields of the spec may change if the job was suspended and had no assignment before.
+
+    A rule of the whole object, as it reads spec and status, and one for all fields: the API server
+    works out all rules at every write of a status, and each look at a field of the spec has it copy
+    the schema of all of them.
+    """
+    suspend = "may change only while the job is suspended; set suspend: true first"
+    complaints = [_complaint(field, suspend=suspend) for field in fields]
+    return Rule(
+        rule=f"{_STATUS_WRITE}"
+        f" || ({' && '.join(map(_spec_unchanged, fields))} && {_DEADLINE_KEPT})"
+        f" || (oldSelf.spec.suspend && {_GAVE_BACK})",
+        message=f"most of the spec {suspend}",
+        message_expression=" + ".join([*complaints, _DEADLINE_COMPLAINT]),
+        field_path=".spec",
+    )
+
+
+def _complaint(field: str, *, suspend: str) -> str:
+    """CEL of the message about a field: empty if it is unchanged."""
+    wait = f"spec.{field}: wait until the job has given its nodes back (phase Suspended). "
+    asleep = f"oldSelf.spec.suspend ? '{wait}' : 'spec.{field}: {field} {suspend}. '"
+    return f"({_spec_unchanged(field)} ? '' : {asleep})"
+
+
+def never(field: str, *, instead: str) -> Rule:
+    """`field` may never change, appear or go; `instead` is what to do."""
+    return Rule(
+        rule=_unchanged(field),
+        message=f"{field} may never change; {instead}",
+        field_path=f".{field}",
+    )
+
+
+def never_added_or_removed(field: str, *, instead: str) -> Rule:
+    """`field` is there for the whole life of the object or not at all."""
+    return Rule(
+        rule=f"has(self.{field}) == has(oldSelf.{field})",
+        message=f"{field} can neither be added nor removed; {instead}",
+        field_path=f".{field}",
+    )
+
+
+JOB_RULES: Final = (only_while_suspended(ONLY_WHILE_SUSPENDED),)
+"""Rules of the whole object."""
+
+SPEC_RULES: Final = (
+    never_added_or_removed("trainer", instead="create a new job"),
+    never_added_or_removed("checkpoint", instead="create a new job"),
+    never("managedBy", instead="create a new job"),
+)

@@ -1,0 +1,385 @@
+"""Kinds of Kubernetes and of others, as far as they are read: the only declaration of their fields.
+
+Every other field is skipped unparsed. A field that Go may write as null is optional here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from drumline_api.objects.base import Metadata, ObjectMetadata, ObjectPart
+
+ENDS: Final = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+"""Conditions of a workload that has ended."""
+
+
+class Condition(ObjectPart, frozen=True):
+    """One condition."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+Quantities = dict[str, str | int]
+"""By resource; as integers in templates of JobSets, which are stored as they were written."""
+
+
+class ResourceRequirements(ObjectPart, frozen=True):
+    """What a container, or a pod as a whole, asks for."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class Container(ObjectPart, frozen=True):
+    """One container of a pod's spec."""
+
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str = ""
+
+
+class SchedulingGate(ObjectPart, frozen=True):
+    """What keeps a pod from being scheduled."""
+
+    name: str = ""
+
+
+class Toleration(ObjectPart, frozen=True):
+    """One toleration."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class PodNodeExpression(ObjectPart, frozen=True):
+    """One requirement of node affinity."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class PodNodeTerm(ObjectPart, frozen=True):
+    """One term of node affinity; `matchFields` name single nodes and are not read."""
+
+    match_expressions: list[PodNodeExpression] | None = None
+
+
+class PodNodeTerms(ObjectPart, frozen=True):
+    """Required node affinity."""
+
+    node_selector_terms: list[PodNodeTerm] | None = None
+
+
+class PodNodeAffinity(ObjectPart, frozen=True):
+    """Node affinity."""
+
+    required: PodNodeTerms | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(ObjectPart, frozen=True):
+    """A pod's affinity."""
+
+    node_affinity: PodNodeAffinity | None = None
+
+
+class PodClaim(ObjectPart, frozen=True):
+    """A claim of a pod's."""
+
+    name: str
+
+
+class PodSpec(ObjectPart, frozen=True):
+    """A pod's spec."""
+
+    containers: list[Container] = msgspec.field(default_factory=list[Container])
+    init_containers: list[Container] | None = None
+    overhead: Quantities | None = None
+    resources: ResourceRequirements | None = None
+    resource_claims: list[PodClaim] | None = None
+    node_name: str = ""
+    scheduling_gates: list[SchedulingGate] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    active_deadline_seconds: int | None = None
+    scheduler_name: str = ""
+
+
+class PlacedPodSpec(PodSpec, frozen=True):
+    """A pod's spec, with the undecoded fields that are read only of pods that wait for a queue.
+
+    A raw field keeps the whole document in memory.
+    """
+
+    node_selector: msgspec.Raw = msgspec.Raw(b"null")
+    affinity: msgspec.Raw = msgspec.Raw(b"null")
+    tolerations: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Waiting(ObjectPart, frozen=True):
+    """Why a container does not run."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Terminated(ObjectPart, frozen=True):
+    """How a container ended."""
+
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+    finished_at: str | None = None
+
+
+class ContainerState(ObjectPart, frozen=True):
+    """One of the states; a running container sets none of these."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(ObjectPart, frozen=True):
+    """One container as the kubelet reports it."""
+
+    name: str
+    ready: bool = False
+    image_id: str = msgspec.field(default="", name="imageID")
+    state: ContainerState = ContainerState()
+
+
+class PodClaimStatus(ObjectPart, frozen=True):
+    """Which claim was made for a pod from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class PodStatus(ObjectPart, frozen=True):
+    """A pod's status."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    start_time: str | None = None
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resource_claim_statuses: list[PodClaimStatus] | None = None
+
+
+class TemplateOfPods(ObjectPart, frozen=True):
+    """What a workload makes pods from."""
+
+    spec: PlacedPodSpec
+
+
+class BatchJobSpec(ObjectPart, frozen=True):
+    """A Job's spec."""
+
+    template: TemplateOfPods
+    parallelism: int | None = None
+    completions: int | None = None
+    active_deadline_seconds: int | None = None
+    suspend: bool | None = None
+
+
+class ReplicatedJobStatus(ObjectPart, frozen=True):
+    """What has become of the Jobs of one kind in a JobSet."""
+
+    name: str
+    succeeded: int | None = None
+
+
+class WorkloadStatus(ObjectPart, frozen=True):
+    """The status of a Job or the like."""
+
+    conditions: list[Condition] | None = None
+    start_time: str | None = None
+    """Of a Job: when it was last resumed."""
+    succeeded: int | None = None
+    """Pods of a Job."""
+    failed_indexes: str | None = None
+    """Of an Indexed Job: those that are tried no more."""
+    replicated_jobs_status: list[ReplicatedJobStatus] | None = None
+    """Of a JobSet."""
+    job_deployment_status: str = ""
+    """Of a RayJob."""
+
+
+def has_ended(conditions: Iterable[Condition] | None) -> bool:
+    """Return whether one of these conditions says that a workload has ended."""
+    return any(each.type in ENDS and each.status == "True" for each in conditions or ())
+
+
+class BatchJob(ObjectPart, frozen=True):
+    """A Job."""
+
+    metadata: Metadata
+    spec: BatchJobSpec
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class JobTemplate(ObjectPart, frozen=True):
+    """What a JobSet makes Jobs from."""
+
+    spec: BatchJobSpec
+
+
+class ReplicatedJob(ObjectPart, frozen=True):
+    """Equal Jobs of a JobSet."""
+
+    name: str
+    template: JobTemplate
+    replicas: int | None = None
+
+
+class JobSetSpec(ObjectPart, frozen=True):
+    """A JobSet's spec."""
+
+    replicated_jobs: list[ReplicatedJob] = msgspec.field(default_factory=list[ReplicatedJob])
+    suspend: bool | None = None
+
+
+class JobSet(ObjectPart, frozen=True):
+    """A JobSet."""
+
+    metadata: Metadata
+    spec: JobSetSpec
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class Pod(ObjectPart, frozen=True):
+    """A pod."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+
+class PlacedPod(Pod, frozen=True):
+    """A pod, with the fields that say where it may run."""
+
+    spec: PlacedPodSpec
+
+
+class Taint(ObjectPart, frozen=True):
+    """One taint."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(ObjectPart, frozen=True):
+    """A node's spec."""
+
+    taints: list[Taint] | None = None
+    unschedulable: bool = False
+
+
+class NodeStatus(ObjectPart, frozen=True):
+    """A node's status."""
+
+    allocatable: dict[str, str] | None = None
+    capacity: dict[str, str] | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(ObjectPart, frozen=True):
+    """A node."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class PriorityClass(ObjectPart, frozen=True):
+    """A PriorityClass."""
+
+    metadata: Metadata
+    value: int
+    global_default: bool = False
+    preemption_policy: str | None = None
+
+
+class StorageClass(ObjectPart, frozen=True):
+    """A StorageClass."""
+
+    metadata: Metadata
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+
+
+class EventSeries(ObjectPart, frozen=True):
+    """How often something happened, as newer components count it."""
+
+    count: int = 1
+    last_observed_time: str | None = None
+
+
+class EventSubject(ObjectPart, frozen=True):
+    """The object that an Event is about."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class StoredEvent(ObjectPart, frozen=True):
+    """An Event of events.k8s.io/v1 or of v1: both spellings of its fields."""
+
+    metadata: ObjectMetadata
+    reason: str | None = None
+    type: str | None = None
+    note: str | None = None
+    message: str | None = None
+    regarding: EventSubject | None = None
+    involved_object: EventSubject | None = None
+    series: EventSeries | None = None
+    count: int | None = None
+    deprecated_count: int | None = None
+    event_time: str | None = None
+    last_timestamp: str | None = None
+    deprecated_last_timestamp: str | None = None
+
+
+class Device(ObjectPart, frozen=True):
+    """A device, by its name alone."""
+
+    name: str
+
+
+class ResourceSliceSpec(ObjectPart, frozen=True):
+    """The devices that a ResourceSlice lists, and their driver."""
+
+    driver: str
+    node_name: str | None = None
+    devices: tuple[Device, ...] | None = None
+
+
+class ResourceSlice(ObjectPart, frozen=True):
+    """A ResourceSlice: devices of Dynamic Resource Allocation."""
+
+    metadata: ObjectMetadata
+    spec: ResourceSliceSpec
+
+
+class Identity(ObjectPart, frozen=True):
+    """Any object, its metadata alone."""
+
+    metadata: Metadata

@@ -1,0 +1,288 @@
+"""What the fields of a TrainingJob's spec have to do with each other, in CEL and in Python.
+
+The API server asks the CEL where a job is created and where its spec changes: the chart has it in
+a ValidatingAdmissionPolicy (`spec_policy`), `crds/` in the CRD. A policy or its binding can be
+deleted, and an object can be older than a rule, so the operator asks the same in Python before a
+job gets a GPU (`lifecycle.plan.acceptance`). `tests/integration/api` holds the two against each
+other on generated specs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from drumline_api.base import Rule, name_rule
+from drumline_api.load import ApiError
+from drumline_api.resource_names import GPU, KNOWN, is_gpu, is_known, is_more_than_nothing
+from drumline_api.role_rules import ROLE_RULES
+
+# The model has these rules as its own: for its type alone it is named here.
+if TYPE_CHECKING:
+    from drumline_api.trainingjob import TrainingJobSpec
+
+MAX_GPUS: Final = 100_000
+_RANKS: Final = "(self.nodes * self.gpusPerNode)"
+_BATCH: Final = "self.trainer.globalBatchSize"
+_DEGREES: Final = "self.trainer.parallelism"
+_HAS_DEGREES: Final = "(has(self.trainer) && has(self.trainer.parallelism))"
+_TOGETHER: Final = f"({_DEGREES}.tensor * {_DEGREES}.context * {_DEGREES}.pipeline)"
+"""How many ranks work on the same samples."""
+_LAUNCHED: Final = (
+    "(has(self.template) && has(self.template.launch) && self.template.launch != 'Direct')"
+)
+_UNEVEN: Final = (
+    "trainer.globalBatchSize: %d does not split evenly over %d ranks (nodes x gpusPerNode); use a"
+    " multiple, for instance %d"
+)
+
+
+def broken_rules(spec: TrainingJobSpec) -> tuple[ApiError, ...]:
+    """What a server that asks the rules would refuse in a spec, in its sentences. Microseconds."""
+    complaints = (rule.complaint(spec, at="spec") for rule in RULES_OF_THE_SPEC)
+    return tuple(
+        ApiError(path=complaint[0], problem=complaint[1])
+        for complaint in complaints
+        if complaint is not None
+    )
+
+
+def broken_name(name: str) -> ApiError | None:
+    """Why a TrainingJob cannot have this name; None if it can."""
+    complaint = JOB_NAME.complaint(name, at="")
+    if complaint is None:
+        return None
+    path, _, problem = complaint[1].partition(": ")
+    return ApiError(path=path, problem=problem)
+
+
+def _rule(
+    rule: str,
+    *,
+    holds: Callable[[TrainingJobSpec], bool],
+    message: str,
+    field_path: str | None = None,
+    message_expression: str | None = None,
+    explain: Callable[[TrainingJobSpec], str] | None = None,
+) -> Rule:
+    """A rule over the whole spec: its Python is not optional."""
+    return Rule(
+        rule=rule,
+        holds=holds,
+        message=message,
+        field_path=field_path,
+        message_expression=message_expression,
+        explain=explain,
+    )
+
+
+def _ranks(spec: TrainingJobSpec) -> int:
+    return spec.nodes * spec.gpus_per_node
+
+
+def _pools_are_distinct(spec: TrainingJobSpec) -> bool:
+    return spec.gpu_pools is None or len(set(spec.gpu_pools)) == len(spec.gpu_pools)
+
+
+def _may_span_pools(spec: TrainingJobSpec) -> bool:
+    together = spec.topology is not None and spec.topology.required is not None
+    return spec.spot != "Surplus" or not (spec.gpu_pool or together)
+
+
+def _slices_divide_the_gang(spec: TrainingJobSpec) -> bool:
+    slices = spec.topology.slices if spec.topology is not None else None
+    return all(spec.nodes % part.nodes == 0 for part in slices or ())
+
+
+def _is_launched(spec: TrainingJobSpec) -> bool:
+    return spec.template is not None and spec.template.launch not in {None, "Direct"}
+
+
+def _goes_on_at_another_size(spec: TrainingJobSpec) -> bool:
+    return _is_launched(spec) or (spec.trainer is not None and spec.checkpoint is not None)
+
+
+def _batch_splits_over_the_ranks(spec: TrainingJobSpec) -> bool:
+    trainer = spec.trainer
+    if trainer is None or trainer.parallelism is not None:
+        return True
+    return trainer.global_batch_size % _ranks(spec) == 0
+
+
+def _uneven(spec: TrainingJobSpec) -> str:
+    batch, ranks = spec.trainer.global_batch_size if spec.trainer else 0, _ranks(spec)
+    return _UNEVEN % (batch, ranks, (batch // ranks + 1) * ranks)
+
+
+def _ranks_divide_by_the_degrees(spec: TrainingJobSpec) -> bool:
+    degrees = spec.trainer.parallelism if spec.trainer is not None else None
+    if degrees is None:
+        return True
+    together = degrees.tensor * degrees.context * degrees.pipeline
+    return _ranks(spec) % (together * degrees.replicate) == 0
+
+
+def _batch_splits_over_the_copies(spec: TrainingJobSpec) -> bool:
+    trainer = spec.trainer
+    if trainer is None or trainer.parallelism is None or trainer.parallelism.mode == "Auto":
+        return True
+    degrees = trainer.parallelism
+    copies, rest = divmod(_ranks(spec), degrees.tensor * degrees.context * degrees.pipeline)
+    return rest != 0 or trainer.global_batch_size % copies == 0
+
+
+JOB_NAME: Final = name_rule(
+    kind="TrainingJob",
+    longest=50,
+    why="its pods are named name-index-generation and carry it as a label",
+)
+
+RULES_OF_THE_SPEC: Final = (
+    _rule(
+        "has(self.trainer) != has(self.template)",
+        holds=lambda spec: (spec.trainer is None) != (spec.template is None),
+        message="exactly one of trainer and template is required: `trainer: {}` trains the"
+        " built-in model, template runs an image of your own",
+    ),
+    _rule(
+        "!has(self.template) || !has(self.checkpoint)",
+        holds=lambda spec: spec.template is None or spec.checkpoint is None,
+        message="checkpoint is for the bundled trainer; with template, mount a claim by"
+        " template.volumes and remove checkpoint",
+        field_path=".checkpoint",
+    ),
+    _rule(
+        f"{_RANKS} <= {MAX_GPUS}",
+        holds=lambda spec: _ranks(spec) <= MAX_GPUS,
+        message=f"nodes x gpusPerNode is over {MAX_GPUS} GPUs; lower one of them",
+        field_path=".nodes",
+    ),
+    _rule(
+        "!has(self.gpuPool) || !has(self.gpuPools)",
+        holds=lambda spec: spec.gpu_pool is None or spec.gpu_pools is None,
+        message="gpuPool and gpuPools are not given together; keep gpuPools, the preferred one"
+        " first",
+        field_path=".gpuPools",
+    ),
+    _rule(
+        "!has(self.gpuPartition) || has(self.gpuPool)",
+        holds=lambda spec: spec.gpu_partition is None or spec.gpu_pool is not None,
+        message="gpuPartition is one of a pool's own; name it in gpuPool",
+        field_path=".gpuPartition",
+    ),
+    _rule(
+        "!has(self.gpuPartition) || self.gpusPerNode == 1",
+        holds=lambda spec: spec.gpu_partition is None or spec.gpus_per_node == 1,
+        message="gpuPartition: a program can use one part of a GPU; set gpusPerNode to 1",
+        field_path=".gpusPerNode",
+    ),
+    _rule(
+        "!has(self.computeDomain) || self.nodes > 1",
+        holds=lambda spec: spec.compute_domain is None or spec.nodes > 1,
+        message="computeDomain joins the GPUs of several nodes; remove it, or raise nodes",
+        field_path=".computeDomain",
+    ),
+    _rule(
+        "!has(self.computeDomain) || !has(self.gpuPartition)",
+        holds=lambda spec: spec.compute_domain is None or spec.gpu_partition is None,
+        message="computeDomain joins whole GPUs; remove it, or gpuPartition",
+        field_path=".computeDomain",
+    ),
+    _rule(
+        "!has(self.gpuPools) || self.gpuPools.all(one,"
+        " self.gpuPools.exists_one(other, other == one))",
+        holds=_pools_are_distinct,
+        message="gpuPools: a pool is named twice; keep the first",
+        field_path=".gpuPools",
+    ),
+    _rule(
+        "!has(self.spot) || self.spot != 'Surplus' || has(self.minNodes)",
+        holds=lambda spec: spec.spot != "Surplus" or spec.min_nodes is not None,
+        message="spot: Surplus is for what an elastic job has above its smallest size; add"
+        " minNodes",
+        field_path=".spot",
+    ),
+    _rule(
+        "!has(self.spot) || self.spot != 'Surplus' || (!has(self.gpuPool)"
+        " && (!has(self.topology) || !has(self.topology.required)))",
+        holds=_may_span_pools,
+        message="spot: Surplus takes a second pool beside the first: name both in gpuPools instead"
+        " of gpuPool, and have topology.preferred instead of topology.required",
+        field_path=".spot",
+    ),
+    _rule(
+        "!has(self.topology) || !has(self.topology.slices)"
+        " || self.topology.slices.all(one, self.nodes % one.nodes == 0)",
+        holds=_slices_divide_the_gang,
+        message="topology.slices: nodes of the job must be a multiple of nodes of each slice;"
+        " change one of them",
+        field_path=".topology.slices",
+    ),
+    _rule(
+        "!has(self.minNodes) || self.minNodes <= self.nodes",
+        holds=lambda spec: spec.min_nodes is None or spec.min_nodes <= spec.nodes,
+        message="minNodes is at most nodes; lower it",
+        field_path=".minNodes",
+    ),
+    _rule(
+        f"!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint)) || {_LAUNCHED}",
+        holds=lambda spec: spec.min_nodes is None or _goes_on_at_another_size(spec),
+        message="minNodes needs trainer and checkpoint, or a template with launch PerGpu or PerPod:"
+        " a gang of another size goes on from a checkpoint; add checkpoint.claimName or"
+        " template.launch, or remove minNodes",
+        field_path=".minNodes",
+    ),
+    _rule(
+        f"!has(self.recovery) || !has(self.recovery.holdSeconds) || {_LAUNCHED}",
+        holds=lambda spec: spec.recovery.hold_seconds is None or _is_launched(spec),
+        message="recovery.holdSeconds needs a template with launch PerGpu or PerPod, whose agent"
+        " keeps the pods; add template.launch, or remove holdSeconds",
+        field_path=".recovery.holdSeconds",
+    ),
+    _rule(
+        f"!has(self.trainer) || {_HAS_DEGREES} || {_BATCH} % {_RANKS} == 0",
+        holds=_batch_splits_over_the_ranks,
+        message="trainer.globalBatchSize must be a multiple of nodes x gpusPerNode",
+        message_expression=f"'{_UNEVEN}'.format("
+        f"[{_BATCH}, {_RANKS}, ({_BATCH} / {_RANKS} + 1) * {_RANKS}])",
+        explain=_uneven,
+        field_path=".trainer.globalBatchSize",
+    ),
+    _rule(
+        f"!{_HAS_DEGREES} || {_RANKS} % ({_TOGETHER} * {_DEGREES}.replicate) == 0",
+        holds=_ranks_divide_by_the_degrees,
+        message="nodes x gpusPerNode must be a multiple of tensor x context x pipeline x"
+        " replicate of trainer.parallelism; change one of them",
+        field_path=".trainer.parallelism",
+    ),
+    _rule(
+        f"!{_HAS_DEGREES} || {_DEGREES}.mode == 'Auto' || {_RANKS} % {_TOGETHER} != 0"
+        f" || {_BATCH} % ({_RANKS} / {_TOGETHER}) == 0",
+        holds=_batch_splits_over_the_copies,
+        message="trainer.globalBatchSize must be a multiple of the ranks that see different"
+        " samples: nodes x gpusPerNode / (tensor x context x pipeline)",
+        field_path=".trainer.globalBatchSize",
+    ),
+    _rule(
+        f"!has(self.resources) || !self.resources.exists(key, {GPU})",
+        holds=lambda spec: not any(map(is_gpu, spec.resources or ())),
+        message="resources: GPUs are asked for with gpusPerNode; remove them from resources",
+        field_path=".resources",
+    ),
+    _rule(
+        f"!has(self.resources) || self.resources.all(key, {KNOWN})",
+        holds=lambda spec: all(map(is_known, spec.resources or ())),
+        message="resources: only cpu, memory, ephemeral-storage, hugepages-<size> and devices"
+        " named domain/name are known; fix the name",
+        field_path=".resources",
+    ),
+    _rule(
+        "!has(self.resources) || self.resources.all(key,"
+        " quantity(string(self.resources[key])).isGreaterThan(quantity('0')))",
+        holds=lambda spec: all(map(is_more_than_nothing, (spec.resources or {}).values())),
+        message="resources: every amount must be greater than 0; remove the entry or raise it",
+        field_path=".resources",
+    ),
+    *ROLE_RULES,
+)
+"""Those that a created object must hold; what may change when is in `mutability`."""

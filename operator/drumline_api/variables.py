@@ -1,0 +1,152 @@
+"""Environment variables of a template's containers, and the names that no template may set."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from drumline_api.base import TOKEN_SECRET_SUFFIX, ApiModel, Rule
+
+LAUNCHER_ENV: Final = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NNODES",
+    "NODE_RANK",
+    "NPROC_PER_NODE",
+    "WORLD_SIZE",
+    "RANK",
+    "LOCAL_RANK",
+    "PET_NNODES",
+    "PET_NODE_RANK",
+    "PET_NPROC_PER_NODE",
+    "PET_MASTER_ADDR",
+    "PET_MASTER_PORT",
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
+    "OMPI_MCA_orte_default_hostfile",
+    "PRTE_MCA_prte_default_hostfile",
+    "I_MPI_HYDRA_HOST_FILE",
+    "HYDRA_HOST_FILE",
+)
+"""Variables the operator sets for torchrun, JAX and MPI."""
+
+RESERVED_ENV: Final = (
+    "LD_AUDIT",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_VISIBLE_DEVICES",
+    *LAUNCHER_ENV,
+)
+"""Those, and the ones that reach into the loader or the container runtime. A template with such a
+name is rejected."""
+
+
+class KeyRef(ApiModel):
+    """A key of a Secret or ConfigMap in the job's namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Name of the Secret or ConfigMap."""
+    key: Annotated[str, Field(min_length=1, max_length=253)]
+    """Key inside it."""
+    optional: bool = False
+    """Whether the pod starts without it. Default: false."""
+
+
+class EnvVarSource(ApiModel):
+    """Where a variable's value comes from: exactly one."""
+
+    secret_key_ref: KeyRef | None = None
+    """A key of a Secret in the job's namespace."""
+    config_map_key_ref: KeyRef | None = None
+    """A key of a ConfigMap in the job's namespace."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.secretKeyRef) != has(self.configMapKeyRef)",
+            message="valueFrom needs exactly one of secretKeyRef and configMapKeyRef",
+        ),
+        Rule(
+            rule="!has(self.secretKeyRef)"
+            f" || !self.secretKeyRef.name.endsWith('{TOKEN_SECRET_SUFFIX}')",
+            message=f"secretKeyRef: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of jobs;"
+            " name another Secret",
+            field_path=".secretKeyRef",
+        ),
+    )
+
+
+class EnvVar(ApiModel):
+    """One variable of the container."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Names the operator sets (DRUMLINE_..., MASTER_ADDR, RANK, ...) and those of the loader and
+    the GPU runtime (LD_PRELOAD, NVIDIA_VISIBLE_DEVICES, ...) are refused."""
+    value: Annotated[str, Field(max_length=8192)] | None = None
+    """The value as text. `$(OTHER)` is expanded as in any container."""
+    value_from: EnvVarSource | None = None
+    """The value from a Secret or ConfigMap."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule=f"!self.name.startsWith('DRUMLINE_') && !(self.name in {list(RESERVED_ENV)!r})",
+            message="name: this variable is set by Drumline or reaches into the loader or the GPU"
+            " runtime; remove it (the launch variables are there already)",
+            message_expression="'name: %s is set by Drumline or reaches into the loader or the GPU"
+            " runtime; remove it (the launch variables are there already)'.format([self.name])",
+            field_path=".name",
+        ),
+        Rule(
+            rule="!(has(self.value) && has(self.valueFrom))",
+            message="value and valueFrom exclude each other; remove one",
+        ),
+    )
+
+
+class ObjectRef(ApiModel):
+    """A Secret or ConfigMap of the job's namespace, as a whole."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Name of the Secret or ConfigMap."""
+    optional: bool = False
+    """Whether the pod starts without it. Default: false."""
+
+
+class EnvFromSource(ApiModel):
+    """All keys of a Secret or ConfigMap as variables: exactly one of both.
+
+    What the keys are nobody knows before the container starts, and one named
+    NVIDIA_VISIBLE_DEVICES would give the pod all GPUs of its node. So there is a prefix with which
+    no reserved name begins.
+    """
+
+    prefix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Begins the name of each variable: key API_KEY with prefix WANDB_ is WANDB_API_KEY. One with
+    which a name could become that of a variable of the operator, the loader or the GPU runtime is
+    refused, such as N; single keys of any name are env's valueFrom."""
+    secret_ref: ObjectRef | None = None
+    """A Secret of the job's namespace."""
+    config_map_ref: ObjectRef | None = None
+    """A ConfigMap of the job's namespace."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.secretRef) != has(self.configMapRef)",
+            message="envFrom needs exactly one of secretRef and configMapRef",
+        ),
+        Rule(
+            rule=f"!{['DRUMLINE_', *RESERVED_ENV]!r}.exists(name, name.startsWith(self.prefix))"
+            " && !self.prefix.startsWith('DRUMLINE_')",
+            message="prefix: with it a key could set a variable of Drumline, the loader or the GPU"
+            " runtime; choose a longer one, such as WANDB_, or name the keys in env",
+            field_path=".prefix",
+        ),
+        Rule(
+            rule=f"!has(self.secretRef) || !self.secretRef.name.endsWith('{TOKEN_SECRET_SUFFIX}')",
+            message=f"secretRef: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of jobs;"
+            " name another Secret",
+            field_path=".secretRef",
+        ),
+    )

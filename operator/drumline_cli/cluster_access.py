@@ -1,0 +1,88 @@
+"""The cluster as the person at the terminal may see it: credentials, and refusals as sentences."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from drumline.kube import errors
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
+from drumline.kube.retry import RetryPolicy
+from drumline_cli.errors import BadInput, NotAnswered, NotAnsweredYet, NotLoggedIn
+from drumline_contract import plain
+
+_RETRY: Final = RetryPolicy(attempts=2)
+"""Somebody waits at a terminal."""
+NOT_SERVED: Final = (
+    "this cluster serves no TrainingJobs: Drumline's custom resources are not installed"
+)
+
+
+def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Credentials:
+    """Return the credentials that the arguments `kubeconfig` and `context` name.
+
+    Raises:
+        BadInput: there are none, or they cannot be used.
+    """
+    return find_credentials(environment, kubeconfig=chosen.kubeconfig, context=chosen.context)
+
+
+def find_credentials(
+    environment: Mapping[str, str], *, kubeconfig: Path | None, context: str | None
+) -> Credentials:
+    """A named kubeconfig, else the pod's service account, else the usual kubeconfig.
+
+    Raises:
+        BadInput: none of them is usable.
+    """
+    try:
+        if context is not None:
+            return from_kubeconfig(kubeconfig, context=context)
+        return discover(environment, kubeconfig=kubeconfig)
+    except NoCredentials as error:
+        raise BadInput(
+            f"no usable kubeconfig: {plain(str(error))}; set KUBECONFIG, or name one with"
+            " --kubeconfig"
+        ) from None
+
+
+def cluster_client(credentials: Credentials) -> KubeClient:
+    """A client that gives up soon; an asynchronous context manager."""
+    return KubeClient(credentials, retry=_RETRY, user_agent="drumline-cli")
+
+
+def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
+    """Why there is no such TrainingJob."""
+    if f'"{job}"' in error.message:
+        return f"trainingjob {job!r} not found in namespace {namespace!r}"
+    return NOT_SERVED
+
+
+def not_answered(error: errors.KubeError, *, what: str, verb: str = "read") -> NotAnswered:
+    """The same as `refusal`, to be raised."""
+    said = refusal(error, what=what, verb=verb)
+    if isinstance(error, errors.Unauthorized):
+        return NotLoggedIn(said)
+    return NotAnsweredYet(said) if error.retryable else NotAnswered(said)
+
+
+def refusal(error: errors.KubeError, *, what: str, verb: str = "read") -> str:
+    """Why the API server did not do it.
+
+    Args:
+        error: what it answered.
+        what: the object, as people call it.
+        verb: what was asked for.
+    """
+    match error:
+        case errors.Unauthorized():
+            return f"{what}: the API server does not accept these credentials; log in again"
+        case errors.Forbidden():
+            return f"{what}: not allowed to {verb}: {plain(error.message)}"
+        case errors.Unreachable():
+            return f"{what}: the API server does not answer: {plain(str(error))}"
+        case _:
+            return f"{what}: {plain(str(error))}"

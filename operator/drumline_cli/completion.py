@@ -1,0 +1,142 @@
+"""Scripts with which bash, zsh and fish complete commands, options and their fixed values.
+
+They are made from the parser, so they know what it knows; nothing is asked of a cluster while
+somebody types. Where neither a command nor an option fits, files are completed. zsh runs bash's
+script through its own `bashcompinit`. kubectl completes a plugin through an executable
+`kubectl_complete-drumline` on the PATH; these scripts complete `drumline` and `kubectl-drumline`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from drumline_cli.arguments import parser
+from drumline_cli.commands import Output
+from drumline_cli.grammar import Command, arguments, commands
+
+_BASH: Final = """\
+# bash completion of drumline
+_drumline() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
+  local command="${{COMP_WORDS[1]}}" words=""
+  COMPREPLY=()
+  if (( COMP_CWORD == 1 )); then
+    words={commands}
+  else
+    case "$command $before" in
+{values}
+    esac
+    if [[ -z $words ]]; then
+      case "$command" in
+{options}
+      esac
+      if [[ $word == -* ]]; then words="${{words%% -- *}}"; else words="${{words##* -- }}"; fi
+    fi
+  fi
+  [[ -n $words ]] && COMPREPLY=($(compgen -W "$words" -- "$word"))
+  [[ -z $words || ( ${{#COMPREPLY[@]}} -eq 0 && $word != -* ) ]] \\
+    && COMPREPLY=($(compgen -f -- "$word"))
+}}
+complete -o filenames -F _drumline drumline kubectl-drumline
+"""
+_ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedCommand:
+    """What can be completed of a command.
+
+    Attributes:
+        summary: a line about it.
+        options: every spelling of every option.
+        values: the fixed values of an option, by its spelling.
+        places: the fixed values of a positional argument.
+        files: options whose value is anything: files are offered.
+    """
+
+    summary: str
+    options: tuple[str, ...]
+    values: Mapping[str, tuple[str, ...]]
+    places: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
+    """Print the script for a shell."""
+    return Output(text=script(parser("drumline"), kind=chosen.shell))
+
+
+def script(grammar: argparse.ArgumentParser, *, kind: str) -> str:
+    """The script for `bash`, `zsh` or `fish`."""
+    completed = {each.name: _completed(each) for each in commands(grammar)}
+    if kind == "fish":
+        return "".join(f"{line}\n" for line in _fish(completed))
+    return _bash(completed) if kind == "bash" else _ZSH + _bash(completed)
+
+
+def _completed(command: Command) -> CompletedCommand:
+    options: list[str] = []
+    values: dict[str, tuple[str, ...]] = {}
+    places: list[str] = []
+    files: list[str] = []
+    for action in arguments(command.parser):
+        fixed = tuple(map(str, action.choices or ()))
+        options += action.option_strings
+        if not action.option_strings:
+            places += fixed
+        elif action.nargs != 0:
+            values.update((spelling, fixed) for spelling in action.option_strings if fixed)
+            files += [spelling for spelling in action.option_strings if not fixed]
+    return CompletedCommand(
+        summary=command.summary,
+        options=tuple(options),
+        values=values,
+        places=tuple(places),
+        files=tuple(files),
+    )
+
+
+def _bash(completed: Mapping[str, CompletedCommand]) -> str:
+    values: list[str] = []
+    options: list[str] = []
+    for name, command in completed.items():
+        for spelling, fixed in command.values.items():
+            words = shlex.quote(" ".join(fixed))
+            values.append(f"      {shlex.quote(f'{name} {spelling}')}) words={words} ;;")
+        if command.files:
+            pattern = "|".join(shlex.quote(f"{name} {spelling}") for spelling in command.files)
+            values.append(f'      {pattern}) COMPREPLY=($(compgen -f -- "$word")); return ;;')
+        # after the last "-- " stands what is offered where no option is begun
+        words = shlex.quote(f"{' '.join(command.options)} -- {' '.join(command.places)}")
+        options.append(f"        {name}) words={words} ;;")
+    return _BASH.format(
+        commands=shlex.quote(" ".join(completed)),
+        values="\n".join(values),
+        options="\n".join(options),
+    )
+
+
+def _fish(completed: Mapping[str, CompletedCommand]) -> Iterator[str]:
+    yield "# fish completion of drumline"
+    for name, command in completed.items():
+        summary = _fish_quoted(command.summary)
+        yield f"complete -c drumline -n __fish_use_subcommand -f -a {name} -d {summary}"
+        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        for spelling in command.options:
+            flag = f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
+            fixed = command.values.get(spelling)
+            takes = f" -x -a {_fish_quoted(' '.join(fixed))}" if fixed else ""
+            takes = " -r" if spelling in command.files else takes
+            yield f"complete -c drumline {seen} {flag}{takes}"
+        if command.places:
+            yield f"complete -c drumline {seen} -f -a {_fish_quoted(' '.join(command.places))}"
+
+
+def _fish_quoted(text: str) -> str:
+    """Within single quotes fish knows two escapes: of the quote and of the backslash."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,248 @@
+"""What all kinds have in common: metadata and queue, roles of equal pods, the finished job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from drumline_api.base import GROUP, VERSION
+from drumline_api.load import ApiError, parse
+from drumline_api.spec_rules import broken_name, broken_rules
+from drumline_api.trainingjob import TrainingJobSpec
+from drumline_cli.convert.fields import Fields
+from drumline_cli.convert.model import Conversion, ConversionError, Json, Notes, Wanted
+from drumline_cli.convert.pods import GPU, gpus_of, metadata_of, pod_half
+from drumline_cli.convert.roles import role_name, role_of
+
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+_KUEUE_CLASS: Final = "kueue.x-k8s.io/priority-class"
+_OF_THE_SERVER: Final = (
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+_TOPOLOGY: Final = ("podset-required-topology", "podset-preferred-topology", "exclusive-topology")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRole:
+    """Pods of one template in the input."""
+
+    fields: Fields
+    """Of the role as a whole, for its path."""
+    template: Fields
+    replicas: int
+    name: str
+    completes: bool = False
+    """Whether the job is over once its pods have succeeded."""
+    command: tuple[str, ...] = ()
+    """What its pods run where the template names nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHead:
+    """What stands above the spec."""
+
+    metadata: Json
+    spec: Json
+    """Queue and priority, as far as labels say them."""
+
+
+def head_of(document: Fields) -> JobHead:
+    """Metadata of the job, and what labels of Kueue say.
+
+    Raises:
+        ConversionError: it has no name that a TrainingJob can have.
+    """
+    for name in ("apiVersion", "kind", "status"):
+        document.raw(name)
+    fields = document.below("metadata")
+    for name in _OF_THE_SERVER:
+        fields.raw(name)
+    generated = (fields.text("generateName") or "").rstrip("-.")
+    name = fields.text("name", to="metadata.name") or generated
+    if not name:
+        raise ConversionError(path="metadata.name", problem="is required")
+    refused = broken_name(name)
+    if refused is not None:
+        raise ConversionError(path="metadata.name", problem=str(refused))
+    metadata: Json = {"name": name}
+    namespace = fields.text("namespace", to="metadata.namespace")
+    if namespace:
+        metadata["namespace"] = namespace
+    spec: Json = {}
+    labels = fields.below("labels")
+    if labels.has(KUEUE_QUEUE):
+        spec["queue"] = labels.text(KUEUE_QUEUE, to="spec.queue")
+        fields.notes.check(
+            labels.at(KUEUE_QUEUE), "a TrainingQueue is of the whole cluster, a LocalQueue was not"
+        )
+    if labels.has(_KUEUE_CLASS):
+        spec["priorityClassName"] = labels.text(_KUEUE_CLASS, to="spec.priorityClassName")
+        fields.notes.check(
+            labels.at(_KUEUE_CLASS), "a WorkloadPriorityClass was meant; make a PriorityClass"
+        )
+    metadata.update(metadata_of(fields, to="metadata"))
+    return JobHead(metadata=metadata, spec=spec)
+
+
+def job_of_roles(
+    document: Fields,
+    roles: Sequence[PodRole],
+    *,
+    head: JobHead,
+    spec: Json,
+    wanted: Wanted,
+    container_name: str | None = None,
+) -> Conversion:
+    """The job of the role that trains.
+
+    Roles with as many GPUs a pod are further pods of it, the others are roles of the job. These
+    find the others where the kubelet starts the commands alone, so then no agent does.
+
+    Raises:
+        ConversionError: no role has a GPU, or the result is no TrainingJob.
+    """
+    notes = document.notes
+    if not roles or not any(gpus_of(role.template) * role.replicas for role in roles):
+        where = roles[0].template.path if roles else "spec"
+        raise ConversionError(
+            path=where,
+            problem=f"no container has {GPU} in its limits; the ranks of a TrainingJob have GPUs",
+        )
+    main = _main(roles)
+    beside = [role for role in roles if _is_unlike(role, main)]
+    half = pod_half(main.template, container_name=container_name, supervised=not beside)
+    nodes = 0
+    for role in roles:
+        if role not in beside:
+            nodes += role.replicas if role is main else _joining(role, main, notes)
+    for path in _topology_paths(main.template):
+        notes.check(path, "name a level of the GpuPool in spec.topology")
+    template = dict(half.template)
+    if main.command:
+        template.setdefault("command", list(main.command))
+    volumes = [*template.get("volumes", []), *spec.pop("volumes", [])]
+    shared = spec.pop("volumeMounts", [])  # of all pods of the job
+    mounts = [*template.get("volumeMounts", []), *shared]
+    if volumes:
+        template.update(volumes=volumes, volumeMounts=mounts)
+    whole = {
+        **head.spec,
+        "nodes": nodes,
+        "gpusPerNode": half.gpus,
+        **half.spec,
+        **spec,
+        "template": template,
+    }
+    if beside:
+        whole["roles"] = _roles(beside, template, notes, container_name=container_name)
+        for role in whole["roles"] if shared else ():
+            role["volumeMounts"] = [*role.get("volumeMounts", []), *shared]
+        notes.check(
+            main.fields.path,
+            "pods of roles find the others where the kubelet starts the commands, so the whole"
+            " gang starts again after a failure; with template.launch the ranks start again alone",
+        )
+    return finished(document, head.metadata, whole, wanted=wanted)
+
+
+def _main(roles: Sequence[PodRole]) -> PodRole:
+    """The role that trains: of those that end nothing by themselves the one with most GPUs."""
+    training = [role for role in roles if not role.completes and gpus_of(role.template)]
+    return max(training or roles, key=lambda role: gpus_of(role.template) * role.replicas)
+
+
+def _is_unlike(role: PodRole, main: PodRole) -> bool:
+    decides = role.completes and not main.completes
+    return role is not main and (decides or gpus_of(role.template) != gpus_of(main.template))
+
+
+def _roles(
+    roles: Sequence[PodRole], template: Json, notes: Notes, *, container_name: str | None
+) -> list[Json]:
+    made: list[Json] = []
+    for role in roles:
+        name = role_name(role.name, taken=[each["name"] for each in made])
+        to = f"spec.roles[{len(made)}]"
+        own, gpus = role_of(role.template, to=to, template=template, container_name=container_name)
+        notes.carried(role.fields.path, f"{to}, the role {name}")
+        counts = {"nodes": role.replicas} if role.replicas != 1 else {}
+        devices = {"gpusPerNode": gpus} if gpus else {}
+        ends = {"completesJob": True} if role.completes else {}
+        made.append({"name": name, **counts, **devices, **ends, **own})
+    return made
+
+
+def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) -> Conversion:
+    """The conversion, held against the API's models and rules; what nobody has read is noted.
+
+    Raises:
+        ConversionError: there is no queue, or the result is no TrainingJob.
+    """
+    given = spec.pop("queue", None)
+    queue = wanted.queue or given
+    if queue is None:
+        raise ConversionError(path="spec", problem="it names no queue; give --queue")
+    if str(spec.get("priorityClassName", "")).startswith("system-"):
+        refused = spec.pop("priorityClassName")
+        document.notes.left_out(
+            "priorityClassName", f"{refused}: classes of system- are for the cluster's own pods"
+        )
+    whole = {"queue": queue, **spec}
+    try:
+        parsed = parse(TrainingJobSpec, whole, at="spec")
+    except ApiError as error:
+        raise _not_ours(error) from None
+    for broken in broken_rules(parsed):
+        raise _not_ours(broken)
+    job: Json = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TrainingJob",
+        "metadata": metadata,
+        "spec": whole,
+    }
+    document.leave_out_rest()
+    return Conversion(job=job, notes=tuple(document.notes.made))
+
+
+def _not_ours(error: ApiError) -> ConversionError:
+    return ConversionError(path="", problem=f"the TrainingJob would not be valid: {error}")
+
+
+def _joining(role: PodRole, main: PodRole, notes: Notes) -> int:
+    """Pods of another role that are like those of the main role."""
+    mine, main_spec = role.template.raw("spec"), main.template.raw("spec")
+    for path in _differences(mine, main_spec, role.template.at("spec")):
+        notes.left_out(path, f"differs from {main.template.path}, which all pods have")
+    notes.carried(role.fields.path, "spec.nodes, as further pods of the same template")
+    role.template.forget()
+    return role.replicas
+
+
+def _differences(mine: object, main: object, path: str) -> Iterator[str]:
+    """Paths at which two values differ."""
+    if isinstance(mine, dict) and isinstance(main, dict):
+        ours, theirs = cast("Json", mine), cast("Json", main)
+        for name in dict.fromkeys((*ours, *theirs)):
+            yield from _differences(ours.get(name), theirs.get(name), f"{path}.{name}")
+    elif isinstance(mine, list) and isinstance(main, list):
+        some, more = cast("list[Any]", mine), cast("list[Any]", main)
+        scalar = not any(isinstance(value, dict) for value in (*some, *more))
+        if len(some) != len(more) or scalar:
+            if some != more:
+                yield path
+            return
+        for number, (value, other) in enumerate(zip(some, more, strict=True)):
+            yield from _differences(value, other, f"{path}[{number}]")
+    elif mine != main:
+        yield path
+
+
+def _topology_paths(template: Fields) -> list[str]:
+    annotations = template.below("metadata").below("annotations")
+    return [annotations.at(name) for name in annotations.names() if name.endswith(_TOPOLOGY)]

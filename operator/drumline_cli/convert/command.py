@@ -1,0 +1,141 @@
+"""Runs `drumline convert`: bounded files in, TrainingJobs out, notes beside them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, cast
+
+import yaml
+
+from drumline_cli.commands import Output
+from drumline_cli.convert.fields import Fields
+from drumline_cli.convert.jobset import convert_jobset
+from drumline_cli.convert.model import Conversion, ConversionError, Fate, Notes, Wanted
+from drumline_cli.convert.mpijob import convert_mpijob
+from drumline_cli.convert.pytorchjob import convert_pytorchjob
+from drumline_cli.convert.sbatch import convert_sbatch
+from drumline_cli.convert.trainjob import convert_trainjob
+from drumline_cli.convert.volcano import convert_volcano
+from drumline_cli.errors import BadInput
+from drumline_cli.job_yaml import job_yaml
+from drumline_cli.manifests import display_name, manifests_in, read_text
+from drumline_contract import plain
+
+MAX_CHARACTERS: Final = 1_000_000
+MAX_EVENTS: Final = 100_000
+"""Of YAML: a scalar is one, a list and a mapping are two."""
+MAX_DEPTH: Final = 48
+MAX_VALUES: Final = 100_000
+"""With every alias written out."""
+CONVERTERS: Final[Mapping[tuple[str, str], Callable[[Fields, Wanted], Conversion]]] = {
+    ("kubeflow.org", "PyTorchJob"): convert_pytorchjob,
+    ("kubeflow.org", "MPIJob"): convert_mpijob,
+    ("trainer.kubeflow.org", "TrainJob"): convert_trainjob,
+    ("jobset.x-k8s.io", "JobSet"): convert_jobset,
+    ("batch.volcano.sh", "Job"): convert_volcano,
+}
+
+
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
+    """Print the TrainingJobs; what became of each field goes to standard error.
+
+    Raises:
+        CommandError: a file cannot be read, or a job of it cannot be a TrainingJob.
+    """
+    wanted = Wanted(queue=chosen.queue, image=chosen.image)
+    jobs: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for name in chosen.file:
+        for where, conversion in _converted(name, wanted):
+            jobs.append(conversion.job)
+            notes.extend(_note_lines(where, conversion, quiet=chosen.quiet))
+    sys.stderr.write("".join(f"{line}\n" for line in notes))
+    return Output(text=job_yaml(jobs))
+
+
+def _converted(name: str, wanted: Wanted) -> Iterator[tuple[str, Conversion]]:
+    text, as_of = read_text(name, longest=MAX_CHARACTERS)
+    file = display_name(name)
+    if text.startswith("#!") or "\n#SBATCH" in text:
+        try:
+            yield file, convert_sbatch(text, wanted)
+        except ConversionError as error:
+            raise BadInput(f"{file}, {plain(str(error))}") from None
+        return
+    _check_bounds(text, file=file)
+    converted = 0
+    for number, document in enumerate(manifests_in(text, file=file, as_of=as_of), 1):
+        _check_size(document.raw, file=file)
+        where = f"{file}, document {number}: {document.kind} {document.namespaced_name[1]}"
+        try:
+            conversion = convert_document(
+                document.raw, group=document.group, kind=document.kind, wanted=wanted
+            )
+        except ConversionError as error:
+            blamed = document.blame(error.path, str(error))
+            raise BadInput(f"{blamed} (document {number}, {document.kind})") from None
+        if conversion is None:
+            sys.stderr.write(f"{where}: left as it is; apply it too if the job needs it\n")
+            continue
+        converted += 1
+        yield where, conversion
+    if not converted:
+        kinds = ", ".join(f"{kind} ({group})" for group, kind in CONVERTERS)
+        raise BadInput(f"{file}: nothing to convert; known are {kinds} and sbatch scripts")
+
+
+def _note_lines(where: str, conversion: Conversion, *, quiet: bool) -> Iterator[str]:
+    yield f"{where}:"
+    for fate in Fate:
+        if quiet and fate is Fate.CARRIED:
+            continue
+        shown = dict.fromkeys(
+            (note.path, note.text) for note in conversion.notes if note.fate is fate
+        )
+        for path, text in shown:
+            arrow = " ->" if fate is Fate.CARRIED else ":"
+            yield f"  {fate}: " + plain(f"{path}{arrow} {text}")
+
+
+def _check_bounds(text: str, *, file: str) -> None:
+    """Refuse what is deep or long before values are made of it; libyaml's parser is iterative."""
+    depth = events = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            events += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > MAX_DEPTH or events > MAX_EVENTS:
+                raise BadInput(f"{file}: too deep or too long for a job's manifest")
+    except yaml.YAMLError:
+        return  # its reader says what is wrong, and where
+
+
+def _check_size(raw: object, *, file: str) -> None:
+    """Refuse aliases that unfold to more than anybody writes, or that contain themselves."""
+    waiting: list[object] = [raw]
+    for _ in range(MAX_VALUES):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(cast("dict[object, object]", value).values())
+        elif isinstance(value, list):
+            waiting.extend(cast("list[object]", value))
+    raise BadInput(f"{file}: its aliases unfold to more than {MAX_VALUES} values")
+
+
+def convert_document(
+    raw: Mapping[str, Any], *, group: str, kind: str, wanted: Wanted
+) -> Conversion | None:
+    """The object as a TrainingJob; None for a kind that is none of ours to convert.
+
+    Raises:
+        ConversionError: no TrainingJob can be made of it.
+    """
+    convert = CONVERTERS.get((group, kind))
+    return None if convert is None else convert(Fields(raw, notes=Notes()), wanted)

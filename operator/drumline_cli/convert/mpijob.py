@@ -1,0 +1,60 @@
+"""Kubeflow's MPIJob (kubeflow.org/v2beta1): a launcher, and workers that serve it.
+
+https://github.com/kubeflow/mpi-operator/blob/master/pkg/apis/kubeflow/v2beta1/types.go
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drumline_cli.convert.assembly import PodRole, head_of, job_of_roles
+from drumline_cli.convert.fields import Fields
+from drumline_cli.convert.model import Conversion, ConversionError, Wanted
+from drumline_cli.convert.pytorchjob import run_policy
+
+_SSHD: Final = ("/usr/sbin/sshd", "-De")
+"""What the operator of MPIJobs lets a worker without a command run."""
+_SPEC: Final = {
+    "slotsPerWorker": "the host file has a slot for each GPU of a worker",
+    "mpiImplementation": "Open MPI, Intel MPI and MPICH find the host file by their variables",
+    "launcherCreationPolicy": "the launcher starts once all workers are up",
+    "runLauncherAsWorker": "the launcher has no slot in the host file; raise spec.nodes",
+}
+
+
+def convert_mpijob(document: Fields, wanted: Wanted) -> Conversion:
+    """The MPIJob as a TrainingJob whose launcher is a role.
+
+    Raises:
+        ConversionError: it cannot be one.
+    """
+    head = head_of(document)
+    fields = document.below("spec")
+    spec = run_policy(fields.below("runPolicy"))
+    replicas = fields.below("mpiReplicaSpecs")
+    roles: list[PodRole] = []
+    for name in ("Launcher", "Worker"):
+        if not replicas.has(name):
+            raise ConversionError(path=replicas.at(name), problem="is required")
+        role = replicas.below(name)
+        role.leave_out("restartPolicy", "spec.recovery limits restarts by what went wrong")
+        number = role.number("replicas", to="spec.nodes" if name == "Worker" else "spec.roles[0]")
+        roles.append(
+            PodRole(
+                fields=role,
+                template=role.below("template"),
+                name=name,
+                replicas=1 if number is None else number,
+                completes=name == "Launcher",
+                command=_SSHD if name == "Worker" else (),
+            )
+        )
+    mount = fields.text("sshAuthMountPath")
+    fields.notes.check(
+        fields.at("sshAuthMountPath") if mount else replicas.path,
+        "nobody makes SSH keys: make a Secret with them, mount it in the workers and the launcher,"
+        " and let sshd listen without root, as examples/roles.yaml does",
+    )
+    for name, why in _SPEC.items():
+        fields.leave_out(name, why)
+    return job_of_roles(document, roles, head=head, spec=spec, wanted=wanted)

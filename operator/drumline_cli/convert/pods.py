@@ -1,0 +1,395 @@
+"""A pod's spec as the pod half of a TrainingJob: template, resources, GPUs, where it may run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from drumline_api.base import TOKEN_SECRET_SUFFIX
+from drumline_cli.convert.fields import Fields
+from drumline_cli.convert.model import ConversionError, Json
+from drumline_cli.convert.volumes import (
+    env_from,
+    env_of,
+    mounts_of,
+    volumes_of,
+    without_shared_memory,
+)
+from drumline_cli.run.manifests import LAUNCHERS, launch_of
+
+GPU: Final = "nvidia.com/gpu"
+_TEMPLATE: Final = "spec.template"
+_PLATFORM: Final = re.compile(
+    r"^([^/]*[.])?(kubernetes[.]io|k8s[.]io|x-k8s[.]io|drumline[.]dev|karpenter[.]sh|kubeflow[.]org"
+    r"|volcano[.]sh|istio[.]io)/"
+)
+_NODE_STATE: Final = re.compile(r"^node(-role)?[.]kubernetes[.]io/")
+_SHELLS: Final = frozenset(("sh", "bash", "dash", "zsh"))
+_REASONS: Final = {
+    "restartPolicy": "Drumline restarts processes and pods itself, within spec.recovery",
+    "schedulerName": "Drumline places the pods itself",
+    "nodeName": "Drumline places the pods itself; spec.nodeAffinity keeps to a node",
+    "priorityClassName": "spec.priorityClassName of the job orders jobs; its pods have Drumline's",
+    "serviceAccountName": "pods have no token; an identity is the pool's:"
+    " podProfile.serviceAccountName of the GpuPool",
+    "serviceAccount": "pods have no token; an identity is the pool's",
+    "automountServiceAccountToken": "no token is mounted in any case",
+    "hostNetwork": "network of the node is not for templates; docs/pools.md has fast networks",
+    "hostIPC": "shared memory is there without it, as large as the memory limit",
+    "hostPID": "namespaces of the node are not for templates",
+    "runtimeClassName": "the pool's: podProfile.runtimeClassName of the GpuPool",
+    "subdomain": "pods find each other in /etc/hosts",
+    "hostname": "pods are called NAME-INDEX",
+    "dnsPolicy": "the cluster's own",
+    "topologySpreadConstraints": "spec.topology says where the gang sits",
+    "resourceClaims": "GPUs are counted: spec.gpusPerNode",
+}
+_CONTAINER_REASONS: Final = {
+    "ports": "pods of a gang reach each other at every port",
+    "livenessProbe": "a rank that ends or hangs is seen by the agent (template.launch)",
+    "readinessProbe": "nothing waits for it",
+    "startupProbe": "spec.startDeadlineSeconds limits a start",
+    "lifecycle": "template.notice says how the command learns of its end",
+    "stdin": "nobody is attached",
+    "tty": "nobody is attached",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodHalf:
+    """What a pod template says: fields of the spec, and of its template."""
+
+    spec: Json
+    template: Json
+    gpus: int
+
+
+def pod_half(
+    pod_template: Fields, *, container_name: str | None = None, supervised: bool = True
+) -> PodHalf:
+    """The pod template as fields of a TrainingJob.
+
+    Args:
+        pod_template: metadata and spec.
+        container_name: of the container that trains; None, or not there: the one with GPUs.
+        supervised: whether an agent is to start the command.
+
+    Raises:
+        ConversionError: there is no container, or it has no image.
+    """
+    pod = pod_template.below("spec")
+    template: Json = metadata_of(pod_template.below("metadata"), to=_TEMPLATE)
+    container = training_container(pod, name=container_name)
+    gpus, resources = resources_of(container.below("resources"))
+    spec = _placement(pod)
+    if resources:
+        spec["resources"] = resources
+    image = container.text("image", to=f"{_TEMPLATE}.image")
+    if image is None:
+        raise ConversionError(path=container.at("image"), problem="is required")
+    container.text("name")
+    template.update(image=image)
+    template.update(command_of(container, gpus=gpus, supervised=supervised))
+    _fill(template, "imagePullPolicy", container.text("imagePullPolicy", to=_TEMPLATE))
+    _fill(template, "workingDir", container.text("workingDir", to=f"{_TEMPLATE}.workingDir"))
+    _fill(template, "env", env_of(container, to=_TEMPLATE))
+    _fill(template, "envFrom", env_from(container, to=_TEMPLATE))
+    volumes = volumes_of(pod)
+    mounts = mounts_of(container, volumes=volumes, to=_TEMPLATE)
+    before, beside = _init_containers(pod, volumes), _sidecars(pod, container, volumes)
+    helpers = (*before, *beside)
+    used = [*mounts, *(mount for each in helpers for mount in each.get("volumeMounts", ()))]
+    _fill(template, "initContainers", before)
+    _fill(template, "sidecars", beside)
+    _fill(template, "volumes", without_shared_memory(volumes, used))
+    _fill(template, "volumeMounts", mounts)
+    _fill(template, "imagePullSecrets", _pull_secrets(pod))
+    _security(pod, container, template)
+    _fill(
+        template,
+        "terminationGracePeriodSeconds",
+        pod.number(
+            "terminationGracePeriodSeconds", to=f"{_TEMPLATE}.terminationGracePeriodSeconds"
+        ),
+    )
+    for name, why in _REASONS.items():
+        pod.leave_out(name, why)
+    for name, why in _CONTAINER_REASONS.items():
+        container.leave_out(name, why)
+    return PodHalf(spec=spec, template=template, gpus=gpus)
+
+
+def gpus_of(pod_template: Fields) -> int:
+    """GPUs of one pod, over its containers."""
+    containers = pod_template.below("spec").each("containers")
+    return sum(_gpu_count(container) for container in containers)
+
+
+def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields) -> Json:
+    """`launch` for a command, which has to behave as it did: it was started once a pod."""
+    program = PurePosixPath(words[0]).name
+    module = words[2] if words[1:2] == ["-m"] and len(words) > 2 else ""
+    once_a_pod = (
+        program in LAUNCHERS or program in _SHELLS or module.startswith("torch.distributed.")
+    )
+    launch = "PerPod" if once_a_pod or gpus > 1 else launch_of(words)
+    fields.notes.check(
+        path,
+        f"template.launch is {launch}: an agent starts the command and starts it again after a"
+        " failure; remove launch for the kubelet alone",
+    )
+    if not once_a_pod and gpus > 1:
+        fields.notes.check(
+            path,
+            f"{program} is started once a pod of {gpus} GPUs, as before, without RANK and"
+            " WORLD_SIZE; where it is a process for each GPU, set template.launch to PerGpu",
+        )
+    return {"launch": launch}
+
+
+def command_of(container: Fields, *, gpus: int, supervised: bool = True) -> Json:
+    """Command, arguments and who starts them."""
+    command = container.texts("command", to=f"{_TEMPLATE}.command")
+    args = container.texts("args", to=f"{_TEMPLATE}.args")
+    fields: Json = {}
+    if command and supervised:
+        fields = launch_fields(
+            [*command, *args], gpus=gpus, path=container.at("command"), fields=container
+        )
+    if command:
+        fields["command"] = command
+    elif supervised:
+        container.notes.check(
+            container.path,
+            "without a command the kubelet starts the image's own; name it in template.command"
+            " and add template.launch for restarts in place",
+        )
+    if args:
+        fields["args"] = args
+    return fields
+
+
+def training_container(pod: Fields, *, name: str | None) -> Fields:
+    """The container of this name, else the one with the most GPUs; the others are noted.
+
+    Raises:
+        ConversionError: there is none.
+    """
+    containers = pod.each("containers")
+    if not containers:
+        raise ConversionError(path=pod.at("containers"), problem="is required")
+    named = [container for container in containers if container.text("name") == name]
+    return named[0] if named else max(containers, key=_gpu_count)
+
+
+def _gpu_count(container: Fields) -> int:
+    resources = container.below("resources")
+    limits, requests = resources.below("limits"), resources.below("requests")
+    return limits.number(GPU) or requests.number(GPU) or 0
+
+
+def resources_of(resources: Fields, *, to: str = "spec") -> tuple[int, Json]:
+    """GPUs and the rest of a container's resources; its limits, else its requests.
+
+    `to` is what gets them, for the notes.
+    """
+    limits, requests = resources.below("limits"), resources.below("requests")
+    gpus, amounts = 0, dict[str, Any]()
+    for name in dict.fromkeys((*limits.names(), *requests.names())):
+        most, least = limits.text(name), requests.text(name)
+        path = (limits if most is not None else requests).at(name)
+        amount = most if most is not None else least
+        if name == GPU:
+            gpus = limits.number(name) or requests.number(name) or 0
+            resources.notes.carried(path, f"{to}.gpusPerNode")
+            continue
+        if "gpu" in name or name.startswith("nvidia.com/mig-"):
+            resources.notes.left_out(path, f"GPUs are {GPU}; set {to}.gpusPerNode")
+            continue
+        amounts[name] = amount
+        resources.notes.carried(path, f"{to}.resources")
+        if least is not None and most is not None and least != most:
+            resources.notes.left_out(
+                requests.at(name), f"requests are the limits ({most}), so that pods are Guaranteed"
+            )
+    return gpus, amounts
+
+
+def _placement(pod: Fields) -> Json:
+    spec: Json = {}
+    selector = pod.below("nodeSelector")
+    labels = {name: selector.text(name) for name in selector.names()}
+    if labels:
+        pod.notes.carried(pod.at("nodeSelector"), "spec.nodeSelector")
+        spec["nodeSelector"] = labels
+    tolerations = [kept for entry in pod.each("tolerations") if (kept := _toleration(entry))]
+    if tolerations:
+        pod.notes.carried(pod.at("tolerations"), "spec.tolerations")
+        spec["tolerations"] = tolerations
+    terms = _required_terms(pod)
+    if terms:
+        spec["nodeAffinity"] = {"required": terms}
+    return spec
+
+
+def _toleration(entry: Fields) -> Json | None:
+    key = entry.text("key")
+    toleration: Json = {"key": key}
+    for name in ("operator", "value", "effect"):
+        _fill(toleration, name, entry.text(name))
+    if entry.raw("tolerationSeconds") is not None:
+        entry.notes.left_out(entry.at("tolerationSeconds"), "a toleration is without limit")
+    if key is None or _NODE_STATE.match(key):
+        entry.notes.left_out(entry.path, "taints of node state cannot be tolerated")
+        return None
+    if key == GPU:
+        entry.notes.left_out(entry.path, "the taint of GPU nodes is accepted already")
+        return None
+    return toleration
+
+
+def _required_terms(pod: Fields) -> list[Json]:
+    affinity = pod.below("affinity").below("nodeAffinity")
+    needed = affinity.below("requiredDuringSchedulingIgnoredDuringExecution")
+    terms: list[Json] = []
+    for term in needed.each("nodeSelectorTerms"):
+        expressions: list[Json] = []
+        for entry in term.each("matchExpressions"):
+            expression: Json = {"key": entry.text("key"), "operator": entry.text("operator")}
+            _fill(expression, "values", entry.texts("values"))
+            expressions.append(expression)
+        if expressions:
+            terms.append({"matchExpressions": expressions})
+    if terms:
+        pod.notes.carried(affinity.path, "spec.nodeAffinity.required")
+    return terms
+
+
+def metadata_of(metadata: Fields, *, to: str) -> Json:
+    """Labels and annotations but for those of platforms."""
+    template: Json = {}
+    for kind in ("labels", "annotations"):
+        below = metadata.below(kind)
+        kept: Json = {}
+        for name in below.names(unread=True):
+            text = below.text(name)
+            if _PLATFORM.match(name):
+                metadata.notes.left_out(below.at(name), f"{kind} of this domain are the platform's")
+            else:
+                kept[name] = text
+                metadata.notes.carried(below.at(name), f"{to}.{kind}")
+        _fill(template, kind, kept)
+    return template
+
+
+def _init_containers(pod: Fields, volumes: list[Json]) -> list[Json]:
+    kept: list[Json] = []
+    for container in pod.each("initContainers"):
+        if container.raw("restartPolicy") is not None:
+            continue  # a sidecar
+        name, command = container.text("name") or "", container.texts("command")
+        if not command or name == "trainer":
+            container.forget()
+            pod.notes.left_out(container.path, "init containers need a command and another name")
+            continue
+        to = f"{_TEMPLATE}.initContainers[{len(kept)}]"
+        container.leave_out("resources", "it has the CPU and memory that the job states")
+        kept.append(_helper(container, name, volumes=volumes, to=to))
+    return kept
+
+
+def _sidecars(pod: Fields, training: Fields, volumes: list[Json]) -> list[Json]:
+    """Init containers that are restarted, and the containers beside the one that trains."""
+    ordinary = [each for each in pod.each("containers") if each.path != training.path]
+    for container in ordinary:
+        pod.notes.check(container.path, "a sidecar is started again whenever it ends")
+    restarted = (
+        each for each in pod.each("initContainers") if each.raw("restartPolicy") is not None
+    )
+    kept: list[Json] = []
+    for container in (*restarted, *ordinary):
+        name = container.text("name") or ""
+        if name == "trainer" or not (container.has("image") or container.has("command")):
+            container.forget()
+            pod.notes.left_out(container.path, "sidecars need an image and another name")
+            continue
+        to = f"{_TEMPLATE}.sidecars[{len(kept)}]"
+        each = _helper(container, name, volumes=volumes, to=to)
+        _fill(each, "envFrom", env_from(container, to=to))
+        _fill(each, "resources", _own_resources(container))
+        kept.append(each)
+    return kept
+
+
+def _own_resources(container: Fields) -> Json:
+    """CPU and memory; its limits, else its requests."""
+    limits = container.below("resources").below("limits")
+    requests = container.below("resources").below("requests")
+    own: Json = {}
+    for name in ("cpu", "memory"):
+        most, least = limits.text(name), requests.text(name)
+        _fill(own, name, least if most is None else most)
+    return own
+
+
+def _helper(container: Fields, name: str, *, volumes: list[Json], to: str) -> Json:
+    each: Json = {"name": name}
+    _fill(each, "image", container.text("image"))
+    _fill(each, "command", container.texts("command"))
+    _fill(each, "args", container.texts("args"))
+    _fill(each, "env", env_of(container, to=to))
+    _fill(each, "volumeMounts", mounts_of(container, volumes=volumes, to=to))
+    container.notes.carried(container.path, to)
+    return each
+
+
+def _pull_secrets(pod: Fields) -> list[str]:
+    named = [entry.text("name") or "" for entry in pod.each("imagePullSecrets")]
+    secrets = [name for name in named if name and not name.endswith(TOKEN_SECRET_SUFFIX)]
+    if secrets:
+        pod.notes.carried(pod.at("imagePullSecrets"), f"{_TEMPLATE}.imagePullSecrets")
+    return list(dict.fromkeys(secrets))
+
+
+def _security(pod: Fields, container: Fields, template: Json) -> None:
+    """The process is never root, and has no capability: those are the pool's to give."""
+    user, path = None, ""
+    for level in (pod, container):
+        context = level.below("securityContext")
+        given = context.number("runAsUser")
+        if given is not None:
+            user, path = given, context.at("runAsUser")
+        if given == 0:
+            context.notes.left_out(
+                context.at("runAsUser"),
+                "a template is never root; root is the pool's to give: podProfile.runAsUser",
+            )
+        groups = [group for group in context.texts("supplementalGroups") if group != "0"]
+        if groups:
+            template["supplementalGroups"] = [int(group) for group in groups if group.isdecimal()]
+            context.notes.carried(
+                context.at("supplementalGroups"), f"{_TEMPLATE}.supplementalGroups"
+            )
+        for name, why in (
+            ("fsGroup", "volumes keep their groups; add it to template.supplementalGroups"),
+            ("capabilities", "the pool's to give: podProfile.capabilities of the GpuPool"),
+            ("privileged", "no training container has it; docs/pools.md has fast networks"),
+            ("runAsNonRoot", "so it is in any case"),
+            ("allowPrivilegeEscalation", "never"),
+        ):
+            context.leave_out(name, why)
+    if user:
+        template["runAsUser"] = user
+        container.notes.carried(path, f"{_TEMPLATE}.runAsUser")
+    else:
+        container.notes.check(
+            container.path, "its process runs as user 65532 unless template.runAsUser says another"
+        )
+
+
+def _fill(fields: Json, name: str, value: object) -> None:
+    if value is not None and value not in ([], {}):
+        fields[name] = value

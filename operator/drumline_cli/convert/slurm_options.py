@@ -1,0 +1,179 @@
+"""Options of sbatch and srun, as both spell them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from drumline_cli.convert.model import ConversionError
+
+_SHORT: Final = {
+    "A": "account",
+    "C": "constraint",
+    "c": "cpus-per-task",
+    "D": "chdir",
+    "d": "dependency",
+    "e": "error",
+    "G": "gpus",
+    "J": "job-name",
+    "N": "nodes",
+    "n": "ntasks",
+    "o": "output",
+    "p": "partition",
+    "q": "qos",
+    "t": "time",
+    "w": "nodelist",
+    "x": "exclude",
+    "a": "array",
+}
+_FLAGS: Final = frozenset(
+    (
+        "exclusive",
+        "requeue",
+        "no-requeue",
+        "label",
+        "l",
+        "unbuffered",
+        "u",
+        "verbose",
+        "v",
+        "overlap",
+        "exact",
+        "contiguous",
+        "no-container-mount-home",
+        "container-mount-home",
+        "container-remap-root",
+        "container-writable",
+        "K",
+    )
+)
+"""Options without a value of their own, or with one behind `=` only."""
+_WHY_NOT: Final = {
+    "output": "logs are the pods': drumline logs JOB",
+    "error": "logs are the pods': drumline logs JOB",
+    "open-mode": "logs are the pods': drumline logs JOB",
+    "label": "drumline logs has the index of the pod before each line",
+    "l": "drumline logs has the index of the pod before each line",
+    "array": "an array is as many TrainingJobs; drumline clone makes them",
+    "dependency": "name the jobs in spec.after, by their names here",
+    "qos": "name a PriorityClass in spec.priorityClassName",
+    "constraint": "name labels of the nodes in spec.nodeSelector",
+    "nodelist": "spec.nodeAffinity with kubernetes.io/hostname",
+    "exclude": "spec.nodeAffinity with kubernetes.io/hostname and NotIn",
+    "exclusive": "GPUs are the pod's alone; ask for all of a node's to have it alone",
+    "requeue": "a preempted or interrupted job is queued again in any case",
+    "no-requeue": "spec.recovery limits restarts",
+    "signal": "template.notice.signal, and template.terminationGracePeriodSeconds for its time",
+    "container-mounts": "mount a claim: template.volumes and template.volumeMounts",
+    "mail-type": "there is no mail",
+    "mail-user": "there is no mail",
+    "switches": "spec.topology.required or preferred, with a level of the GpuPool",
+    "cpu-bind": "the kubelet's CPU manager binds",
+    "mem-bind": "the kubelet's memory manager binds",
+    "gpu-bind": "each rank has its own GPU",
+    "mpi": "ranks are started by the agent",
+    "kill-on-bad-exit": "a rank that dies restarts all",
+    "K": "a rank that dies restarts all",
+    "mem": "not an amount of memory; set spec.resources.memory",
+    "time": "without limit",
+}
+
+
+_GOES_TO: Final = {
+    "nodes": "spec.nodes",
+    "ntasks": "spec.template.launch",
+    "ntasks-per-node": "spec.template.launch",
+    "cpus-per-task": "spec.resources.cpu",
+    "cpus-per-gpu": "spec.resources.cpu",
+    "gres": "spec.gpusPerNode",
+    "gpus": "spec.gpusPerNode",
+    "gpus-per-node": "spec.gpusPerNode",
+    "gpus-per-task": "spec.gpusPerNode",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class SlurmOption:
+    """An option as it was given, and whether a converter has used it."""
+
+    name: str
+    value: str
+    line: int
+    words: int
+    read: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where it is, for people."""
+        dashes = "-" if len(self.name) == 1 else "--"
+        return f"line {self.line}: {dashes}{self.name}"
+
+    @property
+    def goes_to(self) -> str:
+        """What it says in the TrainingJob."""
+        return _GOES_TO.get(self.name, "spec")
+
+    @property
+    def why_not(self) -> str:
+        """Why it is not in the TrainingJob."""
+        return _WHY_NOT.get(self.name, "a TrainingJob has no such field")
+
+
+def parse_options(
+    words: Sequence[str], *, line: int, stop_at_command: bool = False
+) -> Iterator[SlurmOption]:
+    """Options in their order.
+
+    Args:
+        words: as a shell splits them.
+        line: of the script.
+        stop_at_command: whether a word that is no option begins the command, as of srun.
+
+    Raises:
+        ConversionError: a word is no option, or an option lacks its value.
+    """
+    at = 0
+    while at < len(words):
+        word = words[at]
+        long = re.fullmatch(r"--([A-Za-z][\w-]*)(?:=(.*))?", word, re.DOTALL)
+        short = re.fullmatch(r"-([A-Za-z])=?(.*)", word, re.DOTALL)
+        match = long or short
+        if match is None:
+            if stop_at_command:
+                return
+            raise ConversionError(path=f"line {line}", problem=f"{word}: not an option of sbatch")
+        name = match[1] if long else _SHORT.get(match[1], match[1])
+        if name == "tasks-per-node":
+            name = "ntasks-per-node"
+        value = match[2] or ""
+        inline = bool(value) or (long is not None and match[2] is not None)
+        taken = 1
+        if not inline and name not in _FLAGS:
+            if at + 1 >= len(words):
+                raise ConversionError(path=f"line {line}", problem=f"{word}: without a value")
+            value, taken = words[at + 1], 2
+        yield SlurmOption(name=name, value=value, line=line, words=taken)
+        at += taken
+
+
+def seconds_of(text: str, *, path: str) -> int | None:
+    """A limit in minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None where there is none.
+
+    Raises:
+        ConversionError: it is none of these.
+    """
+    if text.upper() in ("0", "UNLIMITED", "INFINITE"):
+        return None
+    parsed = re.fullmatch(
+        r"(?:([0-9]{1,4})-)?([0-9]{1,6})(?::([0-9]{1,4}))?(?::([0-9]{1,2}))?", text
+    )
+    if parsed is None:
+        raise ConversionError(path=path, problem=f"{text}: not a time of Slurm, such as 1-12:00:00")
+    days, first, second, third = (int(part) if part else None for part in parsed.groups())
+    if days is not None:
+        return days * 86_400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0)
+    if third is not None:
+        return (first or 0) * 3600 + (second or 0) * 60 + third
+    return (first or 0) * 60 + (second or 0)

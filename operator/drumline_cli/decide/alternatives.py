@@ -1,0 +1,277 @@
+"""What a waiting job could do instead, and the price of each: wait, shrink, preempt, buy.
+
+Nothing is estimated but the expected start. The cycle itself decides about the job alone, on the
+cluster as this cycle leaves it: with fewer pods, with more nodes of a pool that grows, and, on the
+cluster as it is now, with the highest priority that its queue allows. So an alternative that is
+named works as soon as it is chosen, if nothing else happens first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import ceil
+from typing import Final
+
+import msgspec
+
+from drumline_api.money import HOUR_SECONDS, cost, exact_text
+from drumline_scheduler.autoscaling.grown_cluster import GrownCluster, bare_cycle, settled
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_cache import CycleCache
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import BlockReason, Decisions, Placed
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.model import Gang, NodeOffer, Pool, Queue, Snapshot
+from drumline_scheduler.quota.pool_prices import accepts, turn_of
+from drumline_scheduler.quota.pool_selection import requested_pools
+from drumline_scheduler.quota.queue_access import HIGHEST_PRIORITY
+
+MOST_JOBS: Final = 8
+"""For so many jobs, the first in line: each costs some cycles."""
+_HAS_ALTERNATIVES: Final = frozenset(
+    {
+        BlockReason.QUOTA_EXHAUSTED,
+        BlockReason.EXCEEDS_QUOTA,
+        BlockReason.EXCEEDS_CLUSTER,
+        BlockReason.USER_LIMIT,
+        BlockReason.INSUFFICIENT_GPUS,
+        BlockReason.INSUFFICIENT_RESOURCES,
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+        BlockReason.NODES_UNAVAILABLE,
+        BlockReason.BEHIND_HIGHER_PRIORITY,
+        BlockReason.WOULD_DELAY_RESERVATION,
+        BlockReason.WAITING_FOR_NODES,
+    }
+)
+
+
+class AlternativeKind(StrEnum):
+    """What a waiting job could do."""
+
+    WAIT = "Wait"
+    SHRINK = "Shrink"
+    """It asks for fewer pods, and starts now."""
+    PREEMPT = "Preempt"
+    """It has the highest priority that its queue allows: others leave for it, or only wait."""
+    BUY = "Buy"
+    """A pool gets so many nodes more."""
+
+
+class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One thing that a waiting job could do, and its price.
+
+    Attributes:
+        kind: What.
+        pool: Where it runs then.
+        pods: With how many pods.
+        gpus: GPUs of these.
+        starts_at: Waiting: when it will probably start (seconds since the epoch).
+        nodes: Buying: how many nodes.
+        cost_per_hour: What its GPUs cost an hour then, a decimal; of bought nodes, all of their
+            GPUs; empty: no price is known.
+        victims: Preempting: who leaves or shrinks.
+        gpu_seconds_lost: What that costs them: work since their last checkpoint, and a restart.
+        cost_once: The same in money; empty: no price is known.
+        parts_per_gpu: 1; in a pool with partitions gpus are parts, so many of a GPU.
+    """
+
+    kind: AlternativeKind
+    pool: str
+    pods: int
+    gpus: int
+    starts_at: float | None = None
+    nodes: int = 0
+    cost_per_hour: str = ""
+    victims: tuple[str, ...] = ()
+    gpu_seconds_lost: float = 0.0
+    parts_per_gpu: int = 1
+    cost_once: str = ""
+
+
+def alternatives(
+    cycle: CycleInput, *, decisions: Decisions, starts: Mapping[str, ExpectedStart]
+) -> Mapping[str, tuple[Alternative, ...]]:
+    """By uid, for the first jobs in line; none where no pool has a price.
+
+    Args:
+        cycle: the arguments of this cycle.
+        decisions: of this cycle.
+        starts: forecasts, by uid.
+    """
+    snapshot = cycle.snapshot
+    if all(pool.price is None for pool in snapshot.pools):
+        return {}
+    gangs = {gang.uid: gang for gang in cycle.pending}
+    world = _World(
+        cycle=cycle,
+        after=settled(snapshot, gangs=gangs, decisions=decisions),
+        decisions=decisions,
+        pools={pool.name: pool for pool in snapshot.pools},
+        queues={queue.name: queue for queue in snapshot.queues},
+        caches=(CycleCache(), CycleCache()),
+    )
+    waiting = [
+        gangs[blocked.uid]
+        for blocked in decisions.blocked
+        if blocked.reason in _HAS_ALTERNATIVES and blocked.uid in gangs
+    ]
+    rank = {uid: position for position, uid in enumerate(decisions.order)}
+    waiting = [gang for gang in waiting if not gang.group and gang.queue in world.queues]
+    waiting.sort(key=lambda gang: rank.get(gang.uid, len(rank)))
+    return {
+        gang.uid: tuple(world.of(gang, start=starts.get(gang.uid))) for gang in waiting[:MOST_JOBS]
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _World:
+    """The cluster before and after the cycle, and how to ask about it."""
+
+    cycle: CycleInput
+    after: Snapshot
+    decisions: Decisions
+    pools: Mapping[str, Pool]
+    queues: Mapping[str, Queue]
+    caches: tuple[CycleCache, CycleCache]
+    """Of cycles on the cluster before and after this one."""
+
+    def of(self, gang: Gang, *, start: ExpectedStart | None) -> Iterator[Alternative]:
+        """The alternatives of one gang."""
+        gang = replace(gang, nominated=(), nominated_pool="", retry_at=0.0)
+        queue = self.queues[gang.queue]
+        names = requested_pools(gang) or tuple(sorted(queue.nominal))
+        open_pools = [
+            self.pools[name]
+            for name in names
+            if name in self.pools
+            and name in queue.nominal
+            and accepts(self.pools[name], gang=gang, queue=queue)
+        ]
+        if not requested_pools(gang):
+            open_pools.sort(key=lambda pool: turn_of(pool, gang=gang, queue=queue))
+        if open_pools and start is not None and start.p50_at is not None:
+            yield self._wait(gang, pool=open_pools[0].name, starts_at=start.p50_at)
+        for other in (self._shrink(gang), self._preempt(gang, queue=queue)):
+            if other is not None:
+                yield other
+        for pool in open_pools:
+            bought = self._buy(gang, pool=pool)
+            if bought is not None:
+                yield bought
+
+    def _wait(self, gang: Gang, *, pool: str, starts_at: float) -> Alternative:
+        """In the pool where its places will be, where that is known; else the first it may use."""
+        known = (*self.decisions.reservations, *self.decisions.needs_nodes)
+        pool = next((each.pool for each in known if each.uid == gang.uid), pool)
+        return self._alternative(
+            AlternativeKind.WAIT, gang, pool=pool, size=gang.nodes, starts_at=starts_at
+        )
+
+    def _shrink(self, gang: Gang) -> Alternative | None:
+        """The most pods below its smallest size with which it would start now."""
+        unit = gang.slices[0].pods if gang.slices else 1
+        sizes = range(unit, gang.legal_sizes[0], unit)
+        fits = bisect_right(sizes, 0, key=lambda size: 0 if self._placed(gang, size) else 1)
+        placed = self._placed(gang, sizes[fits - 1]) if fits else None
+        if placed is None:
+            return None
+        size = len(placed.assignment) - gang.extras
+        return self._alternative(AlternativeKind.SHRINK, gang, pool=placed.pool, size=size)
+
+    def _placed(self, gang: Gang, size: int) -> Placed | None:
+        smaller = replace(gang, nodes=size, sizes=())
+        decisions = self._decide(bare_cycle(self.after, (smaller,), now=self.cycle.now))
+        return next(iter(decisions.placed), None)
+
+    def _preempt(self, gang: Gang, *, queue: Queue) -> Alternative | None:
+        """With the highest priority of its queue, beside nobody else who waits."""
+        top = HIGHEST_PRIORITY if queue.max_priority is None else queue.max_priority
+        if gang.priority >= top:
+            return None
+        first = replace(gang, priority=top)
+        snapshot = replace(self.cycle.snapshot, offers=(), asked=())
+        decisions = decide(
+            replace(self.cycle, snapshot=snapshot, pending=(first,)), cache=self.caches[0]
+        )
+        ways = (*decisions.placed, *decisions.preemptions)
+        way = next((each for each in ways if each.uid == gang.uid), None)
+        if way is None:
+            return None
+        victims = () if isinstance(way, Placed) else way.victims
+        pool = self.pools[way.pool]
+        gpus = pool.in_gpus(sum(victim.gpus for victim in victims))
+        restarts = float(gpus) * self.cycle.policy.restart_seconds
+        lost = sum(victim.gpu_seconds_lost for victim in victims) + restarts
+        size = len(way.assignment) - gang.extras
+        return self._alternative(
+            AlternativeKind.PREEMPT,
+            gang,
+            pool=way.pool,
+            size=size,
+            victims=tuple(victim.key for victim in victims),
+            gpu_seconds_lost=lost,
+            cost_once=""
+            if pool.price is None or not victims
+            else exact_text(cost(gpu_seconds=ceil(lost), price=pool.price)),
+        )
+
+    def _buy(self, gang: Gang, *, pool: Pool) -> Alternative | None:
+        """The fewest nodes of the pool with which it would start, in the first zone that has any.
+
+        What other jobs ask for counts against the pool's limit.
+        """
+        there = sum(node.pool == pool.name for node in self.cycle.snapshot.nodes)
+        needs = self.decisions.needs_nodes
+        asked = sum(each.nodes for each in needs if each.uid != gang.uid and each.pool == pool.name)
+        for offer in self.cycle.snapshot.offers:
+            most = min(gang.nodes + gang.extras, offer.pool_limit - there - asked)
+            if offer.pool == pool.name and most > 0:
+                bought = self._bought(gang, offer=offer, most=most)
+                if bought is not None:
+                    return bought
+        return None
+
+    def _bought(self, gang: Gang, *, offer: NodeOffer, most: int) -> Alternative | None:
+        world = GrownCluster(self.after, now=self.cycle.now, decide=self._decide)
+        start = world.start(gang, offer=offer, most=most)
+        if start is None or not start.need.nodes:
+            return None
+        nodes = start.need.nodes
+        bought = nodes * offer.node.allocatable.gpus
+        return msgspec.structs.replace(
+            self._alternative(
+                AlternativeKind.BUY,
+                gang,
+                pool=offer.pool,
+                size=len(start.placed.assignment) - gang.extras,
+                nodes=nodes,
+            ),
+            cost_per_hour=_an_hour(bought, self.pools[offer.pool]),
+        )
+
+    def _alternative(
+        self, kind: AlternativeKind, gang: Gang, *, pool: str, size: int, **more: object
+    ) -> Alternative:
+        gpus = gang.gpus_at(size)
+        plain = Alternative(
+            kind=kind,
+            pool=pool,
+            pods=gang.extras + size,
+            gpus=gpus,
+            cost_per_hour=_an_hour(gpus, self.pools[pool]),
+            parts_per_gpu=self.pools[pool].parts_per_gpu,
+        )
+        return msgspec.structs.replace(plain, **more)
+
+    def _decide(self, cycle: CycleInput) -> Decisions:
+        return decide(cycle, cache=self.caches[1])
+
+
+def _an_hour(amount: int, pool: Pool) -> str:
+    """What so many GPUs of a pool cost for an hour, or parts of them where it counts these."""
+    if pool.price is None:
+        return ""
+    return exact_text(cost(gpu_seconds=pool.in_gpus(amount) * HOUR_SECONDS, price=pool.price))

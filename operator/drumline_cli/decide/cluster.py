@@ -1,0 +1,344 @@
+"""A cluster from plain manifests, by the operator's own translation: what its caches would hold.
+
+Nodes, pods, queues, pools, priority classes, namespaces, jobs, workloads that name a queue and the
+devices of nodes count; other kinds are passed over. Of an object that is there twice the later one
+counts, as with `kubectl apply`. What a manifest that was never applied lacks is made up as the API
+server would: a uid, and that it was created just now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final, TypeVar, cast
+
+from drumline.controller.jobs.conversion import job_of
+from drumline.controller.nodes.health_signals import health_of, standings
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.nodes.standings import judge
+from drumline.controller.state.cluster import ClusterCache
+from drumline.kube import codec, workloads
+from drumline.kube.device_codec import device_slice, device_taint_rule, resource_claim
+from drumline.kube.kinds import (
+    DEVICE_TAINT_RULES,
+    JOB_SETS,
+    JOBS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
+from drumline.kube.suspendable import decoder_of
+from drumline.kube.views import PodView
+from drumline.kube.workload_kinds import OTHER_KINDS
+from drumline.kube.workload_views import WorkloadView
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
+from drumline.lifecycle.plan.acceptance import refusal_of
+from drumline.scope import InstallationScope
+from drumline.settings import Settings
+from drumline_api.base import GROUP, LABEL_NODE_DEMAND, LABEL_QUEUE, ApiModel
+from drumline_api.gpupool import GpuPool, GpuPoolSpec
+from drumline_api.load import ApiError, parse
+from drumline_api.trainingjob import TrainingJob
+from drumline_api.trainingqueue import TrainingQueue, TrainingQueueSpec
+from drumline_cli.decide.installation import NOT_KNOWN, Installation, labels_of
+from drumline_cli.decide.node_demands import KnownDemands, known_demands
+from drumline_cli.errors import BadInput
+from drumline_cli.manifests import Json, ManifestDocument
+from drumline_contract import Progress
+from drumline_scheduler.model import Gang, Policy, Snapshot
+
+T = TypeVar("T")
+
+_TAINT_RULES: Final = DEVICE_TAINT_RULES[0]
+"""The group and kind are those of every version."""
+
+_GROUPS: Final = {
+    "Namespace": "",
+    "Node": "",
+    "Pod": "",
+    "PriorityClass": "scheduling.k8s.io",
+    GpuPool.KIND: GROUP,
+    TrainingQueue.KIND: GROUP,
+    TrainingJob.KIND: GROUP,
+    JOBS.kind: JOBS.group,
+    JOB_SETS.kind: JOB_SETS.group,
+    RESOURCE_SLICES.kind: RESOURCE_SLICES.group,
+    RESOURCE_CLAIMS.kind: RESOURCE_CLAIMS.group,
+    _TAINT_RULES.kind: _TAINT_RULES.group,
+    **{name: kind.resource.group for name, kind in OTHER_KINDS.items()},
+}
+_NAMESPACED: Final = frozenset(
+    {"Pod", TrainingJob.KIND, JOBS.kind, JOB_SETS.kind, RESOURCE_CLAIMS.kind, *OTHER_KINDS}
+)
+_OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind, _TAINT_RULES.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInput:
+    """The input of one scheduling cycle."""
+
+    snapshot: Snapshot
+    pending: tuple[Gang, ...]
+    as_of: float
+    """When the newest of the files was written."""
+    node_demands: KnownDemands = field(default_factory=KnownDemands)
+    """What autoscalers have been asked for."""
+    unreadable: tuple[str, ...] = ()
+    """Objects that cannot be read, by file, line and field."""
+    remarks: tuple[str, ...] = ()
+    """Waiting jobs that no cycle considers, with the reason; what is not known here."""
+
+
+def read(
+    manifests: Sequence[ManifestDocument], *, installation: Installation = NOT_KNOWN
+) -> ClusterInput:
+    """The cluster that these objects make.
+
+    An object that is not what its kind says is named with file, line and field, and the others
+    count: as in the operator, nothing that one object holds keeps it from an answer.
+
+    Raises:
+        BadInput: the objects do not fit together.
+    """
+    known = {
+        (manifest.kind, *manifest.namespaced_name): manifest
+        for manifest in manifests
+        if _GROUPS.get(manifest.kind) == manifest.group
+    }
+    installation = installation.judged(known.values())
+    as_of = max((manifest.as_of for manifest in manifests), default=0.0)
+    jobs: dict[str, Job] = {}
+    state = ClusterCache(
+        nodes=NodeCache(clock=lambda: as_of),
+        progress=lambda uid: _progress(jobs[uid]),
+        scope=InstallationScope.of(Settings()),  # no object says where the operator runs
+        admits_workloads=bool(installation.admits_workloads),
+        guarded_pools=installation.guarded_pools,
+    )
+    unreadable: list[str] = []
+    placeholders: list[PodView] = []
+    for manifest in known.values():
+        if manifest.kind in _OF_DEVICES and not installation.dynamic_resources:
+            continue
+        if manifest.kind in OTHER_KINDS and manifest.kind not in installation.workload_kinds:
+            continue
+        try:
+            if _asks_for_nodes(manifest):
+                placeholders.append(_decoded(manifest, codec.pod))
+            _TAKE[manifest.kind](state, manifest)
+        except BadInput as error:
+            unreadable.append(str(error))
+    state.budgets.restore(_statuses(known.values(), kind=TrainingQueue.KIND))
+    state.observe_budgets(now=as_of)
+    pools = _statuses(known.values(), kind=GpuPool.KIND)
+    state.interruptions.restore(pools, policy=Policy())
+    judge(state.nodes, standings(map(health_of, pools.values()), now=as_of))
+    demands = known_demands(placeholders=placeholders, pools=state.pools.by_name, statuses=pools)
+    jobs.update((job.uid, job) for job in state.jobs.all())
+    try:
+        snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
+        snapshot = demands.shown_to(snapshot, now=as_of)
+    except ValueError as error:
+        raise BadInput(f"the objects do not fit together: {error}") from None
+    return ClusterInput(
+        snapshot=snapshot,
+        pending=pending,
+        as_of=as_of,
+        node_demands=demands,
+        unreadable=tuple(unreadable),
+        remarks=tuple(_remarks(state, installation)),
+    )
+
+
+def _statuses(manifests: Iterable[ManifestDocument], *, kind: str) -> Mapping[str, Json]:
+    """By name: what queues have had and what is known against nodes is in statuses."""
+    return {
+        manifest.namespaced_name[1]: cast("Json", status)
+        for manifest in manifests
+        if manifest.kind == kind
+        if isinstance(status := manifest.raw.get("status"), dict)
+    }
+
+
+def _asks_for_nodes(manifest: ManifestDocument) -> bool:
+    return manifest.kind == "Pod" and LABEL_NODE_DEMAND in labels_of(manifest)
+
+
+def _remarks(state: ClusterCache, installation: Installation) -> list[str]:
+    classless = [
+        f"{job.key}: PriorityClassNotFound: {job.spec.priority_class_name} does not exist"
+        for job in state.scheduling.jobs_without_priority_class()
+    ]
+    refused = [
+        f"{job.key}: InvalidConfig: {refusal.message}"
+        for job in state.jobs.all()
+        if job.status.assignment is None and not job.finished and not job.unreadable
+        if (refusal := refusal_of(job)) is not None
+    ]
+    waiting = state.workloads.explain((), queues={}) if state.workloads else ()
+    unfit = [f"{each.workload.key}: {each.reason}: {each.message}" for each in waiting]
+    not_counted = [] if state.nodes.devices.are_known else _uncounted(state)
+    said = (_unselected(state), not_counted, _unguarded(state, installation))
+    return sorted([*classless, *refused, *unfit, *chain.from_iterable(said)])
+
+
+def _unselected(state: ClusterCache) -> list[str]:
+    """Queues whose selector means nothing, as no namespace is known."""
+    if state.namespaces.are_known:
+        return []
+    return [
+        f"queue {name}: its namespaceSelector means none: no Namespace is among the objects"
+        for name, spec in state.queues.by_name.items()
+        if spec.namespace_selector is not None
+    ]
+
+
+def _uncounted(state: ClusterCache) -> list[str]:
+    """Pools whose GPUs are in objects that are not there: they look empty."""
+    return [
+        f"pool {name}: its GPUs are devices of {spec.devices.driver} (DRA), and no ResourceSlice is"
+        " among the objects: here it has none, so do not go by what is said of jobs there"
+        for name, spec in state.pools.by_name.items()
+        if spec.devices is not None
+    ]
+
+
+def _unguarded(state: ClusterCache, installation: Installation) -> list[str]:
+    """Queues whose pods are victims in guarded pools alone, where nobody says which these are."""
+    if installation.guarded_pools is not None:
+        return []
+    return [
+        f"queue {name}: its foreign pods give back what they borrow in guarded pools alone; all of"
+        " its pools are taken for such: --policy with the chart's values says which are"
+        for name, spec in state.queues.by_name.items()
+        if spec.foreign_pods.borrowed == "Evict"
+    ]
+
+
+def _progress(job: Job) -> Progress | None:
+    """The job's last progress by its status: no agent can be asked here."""
+    if job.status.step is None:
+        return None
+    return Progress(
+        step=job.status.step,
+        total_steps=job.status.total_steps or 0,
+        tokens_per_second=job.status.tokens_per_second,
+    )
+
+
+def _job(state: ClusterCache, manifest: ManifestDocument) -> None:
+    view = _decoded(manifest, codec.training_job)
+    state.on_job(None, view)  # what can be read of it counts
+    try:
+        job_of(view)
+    except ApiError as error:
+        raise manifest.blame(error.path, f"{view.namespace}/{view.name}: {error}") from None
+    except ValueError as error:
+        path = "metadata.creationTimestamp"
+        raise manifest.blame(path, f"{path}: {error}") from None
+
+
+def _queue(state: ClusterCache, manifest: ManifestDocument) -> None:
+    view = _decoded(manifest, codec.custom_object)
+    _check(manifest, TrainingQueueSpec, view.spec)
+    state.on_queue(None, view)
+
+
+def _pool(state: ClusterCache, manifest: ManifestDocument) -> None:
+    view = _decoded(manifest, codec.custom_object)
+    _check(manifest, GpuPoolSpec, view.spec)
+    state.on_pool(None, view)
+
+
+def _namespace(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.namespaces.on_namespace(None, _decoded(manifest, codec.namespace))
+
+
+def _node(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.nodes.on_node(None, _decoded(manifest, codec.node))
+
+
+def _pod(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.on_pod(None, _decoded(manifest, codec.pod))
+
+
+def _priority_class(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.on_priority_class(None, _decoded(manifest, codec.priority_class))
+
+
+_WORKLOADS: Final[Mapping[str, tuple[Resource, Callable[[bytes], WorkloadView]]]] = {
+    JOBS.kind: (JOBS, workloads.batch_job),
+    JOB_SETS.kind: (JOB_SETS, workloads.job_set),
+    **{name: (kind.resource, decoder_of(kind)) for name, kind in OTHER_KINDS.items()},
+}
+
+
+def _workload(state: ClusterCache, manifest: ManifestDocument) -> None:
+    """The operator reads those alone that name a queue."""
+    if LABEL_QUEUE in labels_of(manifest):
+        resource, decode = _WORKLOADS[manifest.kind]
+        state.on_workload(resource, None, _decoded(manifest, decode))
+
+
+def _slice(state: ClusterCache, manifest: ManifestDocument) -> None:
+    nodes = state.nodes
+    nodes.devices_changed(nodes.devices.on_slice(None, _decoded(manifest, device_slice)))
+
+
+def _claim(state: ClusterCache, manifest: ManifestDocument) -> None:
+    nodes = state.nodes
+    nodes.devices_changed(nodes.devices.on_claim(None, _decoded(manifest, resource_claim)))
+
+
+def _taint_rule(state: ClusterCache, manifest: ManifestDocument) -> None:
+    nodes = state.nodes
+    nodes.devices_changed(nodes.devices.on_taint_rule(None, _decoded(manifest, device_taint_rule)))
+
+
+_TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
+    "Namespace": _namespace,
+    "Node": _node,
+    "Pod": _pod,
+    "PriorityClass": _priority_class,
+    GpuPool.KIND: _pool,
+    TrainingQueue.KIND: _queue,
+    TrainingJob.KIND: _job,
+    **dict.fromkeys(_WORKLOADS, _workload),
+    RESOURCE_SLICES.kind: _slice,
+    RESOURCE_CLAIMS.kind: _claim,
+    _TAINT_RULES.kind: _taint_rule,
+}
+
+
+def _check(manifest: ManifestDocument, model: type[ApiModel], spec: Mapping[str, Any]) -> None:
+    try:
+        parse(model, spec, at="spec")
+    except ApiError as error:
+        raise manifest.blame(error.path, str(error)) from None
+
+
+def _decoded(manifest: ManifestDocument, decode: Callable[[bytes], T]) -> T:
+    try:
+        return decode(json.dumps(_completed(manifest)).encode())
+    except RecursionError:
+        name = "/".join(manifest.namespaced_name)
+        raise manifest.blame("", f"{manifest.kind} {name} is nested too deep to be read") from None
+    except codec.Undecodable as error:
+        problem, separator, field = str(error).rpartition(" - at `$.")
+        path = field.rstrip("`") if separator else ""
+        raise manifest.blame(path, f"{path}: {problem}" if separator else str(error)) from None
+
+
+def _completed(manifest: ManifestDocument) -> Json:
+    """The object with what the API server would have added."""
+    metadata: object = manifest.raw.get("metadata")
+    if not isinstance(metadata, dict):
+        return manifest.raw  # the decoder says so
+    namespace, name = manifest.namespaced_name
+    made = {"uid": f"{namespace}/{name}", "creationTimestamp": timestamp(manifest.as_of)}
+    if manifest.kind in _NAMESPACED:
+        made["namespace"] = namespace
+    return {**manifest.raw, "metadata": {**made, **cast("Json", metadata)}}

@@ -1,0 +1,113 @@
+"""Runs `drumline decide`: one scheduling cycle on objects of a cluster, of files, or of both."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+
+from drumline_cli.cluster_access import chosen_credentials
+from drumline_cli.commands import Output
+from drumline_cli.decide import cluster, live_objects
+from drumline_cli.decide.alternatives_text import alternatives_text
+from drumline_cli.decide.cluster import ClusterInput
+from drumline_cli.decide.cycle import decided, read_policy
+from drumline_cli.decide.installation import read_installation
+from drumline_cli.decide.job_decisions import JobDecision
+from drumline_cli.decide.live_objects import LiveObjects
+from drumline_cli.decide.table import table
+from drumline_cli.errors import BadInput
+from drumline_cli.manifests import ManifestDocument, read_manifests
+from drumline_contract import plain
+
+
+class DecidedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `drumline decide` decided.
+
+    Attributes:
+        as_of: when the newest of the files was written (seconds since the epoch).
+        verdicts: a row for each job that the cycle concerns.
+        unreadable: objects that could not be read, by file, line and field.
+        remarks: waiting jobs that no cycle considers, with the reason; what is not known here.
+    """
+
+    as_of: float
+    verdicts: Sequence[JobDecision]
+    unreadable: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def as_json(cluster_input: ClusterInput, decisions: Sequence[JobDecision]) -> str:
+    """Return a JSON object, ending with a newline. Its field names are an interface: they stay."""
+    document = DecidedCycle(
+        as_of=cluster_input.as_of,
+        verdicts=decisions,
+        unreadable=cluster_input.unreadable,
+        remarks=cluster_input.remarks,
+    )
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """The decisions, rendered. The exit code is 1 if an object could not be read.
+
+    Raises:
+        CommandError: a file is not usable, or the cluster refuses.
+    """
+    policy = read_policy(chosen.policy)
+    objects = _objects(chosen, environment)
+    cluster_input = cluster.read(objects.manifests, installation=read_installation(chosen.policy))
+    cluster_input = replace(cluster_input, remarks=(*cluster_input.remarks, *objects.remarks))
+    decisions = decided(cluster_input, policy, forecast=not chosen.no_forecast, priced=True)
+    wide = chosen.output == "wide"
+    text = (
+        as_json(cluster_input, decisions)
+        if chosen.output == "json"
+        else _table(cluster_input, decisions, wide=wide)
+    )
+    return Output(text=text, exit_code=1 if cluster_input.unreadable else 0)
+
+
+def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> LiveObjects:
+    """What is judged, the cluster's objects first: one of a file stands for the cluster's."""
+    given = tuple(read_manifests(chosen.file or ()))
+    if chosen.manifest:
+        given = (*given, _of_text(chosen.manifest))
+    if chosen.file and not chosen.live:
+        if chosen.context or chosen.kubeconfig:
+            raise BadInput("--file reads no cluster: add --live to judge the files beside it")
+        return LiveObjects(manifests=given)
+    credentials = chosen_credentials(chosen, environment)
+    live = asyncio.run(live_objects.read(credentials))
+    return LiveObjects(manifests=(*live.manifests, *given), remarks=live.remarks)
+
+
+def _of_text(text: str) -> ManifestDocument:
+    """An object that an argument holds: JSON alone, as it may come from a program.
+
+    Raises:
+        BadInput: it is no object.
+    """
+    try:
+        raw: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"--manifest: no JSON: {plain(str(error))}") from None
+    if not isinstance(raw, dict):
+        raise BadInput("--manifest: an object of the API is a mapping")
+    return ManifestDocument(
+        file="--manifest", raw=cast("dict[str, Any]", raw), find=None, as_of=time.time()
+    )
+
+
+def _table(cluster_input: ClusterInput, decisions: list[JobDecision], *, wide: bool) -> str:
+    unread = (f"unreadable: {problem}" for problem in cluster_input.unreadable)
+    remarks = "".join(f"{plain(remark)}\n" for remark in (*unread, *cluster_input.remarks))
+    now = cluster_input.as_of
+    instead = alternatives_text(decisions, now=now)
+    return table(decisions, now=now, wide=wide) + instead + remarks

@@ -1,0 +1,75 @@
+"""One scheduling cycle of the operator's own, and the policy of a file that it follows."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from drumline.controller.queues.conversion import policy_of
+from drumline_api.load import ApiError, parse
+from drumline_api.policy import SchedulingPolicy
+from drumline_cli.decide.alternatives import alternatives
+from drumline_cli.decide.cluster import ClusterInput
+from drumline_cli.decide.installation import CHART_KEYS
+from drumline_cli.decide.job_decisions import JobDecision, job_decisions
+from drumline_cli.errors import BadInput
+from drumline_cli.manifests import read_manifests
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline_scheduler.model import Policy
+
+
+def decided(
+    cluster_input: ClusterInput, policy: Policy, *, forecast: bool, priced: bool = False
+) -> list[JobDecision]:
+    """What the cycle decides, a row for each job that it concerns.
+
+    Args:
+        cluster_input: what it sees.
+        policy: of the operator.
+        forecast: whether the starts of waiting jobs are forecast.
+        priced: whether what these could do instead is worked out, with its price.
+    """
+    now = cluster_input.as_of
+    cycle = CycleInput(
+        snapshot=cluster_input.snapshot, pending=cluster_input.pending, policy=policy, now=now
+    )
+    decisions = decide(cycle)
+    starts: dict[str, ExpectedStart] = {}
+    if forecast and decisions.blocked:
+        starts = {start.uid: start for start in expected_starts(cycle)}
+        starts.update(cluster_input.node_demands.starts_after(decisions, now=now))
+    rows = job_decisions(
+        decisions, snapshot=cycle.snapshot, pending=cycle.pending, starts=starts.values()
+    )
+    if not priced:
+        return rows
+    choices = alternatives(cycle, decisions=decisions, starts=starts)
+    return [replace(row, alternatives=choices.get(row.uid, ())) for row in rows]
+
+
+def read_policy(name: str | None) -> Policy:
+    """The policy in a file, or in the chart's values; None, and values without: the default one.
+
+    Raises:
+        BadInput: the file has none.
+    """
+    return policy_of(SchedulingPolicy() if name is None else _parsed(name))
+
+
+def _parsed(name: str) -> SchedulingPolicy:
+    manifests = read_manifests([name])
+    if len(manifests) != 1:
+        raise BadInput(f"{name}: one scheduling policy is wanted, {len(manifests)} are in it")
+    manifest = manifests[0]
+    inside: Any = manifest.raw.get("scheduling")
+    if inside is None and any(key in manifest.raw for key in CHART_KEYS):
+        return SchedulingPolicy()  # as `helm get values` prints what was set alone
+    at = "scheduling" if isinstance(inside, dict) else ""
+    raw = cast("dict[str, Any]", inside) if at else manifest.raw
+    try:
+        return parse(SchedulingPolicy, raw, at=at)
+    except ApiError as error:
+        raise manifest.blame(error.path, str(error)) from None

@@ -1,0 +1,120 @@
+"""What the operator was installed with, as far as its decisions depend on it.
+
+No object of the cluster says so. The chart's values do, or it is judged by what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from drumline.kube.placement import QUEUE_GATE
+from drumline.kube.workload_kinds import KINDS, OTHER_KINDS
+from drumline_api.base import LABEL_QUEUE
+from drumline_api.gpupool import GpuPool
+from drumline_api.trainingjob import TrainingJob
+from drumline_cli.errors import BadInput
+from drumline_cli.manifests import Json, ManifestDocument, read_manifests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """Settings of the operator; None: not known."""
+
+    guarded_pools: frozenset[str] | None = None
+    """Where foreign pods give back what they borrow."""
+    admits_workloads: bool | None = None
+    """Whether it lets gated pods and suspended workloads go."""
+    workload_kinds: frozenset[str] = frozenset(OTHER_KINDS)
+    """Which kinds wait beside Jobs and JobSets; all of them where that is not known."""
+    dynamic_resources: bool | None = None
+    """Whether it counts devices that only claims get."""
+
+    def judged(self, manifests: Collection[ManifestDocument]) -> Installation:
+        """With what is not known judged by the objects: nobody would have written them else."""
+        waits, devices = self.admits_workloads, self.dynamic_resources
+        return replace(
+            self,
+            admits_workloads=any(map(_waits, manifests)) if waits is None else waits,
+            dynamic_resources=any(map(_has_devices, manifests)) if devices is None else devices,
+        )
+
+
+NOT_KNOWN: Final = Installation()
+CHART_KEYS: Final = ("guardedPools", "foreignPods", "dynamicResources")
+"""Of the chart's values: what is read of them here."""
+
+
+def read_installation(name: str | None) -> Installation:
+    """What the chart's values in a file say; nothing where it is another file, or None.
+
+    Raises:
+        BadInput: it cannot be read, or a value is of another type than in the chart.
+    """
+    raw: Mapping[str, Any] = {}
+    for manifest in read_manifests([name]) if name is not None else ():
+        raw = manifest.raw
+    admits = _switch(raw, "foreignPods", "admission", "enabled")
+    kinds = _names(raw, "foreignPods", "admission", "kinds")
+    if kinds is None:
+        kinds = frozenset(OTHER_KINDS if admits is None else ())  # the chart's default is none
+    return Installation(
+        guarded_pools=_names(raw, "guardedPools"),
+        admits_workloads=admits,
+        workload_kinds=kinds,
+        dynamic_resources=_switch(raw, "dynamicResources", "enabled"),
+    )
+
+
+def _names(raw: Mapping[str, Any], *path: str) -> frozenset[str] | None:
+    value = _value(raw, *path)
+    if value is None:
+        return None
+    names = cast("list[object]", value) if isinstance(value, list) else [None]
+    if not all(isinstance(each, str) for each in names):
+        raise BadInput(f"{'.'.join(path)}: a list of names is wanted")
+    return frozenset(map(str, names))
+
+
+def _switch(raw: Mapping[str, Any], *path: str) -> bool | None:
+    value = _value(raw, *path)
+    if value is None or isinstance(value, bool):
+        return value
+    raise BadInput(f"{'.'.join(path)}: true or false is wanted")
+
+
+def _value(raw: Mapping[str, Any], *path: str) -> object:
+    *parents, last = path
+    for key in parents:
+        raw = _mapping(raw.get(key))
+    return raw.get(last)
+
+
+def labels_of(manifest: ManifestDocument) -> Json:
+    """Its labels; none where there are none, or nonsense."""
+    return _mapping(_mapping(manifest.raw.get("metadata")).get("labels"))
+
+
+def _waits(manifest: ManifestDocument) -> bool:
+    """Whether a pod or workload waits for the operator to let it go."""
+    if LABEL_QUEUE not in labels_of(manifest):
+        return False
+    spec = _mapping(manifest.raw.get("spec"))
+    if manifest.kind == "Pod":
+        gates = spec.get("schedulingGates")
+        return isinstance(gates, list) and {"name": QUEUE_GATE} in gates
+    kinds = [kind for kind in KINDS.values() if kind.resource.kind == manifest.kind]
+    return any(_value(manifest.raw, *kind.suspend) is True for kind in kinds)
+
+
+_DEVICE_FIELDS: Final = {GpuPool.KIND: "devices", TrainingJob.KIND: "computeDomain"}
+"""What only an operator that counts devices heeds."""
+
+
+def _has_devices(manifest: ManifestDocument) -> bool:
+    return _DEVICE_FIELDS.get(manifest.kind) in _mapping(manifest.raw.get("spec"))
+
+
+def _mapping(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}

@@ -1,0 +1,400 @@
+"""What a cycle decided, a row for each job that it concerns: the same for people and programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+
+import msgspec
+from msgspec.structs import replace
+
+from drumline_api.money import HOUR_SECONDS, cost, exact_text
+from drumline_cli.decide.alternatives import Alternative
+from drumline_cli.formatting import many, slice_words
+from drumline_scheduler.decisions import (
+    Blocked,
+    BlockReason,
+    Decisions,
+    Move,
+    NeedsNodes,
+    Placed,
+    Preemption,
+    QueueEviction,
+    Resized,
+    Victim,
+)
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.model import Admitted, Gang, Pool, Snapshot
+
+
+class JobVerdict(StrEnum):
+    """What happens to a job in this cycle."""
+
+    PLACED = "Placed"
+    ADMITTED = "Admitted"
+    """Pods that are no TrainingJob's: its queue has room, so they are let go in this pool, where
+    kube-scheduler chooses their nodes."""
+    REPAIRED = "Repaired"
+    RESIZED = "Resized"
+    PREEMPTED = "Preempted"
+    """It is asked to save and to give up its nodes for another job."""
+    MOVED = "Moved"
+    """It is asked to save, and starts again on other nodes."""
+    LEAVES = "Leaves"
+    """It is asked to save and to give up its nodes, as its queue is stopped."""
+    WAITS = "Waits"
+
+
+class NewNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a job takes of each of some nodes that it would start on.
+
+    Attributes:
+        nodes: Of how many.
+        gpus: GPUs of each.
+        cpu_millis: CPU of each, in thousandths.
+        memory_bytes: Memory of each.
+        ephemeral_bytes: Disk of each.
+        extended: Other resources of each, by name.
+    """
+
+    nodes: int
+    gpus: int = 0
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    ephemeral_bytes: int = 0
+    extended: dict[str, int] = {}
+
+
+class NodesNeeded(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Nodes that the autoscaler is asked for.
+
+    Attributes:
+        pool: The pool that is to grow.
+        nodes: By how many nodes.
+        zone: Where they have to be; absent: anywhere.
+        takes: What the job takes of its nodes, of those that are there too.
+    """
+
+    pool: str
+    nodes: int
+    zone: str = ""
+    takes: tuple[NewNodes, ...] = ()
+
+
+class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One job, and what happens to it.
+
+    Attributes:
+        job: `namespace/name`.
+        uid: Its uid.
+        queue: Its queue.
+        surplus: Whether the row is about its surplus on spot nodes, and another about the rest.
+        pods: How many pods it has then, or asks for.
+        gpus: How many GPUs these have.
+        parts_per_gpu: 1; in a pool with partitions these are parts, so many of a GPU.
+        verdict: What happens.
+        pool: The pool it is placed in, or will be once its victims have ended.
+        nodes: By position.
+        level: The narrowest level of which one domain holds it all.
+        domain: That domain's path.
+        asks: What it asks of the topology, a clause each: by its spec, or by its layout.
+        reason: Why it waits or is preempted, from a closed list.
+        message: The reason with figures and names.
+        blockers: Jobs whose end would make room.
+        by: The job that preempts it.
+        gpu_seconds_lost: Work that its preemption loses.
+        remedy: The smallest change that would let it start, as a sentence.
+        remedy_kind: The same, from a closed list.
+        reserved_at: When its reservation begins (seconds since the epoch).
+        expected_start: The median forecast of its start.
+        expected_start_by: The 90th percentile of the forecasts of its start.
+        capacity: OnDemand, Spot or Reserved, as its pool says.
+        cost_per_hour: What its GPUs there cost an hour, a decimal; empty: no price is known.
+        cost_at_most: The same for all of its longest runtime; empty: that has no limit.
+        needs_nodes: The nodes that it waits for, if an autoscaler is asked for them.
+        alternatives: What it could do instead of waiting, with the price of each.
+    """
+
+    job: str
+    uid: str
+    queue: str
+    pods: int
+    gpus: int
+    verdict: JobVerdict
+    surplus: bool = False
+    pool: str = ""
+    nodes: tuple[str, ...] = ()
+    level: str = ""
+    domain: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    reason: str = ""
+    message: str = ""
+    blockers: tuple[str, ...] = ()
+    by: str = ""
+    gpu_seconds_lost: float = 0.0
+    parts_per_gpu: int = 1
+    remedy: str = ""
+    remedy_kind: str = ""
+    reserved_at: float | None = None
+    expected_start: float | None = None
+    expected_start_by: float | None = None
+    capacity: str = ""
+    cost_per_hour: str = ""
+    cost_at_most: str = ""
+    needs_nodes: NodesNeeded | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """The gangs of the cycle by uid, and the admitted among them."""
+
+    gangs: Mapping[str, Gang]
+    admitted: Mapping[str, Admitted]
+
+
+def job_decisions(
+    decisions: Decisions,
+    *,
+    snapshot: Snapshot,
+    pending: Iterable[Gang],
+    starts: Iterable[ExpectedStart] = (),
+) -> list[JobDecision]:
+    """A row for each job: first the gangs that start, then the preempted, then the waiting.
+
+    Args:
+        decisions: what was decided.
+        snapshot: the cluster that it was decided for.
+        pending: the waiting gangs of that cycle.
+        starts: forecasts of when waiting gangs will start.
+    """
+    admitted = {admission.gang.uid: admission for admission in snapshot.admitted}
+    gangs = {uid: admission.gang for uid, admission in admitted.items()}
+    gangs |= {gang.uid: gang for gang in pending}
+    beside = [gang.surplus for gang in gangs.values() if gang.surplus is not None]
+    known = _Known(gangs={gang.uid: gang for gang in beside} | gangs, admitted=admitted)
+    reserved = {reservation.uid: reservation.start_at for reservation in decisions.reservations}
+    preemptions = {preemption.uid: preemption for preemption in decisions.preemptions}
+    expected = {start.uid: start for start in starts}
+    needs = {need.uid: _nodes_needed(need) for need in decisions.needs_nodes}
+    pools = {pool.name: pool for pool in snapshot.pools}
+    rows = (
+        *(_placed(placed, known) for placed in decisions.placed),
+        *(_resized(resized, known) for resized in decisions.resized),
+        *(row for preemption in decisions.preemptions for row in _victims(preemption, known)),
+        *(_moved(move, known) for move in decisions.moves),
+        *(_leaves(eviction, known) for eviction in decisions.evictions),
+        *(
+            _with_forecast(
+                _waiting(
+                    blocked,
+                    known,
+                    preemption=preemptions.get(blocked.uid),
+                    reserved_at=reserved.get(blocked.uid),
+                    needs_nodes=needs.get(blocked.uid),
+                ),
+                expected.get(blocked.uid),
+            )
+            for blocked in decisions.blocked
+        ),
+    )
+    return [
+        _of_job(_with_cost(row, pools.get(row.pool), known.gangs[row.uid]), known.gangs[row.uid])
+        for row in rows
+    ]
+
+
+def topology_asked(gang: Gang) -> tuple[str, ...]:
+    """`every 8 pods in one rack if possible`: the broadest first."""
+    whole = [f"all in one {gang.required_level}"] if gang.required_level else []
+    if gang.preferred_level:
+        whole.append(f"all in one {gang.preferred_level} if possible")
+    pieces = (
+        slice_words(pods=each.pods, level=each.level, required=each.required)
+        for each in gang.slices
+    )
+    balanced = [f"balanced over each {gang.balanced_level}"] if gang.balanced_level else []
+    return (*whole, *pieces, *balanced)
+
+
+def _of_job(row: JobDecision, gang: Gang) -> JobDecision:
+    """The row of a surplus gang as one of its job."""
+    return replace(row, uid=gang.surplus_of, surplus=True) if gang.surplus_of else row
+
+
+def _with_forecast(row: JobDecision, start: ExpectedStart | None) -> JobDecision:
+    if start is None:
+        return row
+    return replace(row, expected_start=start.p50_at, expected_start_by=start.p90_at)
+
+
+def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
+    """With what its places cost: those it gets, or will get once its victims have ended."""
+    if pool is None:
+        return row
+    row, gpus = replace(row, parts_per_gpu=pool.parts_per_gpu), pool.in_gpus(row.gpus)
+    if row.verdict in (JobVerdict.PREEMPTED, JobVerdict.LEAVES):
+        return row
+    if pool.price is None:
+        return replace(row, capacity=str(pool.capacity))
+    longest = gang.max_runtime_seconds
+    seconds = None if longest is None else gpus * ceil(longest)
+    return replace(
+        row,
+        capacity=str(pool.capacity),
+        cost_per_hour=exact_text(cost(gpu_seconds=gpus * HOUR_SECONDS, price=pool.price)),
+        cost_at_most=""
+        if seconds is None
+        else exact_text(cost(gpu_seconds=seconds, price=pool.price)),
+    )
+
+
+def _placed(placed: Placed, known: _Known) -> JobDecision:
+    gang = known.gangs[placed.uid]
+    verdict = JobVerdict.REPAIRED if placed.replaced else JobVerdict.PLACED
+    return JobDecision(
+        job=placed.key,
+        uid=placed.uid,
+        queue=gang.queue,
+        pods=len(placed.assignment),
+        gpus=gang.gpus_at(len(placed.assignment) - gang.extras),
+        verdict=JobVerdict.ADMITTED if gang.is_foreign else verdict,
+        asks=topology_asked(gang),
+        pool=placed.pool,
+        nodes=() if gang.is_foreign else placed.assignment,
+        level=placed.level or "",
+        domain=placed.domain,
+        message=placed.message,
+    )
+
+
+def _resized(resized: Resized, known: _Known) -> JobDecision:
+    gang, held = known.gangs[resized.uid], known.admitted[resized.uid]
+    nodes = (*(held.assignment[position] for position in resized.kept), *resized.added)
+    return JobDecision(
+        job=resized.key,
+        uid=resized.uid,
+        queue=gang.queue,
+        pods=len(nodes),
+        gpus=gang.gpus_at(len(nodes) - gang.extras),
+        verdict=JobVerdict.RESIZED,
+        asks=topology_asked(gang),
+        pool=resized.pool,
+        nodes=nodes,
+        level=resized.level or "",
+        domain=resized.domain,
+        message=resized.message or f"from {len(held.assignment)} to {len(nodes)} pods",
+    )
+
+
+def _victims(preemption: Preemption, known: _Known) -> Iterator[JobDecision]:
+    for victim in preemption.victims:
+        yield _victim(victim, by=preemption.key, known=known)
+
+
+def _victim(victim: Victim, *, by: str, known: _Known) -> JobDecision:
+    gang = known.gangs[victim.uid]
+    moves = bool(victim.moves_to)
+    pods = len(victim.moves_to or victim.kept or known.admitted[victim.uid].assignment)
+    return JobDecision(
+        job=victim.key,
+        uid=victim.uid,
+        queue=gang.queue,
+        pods=pods,
+        gpus=victim.gpus,
+        verdict=JobVerdict.MOVED if moves else JobVerdict.PREEMPTED,
+        pool=victim.moves_to_pool or known.admitted[victim.uid].pool,
+        nodes=victim.moves_to,
+        reason=str(victim.why),
+        message=f"goes on with {many(pods, 'pod')}" if victim.kept else "",
+        by=by,
+        gpu_seconds_lost=victim.gpu_seconds_lost,
+    )
+
+
+def _moved(move: Move, known: _Known) -> JobDecision:
+    gang = known.gangs[move.uid]
+    freed = f"{many(move.domains_freed, 'domain')} more free then" if move.domains_freed else ""
+    return JobDecision(
+        job=move.key,
+        uid=move.uid,
+        queue=gang.queue,
+        pods=len(move.assignment),
+        gpus=gang.gpus_at(len(move.assignment) - gang.extras),
+        verdict=JobVerdict.MOVED,
+        pool=move.pool,
+        nodes=move.assignment,
+        reason=str(move.why),
+        message=freed,
+        gpu_seconds_lost=move.gpu_seconds_lost,
+    )
+
+
+def _leaves(eviction: QueueEviction, known: _Known) -> JobDecision:
+    held = known.admitted[eviction.uid]
+    return JobDecision(
+        job=eviction.key,
+        uid=eviction.uid,
+        queue=eviction.queue,
+        pods=len(held.assignment),
+        gpus=eviction.gpus,
+        verdict=JobVerdict.LEAVES,
+        pool=held.pool,
+        reason=str(eviction.why),
+        message=eviction.message,
+        gpu_seconds_lost=eviction.gpu_seconds_lost,
+    )
+
+
+def _nodes_needed(need: NeedsNodes) -> NodesNeeded:
+    return NodesNeeded(
+        pool=need.pool,
+        nodes=need.nodes,
+        zone=need.zone,
+        takes=tuple(
+            NewNodes(
+                nodes=nodes,
+                gpus=share.gpus,
+                cpu_millis=share.cpu_millis,
+                memory_bytes=share.memory_bytes,
+                ephemeral_bytes=share.ephemeral_bytes,
+                extended=dict(share.extended),
+            )
+            for share, nodes in Counter(need.shares).items()
+        ),
+    )
+
+
+def _waiting(
+    blocked: Blocked,
+    known: _Known,
+    *,
+    preemption: Preemption | None,
+    reserved_at: float | None,
+    needs_nodes: NodesNeeded | None,
+) -> JobDecision:
+    gang = known.gangs[blocked.uid]
+    pool, nodes = (preemption.pool, preemption.assignment) if preemption else ("", ())
+    if preemption is None and blocked.reason is BlockReason.WAITING_FOR_VICTIMS:
+        pool, nodes = gang.nominated_pool, gang.nominated  # of an earlier cycle
+    return JobDecision(
+        job=blocked.key,
+        uid=blocked.uid,
+        queue=gang.queue,
+        pods=gang.extras + gang.nodes,
+        gpus=gang.gpus,
+        verdict=JobVerdict.WAITS,
+        asks=topology_asked(gang),
+        pool=pool,
+        nodes=nodes,
+        reason=str(blocked.reason),
+        message=blocked.message,
+        blockers=blocked.blockers,
+        remedy=str(blocked.remedy) if blocked.remedy else "",
+        remedy_kind=str(blocked.remedy.kind) if blocked.remedy else "",
+        reserved_at=reserved_at,
+        needs_nodes=needs_nodes,
+    )

@@ -1,0 +1,106 @@
+"""All objects that a cycle sees, from the API server, with the reader's own rights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from drumline.kube import errors, reads
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import (
+    DEVICE_TAINT_RULES,
+    GPU_POOLS,
+    JOB_SETS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    TRAINING_JOBS,
+    TRAINING_QUEUES,
+    Resource,
+)
+from drumline.kube.workload_kinds import OTHER_KINDS
+from drumline_api.base import LABEL_QUEUE
+from drumline_cli.cluster_access import cluster_client, not_answered
+from drumline_cli.manifests import ManifestDocument
+
+_KINDS: Final = (NODES, PRIORITY_CLASSES, GPU_POOLS, TRAINING_QUEUES, TRAINING_JOBS)
+_WHERE_ALLOWED: Final = (
+    (NAMESPACES, ""),
+    (JOBS, LABEL_QUEUE),
+    (JOB_SETS, LABEL_QUEUE),
+    *((kind.resource, LABEL_QUEUE) for kind in OTHER_KINDS.values()),
+    (RESOURCE_SLICES, ""),
+    (RESOURCE_CLAIMS, ""),
+    *((rules, "") for rules in DEVICE_TAINT_RULES),
+)
+"""Without these a cycle says what it misses, or nothing waits by them."""
+_SOURCE: Final = "the cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveObjects:
+    """The objects of one moment."""
+
+    manifests: tuple[ManifestDocument, ...]
+    remarks: tuple[str, ...] = ()
+
+
+async def read(credentials: Credentials) -> LiveObjects:
+    """Everything; without pods for who may not list them: GPUs that pods of others hold seem free.
+
+    Raises:
+        NotAnswered: another kind may not be listed in the whole cluster.
+    """
+    as_of = time.time()
+    async with cluster_client(credentials) as client:
+        listed, pods, allowed = await asyncio.gather(
+            asyncio.gather(*(_list(client, kind) for kind in _KINDS)),
+            _list_if_allowed(client, PODS),
+            asyncio.gather(
+                *(_list_if_allowed(client, kind, which) for kind, which in _WHERE_ALLOWED)
+            ),
+        )
+    raws = [raw for each in (*listed, pods or [], *allowed) for raw in each or ()]
+    remark = "Pods cannot be listed: GPUs that pods of no TrainingJob hold are taken as free."
+    return LiveObjects(
+        manifests=documents(raws, as_of=as_of), remarks=() if pods is not None else (remark,)
+    )
+
+
+def documents(raws: Sequence[dict[str, Any]], *, as_of: float) -> tuple[ManifestDocument, ...]:
+    """Objects as the API server prints them."""
+    return tuple(ManifestDocument(file=_SOURCE, raw=raw, find=None, as_of=as_of) for raw in raws)
+
+
+async def _list(client: KubeClient, kind: Resource) -> list[dict[str, Any]]:
+    try:
+        items = await reads.list_all(client, kind)
+    except errors.KubeError as error:
+        raise not_answered(error, what=f"{kind.plural} of the whole cluster") from None
+    return [_typed(cast("dict[str, Any]", json.loads(item)), kind) for item in items]
+
+
+async def _list_if_allowed(
+    client: KubeClient, kind: Resource, labels: str = ""
+) -> list[dict[str, Any]] | None:
+    try:
+        items = await reads.list_all(client, kind, label_selector=labels)
+    except (errors.Forbidden, errors.NotFound):
+        return None
+    except errors.KubeError as error:
+        raise not_answered(error, what=kind.plural) from None
+    return [_typed(cast("dict[str, Any]", json.loads(item)), kind) for item in items]
+
+
+def _typed(raw: dict[str, Any], kind: Resource) -> dict[str, Any]:
+    """In a list, objects of built-in kinds do not say what they are."""
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **raw}

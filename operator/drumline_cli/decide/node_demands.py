@@ -1,0 +1,61 @@
+"""What the operator has asked of autoscalers, by the objects that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from drumline.controller.pools.autoscaling import demands_in, offers_of, timeouts_of
+from drumline.controller.pools.node_supply import supply_of
+from drumline.kube.views import PodView
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.autoscaling.node_demands import NodeDemands, demands_after
+from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.forecast.node_times import NodeTimes, node_starts
+from drumline_scheduler.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDemands:
+    """As a new leader would find them: placeholders, and the statuses of pools."""
+
+    pools: Mapping[str, GpuPoolSpec] = field(default_factory=dict[str, GpuPoolSpec])
+    demands: NodeDemands = field(default_factory=NodeDemands)
+    times: NodeTimes = field(default_factory=NodeTimes)
+
+    def shown_to(self, snapshot: Snapshot, *, now: float) -> Snapshot:
+        """The snapshot as the operator's cycle is shown it."""
+        offers = offers_of(self.pools)
+        return self.demands.shown_to(snapshot, offers=offers, now=now) if offers else snapshot
+
+    def starts_after(self, decisions: Decisions, *, now: float) -> dict[str, ExpectedStart]:
+        """When those who wait for nodes after a cycle will probably start, by uid."""
+        after = demands_after(
+            self.demands,
+            needs=decisions.needs_nodes,
+            started={placed.uid for placed in decisions.placed},
+            bound=(),
+            timeouts=timeouts_of(self.pools),
+            now=now,
+        )
+        return node_starts(after.demands.open, times=self.times, now=now)
+
+
+def known_demands(
+    *,
+    placeholders: Iterable[PodView],
+    pools: Mapping[str, GpuPoolSpec],
+    statuses: Mapping[str, Mapping[str, Any]],
+) -> KnownDemands:
+    """What is asked for.
+
+    Args:
+        placeholders: the pods that ask for nodes.
+        pools: specs by name.
+        statuses: of the pools, by name.
+    """
+    supply = supply_of(statuses)
+    demands = NodeDemands(open=demands_in(placeholders), backoffs=supply.backoffs)
+    return KnownDemands(pools=pools, demands=demands, times=supply.times)

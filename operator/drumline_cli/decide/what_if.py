@@ -1,0 +1,262 @@
+"""What one cycle would decide if something were different: a quota, a job, one job more. Pure.
+
+The question changes the objects, and the operator's own cycle answers: once for the cluster as it
+is, once for the changed one. What differs between the two is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from drumline_api.base import GROUP, VERSION
+from drumline_api.trainingjob import TrainingJob
+from drumline_api.trainingqueue import TrainingQueue
+from drumline_cli.decide import cluster
+from drumline_cli.decide.cluster import ClusterInput
+from drumline_cli.decide.cycle import decided
+from drumline_cli.decide.job_decisions import JobDecision
+from drumline_cli.errors import BadInput
+from drumline_cli.manifests import ManifestDocument
+from drumline_scheduler.model import Policy
+
+NEW_JOB: Final = "what-if"
+SAME_SECONDS: Final = 60.0
+"""Expected starts that differ by less are the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreQuota:
+    """A queue with another quota in a pool."""
+
+    queue: str
+    pool: str
+    gpus: int
+    """More than it has; negative: fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherSize:
+    """A job that asks for other nodes, or has another priority; None: as it is.
+
+    One that runs is taken as if it were stopped and queued again.
+    """
+
+    job: str
+    """`namespace/name`."""
+    nodes: int | None = None
+    priority: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """One job more."""
+
+    queue: str
+    nodes: int
+    gpus_per_node: int
+    priority: str | None = None
+
+
+Change = MoreQuota | OtherSize | NewJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedDecision:
+    """A job that the change concerns.
+
+    Attributes:
+        job: `namespace/name`.
+        now: what the cycle decides of it as things are; None: nothing, it goes on or is not there.
+        then: what it would decide; None: nothing, it would go on.
+        asked: whether the question is about this job.
+    """
+
+    job: str
+    now: JobDecision | None
+    then: JobDecision | None
+    asked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfAnswer:
+    """What differs, the job that was asked about first."""
+
+    changed: tuple[ChangedDecision, ...]
+    unchanged: int
+    """Jobs of which the same would be decided."""
+    as_of: float
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The cluster as it is, and what is decided of it: the half of every answer."""
+
+    manifests: Sequence[ManifestDocument]
+    seen: ClusterInput
+    decisions: Mapping[str, JobDecision]
+    policy: Policy
+
+
+def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseline:
+    """What the cycle decides as things are, by `namespace/name`.
+
+    Raises:
+        BadInput: the objects do not fit together.
+    """
+    seen = cluster.read(manifests)
+    return Baseline(manifests=manifests, seen=seen, decisions=_by_job(seen, policy), policy=policy)
+
+
+def answer(known: Baseline, change: Change) -> WhatIfAnswer:
+    """What the cycle would decide otherwise.
+
+    Raises:
+        BadInput: what would be different is not there, or would not be accepted.
+    """
+    different = changed(known.manifests, change)
+    after = cluster.read(different)
+    problem = next((text for text in after.unreadable if text not in known.seen.unreadable), None)
+    if problem is not None:
+        raise BadInput(problem)
+    now, then = known.decisions, _by_job(after, known.policy)
+    asked = _asked(different, change)
+    jobs: list[str] = [asked] if asked else []
+    jobs += [*then, *now]
+    rows = [
+        ChangedDecision(job=job, now=now.get(job), then=then.get(job), asked=job == asked)
+        for job in dict.fromkeys(jobs)
+    ]
+    kept = [row for row in rows if row.asked or not _same(row.now, row.then)]
+    fresh = (remark for remark in after.remarks if remark not in known.seen.remarks)
+    return WhatIfAnswer(
+        changed=tuple(kept),
+        unchanged=len(rows) - len(kept),
+        as_of=after.as_of,
+        remarks=tuple(fresh),
+    )
+
+
+def _by_job(seen: ClusterInput, policy: Policy) -> Mapping[str, JobDecision]:
+    rows = decided(seen, policy, forecast=True)
+    return {row.job: row for row in rows if not row.surplus}
+
+
+def changed(manifests: Sequence[ManifestDocument], change: Change) -> list[ManifestDocument]:
+    """The cluster with the change.
+
+    Raises:
+        BadInput: what would be different is not there.
+    """
+    match change:
+        case MoreQuota():
+            return [_more_quota(each, change) for each in _with(manifests, change)]
+        case OtherSize():
+            return [_other_size(each, change) for each in _with(manifests, change)]
+        case NewJob():
+            queue = next(each for each in _with(manifests, change) if _is_queue(each, change.queue))
+            return [*manifests, replace(queue, raw=_new_job(queue, change))]
+
+
+def _asked(manifests: Sequence[ManifestDocument], change: Change) -> str | None:
+    match change:
+        case MoreQuota():
+            return None
+        case OtherSize():
+            return change.job
+        case NewJob():
+            return _key(manifests[-1])
+
+
+def _with(manifests: Sequence[ManifestDocument], change: Change) -> Sequence[ManifestDocument]:
+    """The same, once it is known that what is to change is there."""
+    match change:
+        case OtherSize(job=job):
+            there = any(each.kind == TrainingJob.KIND and _key(each) == job for each in manifests)
+            what = f"trainingjob {job}"
+        case MoreQuota(queue=queue) | NewJob(queue=queue):
+            there = any(_is_queue(each, queue) for each in manifests)
+            what = f"trainingqueue {queue}"
+    if not there:
+        raise BadInput(f"there is no {what}")
+    return manifests
+
+
+def _is_queue(manifest: ManifestDocument, name: str) -> bool:
+    return manifest.kind == TrainingQueue.KIND and manifest.namespaced_name[1] == name
+
+
+def _key(manifest: ManifestDocument) -> str:
+    return "/".join(manifest.namespaced_name)
+
+
+def _more_quota(manifest: ManifestDocument, change: MoreQuota) -> ManifestDocument:
+    if not _is_queue(manifest, change.queue):
+        return manifest
+    spec = _fields(manifest.raw, "spec")
+    quotas = [dict(each) for each in cast("list[Mapping[str, Any]]", spec.get("quotas") or [])]
+    quota = next((each for each in quotas if each.get("gpuPool") == change.pool), None)
+    if quota is None:
+        quota = {"gpuPool": change.pool, "nominalGpus": 0}
+        quotas.append(quota)
+    quota["nominalGpus"] = max(0, int(quota.get("nominalGpus") or 0) + change.gpus)
+    return replace(manifest, raw={**manifest.raw, "spec": {**spec, "quotas": quotas}})
+
+
+def _other_size(manifest: ManifestDocument, change: OtherSize) -> ManifestDocument:
+    if manifest.kind != TrainingJob.KIND or _key(manifest) != change.job:
+        return manifest
+    spec = {**_fields(manifest.raw, "spec"), "suspend": False}
+    if change.nodes is not None:
+        spec["nodes"] = change.nodes
+        if spec.get("minNodes"):
+            spec["minNodes"] = min(int(spec["minNodes"]), change.nodes)
+    if change.priority is not None:
+        spec["priorityClassName"] = change.priority or None
+    spec = {name: value for name, value in spec.items() if value is not None}
+    status = _fields(manifest.raw, "status")
+    queued = {name: status[name] for name in ("queuedAt",) if name in status}
+    return replace(manifest, raw={**manifest.raw, "spec": spec, "status": queued})
+
+
+def _new_job(queue: ManifestDocument, change: NewJob) -> dict[str, Any]:
+    allowed = cast("list[str]", _fields(queue.raw, "spec").get("namespaces") or ["default"])
+    spec: dict[str, Any] = {
+        "queue": change.queue,
+        "nodes": change.nodes,
+        "gpusPerNode": change.gpus_per_node,
+        "template": {"image": NEW_JOB, "command": ["true"]},
+    }
+    if change.priority:
+        spec["priorityClassName"] = change.priority
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": TrainingJob.KIND,
+        "metadata": {"name": NEW_JOB, "namespace": allowed[0]},
+        "spec": spec,
+    }
+
+
+def _fields(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value: object = raw.get(name)
+    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, dict) else {}
+
+
+def _same(now: JobDecision | None, then: JobDecision | None) -> bool:
+    if now is None or then is None:
+        return now is then
+    alike = (now.verdict, now.reason, now.by, now.pods) == (
+        then.verdict,
+        then.reason,
+        then.by,
+        then.pods,
+    )
+    return alike and _near(now.expected_start, then.expected_start)
+
+
+def _near(now: float | None, then: float | None) -> bool:
+    if now is None or then is None:
+        return now is then
+    return abs(now - then) < SAME_SECONDS

@@ -1,0 +1,249 @@
+"""Nodes: their GPUs, the pools that select them, their place in the network, their clocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from drumline_api.base import GROUP, VERSION
+from drumline_api.resource_names import shares_gpus
+from drumline_cli.doctor.facts import DeviceSlice, NodeClock, NodeFact, PoolFact
+from drumline_cli.doctor.results import CheckFailed, Passed, Result, Warned, some
+from drumline_cli.formatting import duration, many
+
+VENDORS: Final[Mapping[str, str]] = {
+    "nvidia.com": "nvidia.com/gpu",
+    "amd.com": "amd.com/gpu",
+    "habana.ai": "habana.ai/gaudi",
+}
+"""The domain of a vendor's resources and what counts whole GPUs."""
+GPU_LABELS: Final[Mapping[str, str]] = {
+    "nvidia.com/gpu.present": "nvidia.com",
+    "feature.node.kubernetes.io/pci-10de.present": "nvidia.com",
+    "feature.node.kubernetes.io/pci-0302_10de.present": "nvidia.com",
+    "cloud.google.com/gke-accelerator": "nvidia.com",
+    "karpenter.k8s.aws/instance-gpu-name": "nvidia.com",
+    "feature.node.kubernetes.io/amd-gpu": "amd.com",
+    "feature.node.kubernetes.io/pci-1002.present": "amd.com",
+    "intel.feature.node.kubernetes.io/gaudi": "habana.ai",
+}
+"""Labels of nodes that have GPUs, whoever sets them: GPU feature discovery, node feature discovery,
+clouds."""
+PRODUCTS: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
+"""Labels that name the model of a node's GPUs."""
+AHEAD_WARNING_SECONDS: Final = 3.0
+"""Kubelets' renewals and the server's stamps are known to a second."""
+AHEAD_LIMIT_SECONDS: Final = 30.0
+"""A spot instance announces its end 30 s (Azure, GCP) to 120 s (AWS) ahead, by its own clock."""
+
+
+def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterator[Result]:
+    """Whether nodes with GPUs offer them as resources that can be counted."""
+    by_dra = {(device.node, device.driver.removeprefix("gpu.")) for device in slices}
+    hidden: dict[str, list[str]] = {}
+    by_claims_alone: dict[str, list[str]] = {}
+    broken: list[str] = []
+    offered = 0
+    for node in nodes:
+        devices = {key: count for key, count in node.capacity.items() if _vendor(key)}
+        offered += sum(node.allocatable.get(key, 0) for key in devices)
+        broken += [
+            f"{node.name} ({node.allocatable.get(key, 0)} of {count} {key})"
+            for key, count in devices.items()
+            if node.allocatable.get(key, 0) < count
+        ]
+        for vendor in sorted(_labelled(node) - {_vendor(key) for key in devices if devices[key]}):
+            lacking = by_claims_alone if (node.name, vendor) in by_dra else hidden
+            lacking.setdefault(vendor, []).append(node.name)
+    for vendor, names in hidden.items():
+        yield CheckFailed(
+            message=f"labels say that {some(names)} have GPUs, but no kubelet offers"
+            f" {VENDORS[vendor]}",
+            fix=f"install the device plugin of {vendor} (its GPU operator brings it), or look at"
+            " its pods on these nodes",
+        )
+    for vendor, names in by_claims_alone.items():
+        yield CheckFailed(
+            message=f"{some(names)} offer GPUs by Dynamic Resource Allocation alone; Drumline"
+            f" counts resources such as {VENDORS[vendor]}",
+            fix="run the device plugin on the nodes of Drumline's pools instead of the DRA driver's"
+            " GPUs, or have Drumline allocate them (spec.devices, docs/accelerators.md)",
+        )
+    if broken:
+        yield Warned(
+            message=f"devices are unhealthy on {some(broken)}",
+            fix="look at the device plugin's log there, nvidia-smi and dmesg (Xid)",
+        )
+    if not hidden and not by_claims_alone:
+        if offered:
+            yield Passed(message=f"{many(offered, 'GPU')} are offered")
+        else:
+            yield Warned(
+                message="no node offers GPUs",
+                fix="join nodes with GPUs and their device plugin; a pool may count another"
+                " resource (gpuResource)",
+            )
+
+
+def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[Result]:
+    """Whether each pool has nodes with the same GPUs, and each GPU a pool."""
+    if not pools:
+        yield Warned(message="there is no GpuPool: no job can start", fix=_a_pool(nodes))
+        return
+    for pool in pools:
+        members = members_of(pool, nodes)
+        resource = pool.spec.gpu_resource
+        without = [
+            node.name
+            for node in members
+            if not node.allocatable.get(resource) and pool.spec.devices is None
+        ]
+        products = {
+            node.labels[label] for node in members for label in PRODUCTS if label in node.labels
+        }
+        total = sum(node.allocatable.get(resource, 0) for node in members)
+        if not members:
+            yield Warned(
+                message=f"{pool.name}: no node has its labels",
+                fix=f"label nodes ({_selector(pool.spec.node_selector)}) or mend its nodeSelector",
+            )
+        elif without:
+            yield CheckFailed(
+                message=f"{pool.name}: {some(without)} offer no {resource}, so nothing is placed"
+                " there",
+                fix="see the check GPUs, or narrow the pool's nodeSelector",
+            )
+        elif len(products) > 1:
+            yield Warned(
+                message=f"{pool.name}: its GPUs differ ({some(products)}); a gang may get both, and"
+                " trains at the pace of the slower",
+                fix=f"a GpuPool for each, with {' or '.join(PRODUCTS)} in its nodeSelector",
+            )
+        else:
+            kind = f", {some(products)}" if products else ""
+            yield Passed(
+                message=f"{pool.name}: {many(len(members), 'node')} with {many(total, 'GPU')}{kind}"
+            )
+        shared = [node.name for node in members if shares_gpus(node.labels)]
+        if shared:
+            yield Warned(
+                message=f"{pool.name}: on {some(shared)} several of {resource} are one GPU"
+                " (time-slicing, MPS): only jobs of one GPU are placed there",
+                fix="offer whole GPUs to gangs, or parts that are apart (MIG, spec.partitions);"
+                " docs/accelerators.md",
+            )
+    selected = {node.name for pool in pools for node in members_of(pool, nodes)}
+    outside = [
+        node.name
+        for node in nodes
+        if node.name not in selected
+        and any(node.allocatable.get(pool.spec.gpu_resource) for pool in pools)
+    ]
+    if outside:
+        yield Warned(
+            message=f"{some(outside)} offer GPUs and are in no pool: Drumline does not use them",
+            fix="give them the labels of a pool, or leave them to others",
+        )
+
+
+def topology(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[Result]:
+    """Whether nodes say where in the network they are."""
+    levels = [(pool, level) for pool in pools for level in pool.spec.topology_levels or ()]
+    if not levels:
+        yield Passed(message="no pool names levels of its network")
+        return
+    for pool, level in levels:
+        members = members_of(pool, nodes)
+        lacking = [node.name for node in members if level.node_label not in node.labels]
+        if lacking:
+            yield CheckFailed(
+                message=f"{pool.name}: {some(lacking)} lack {level.node_label}: jobs that require"
+                f" one {level.name} are not placed there",
+                fix=f"label them: kubectl label node {lacking[0]} {level.node_label}=...",
+            )
+        else:
+            domains = {node.labels[level.node_label] for node in members}
+            yield Passed(
+                message=f"{pool.name}: {many(len(domains), 'domain')} of level {level.name}"
+            )
+
+
+def clocks(clocks: tuple[NodeClock, ...]) -> Iterator[Result]:
+    """Whether nodes and the API server agree on the time."""
+    if not clocks:
+        yield Passed(message="no node has renewed a Lease that says when")
+        return
+    far = [clock for clock in clocks if abs(clock.ahead_seconds) > AHEAD_LIMIT_SECONDS]
+    off = [
+        clock
+        for clock in clocks
+        if AHEAD_WARNING_SECONDS < abs(clock.ahead_seconds) <= AHEAD_LIMIT_SECONDS
+    ]
+    fix = "run chrony or systemd-timesyncd there; in a virtual machine against its host's clock"
+    if far:
+        yield CheckFailed(
+            message=f"clocks beside the API server's: {_described(far)}; the announced end of such"
+            " a node is noticed too late or never",
+            fix=fix,
+        )
+    if off:
+        yield Warned(
+            message=f"clocks beside the API server's: {_described(off)}; times of incidents are off"
+            " by as much",
+            fix=fix,
+        )
+    if not far and not off:
+        widest = max(abs(clock.ahead_seconds) for clock in clocks)
+        yield Passed(
+            message=f"{many(len(clocks), 'node')} within {duration(max(widest, 1))} of the API"
+            " server"
+        )
+
+
+def members_of(pool: PoolFact, nodes: Iterable[NodeFact]) -> list[NodeFact]:
+    """The nodes that a pool selects."""
+    wanted = pool.spec.node_selector.items()
+    return [node for node in nodes if wanted <= node.labels.items()]
+
+
+def _vendor(resource: str) -> str | None:
+    domain = resource.partition("/")[0]
+    return domain if domain in VENDORS else None
+
+
+def _labelled(node: NodeFact) -> set[str]:
+    return {
+        vendor
+        for label, vendor in GPU_LABELS.items()
+        if node.labels.get(label, "false") not in {"false", ""}
+    }
+
+
+def _described(clocks: Iterable[NodeClock]) -> str:
+    return some(
+        f"{clock.node} {duration(abs(clock.ahead_seconds))}"
+        f" {'ahead' if clock.ahead_seconds > 0 else 'behind'}"
+        for clock in clocks
+    )
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _a_pool(nodes: Iterable[NodeFact]) -> str:
+    """The command that makes a pool of what nodes say of themselves."""
+    labels = (
+        {label: node.labels[label]}
+        for node in nodes
+        for label in GPU_LABELS
+        if _labelled(node) and label in node.labels
+    )
+    manifest = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "GpuPool",
+        "metadata": {"name": "gpus"},
+        "spec": {"nodeSelector": next(labels, {"nvidia.com/gpu.present": "true"})},
+    }
+    return f"kubectl apply -f - <<< '{json.dumps(manifest)}'"

@@ -1,0 +1,142 @@
+"""The API server, the custom resources and the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from drumline_cli.doctor.facts import OperatorFact, PriorityFact, SchemaFact, ServerVersion, Unread
+from drumline_cli.doctor.results import CheckFailed, Passed, Result, Undecided, Warned, some
+from drumline_cli.formatting import duration, many
+
+OLDEST: Final = (1, 33)
+"""The oldest Kubernetes that the chart installs on."""
+GROUPS: Final = (
+    "admissionregistration.k8s.io/v1",
+    "coordination.k8s.io/v1",
+    "events.k8s.io/v1",
+    "flowcontrol.apiserver.k8s.io/v1",
+    "networking.k8s.io/v1",
+    "policy/v1",
+    "scheduling.k8s.io/v1",
+    "storage.k8s.io/v1",
+)
+"""What the chart and the operator use beside the core."""
+INSTALL: Final = (
+    "helm upgrade --install drumline helm/drumline --namespace drumline-system --create-namespace"
+)
+_STALE_LEASES: Final = 4
+"""A Lease that is that many of its durations old has no successor."""
+
+
+def kubernetes(server: ServerVersion, groups: frozenset[str]) -> Iterator[Result]:
+    """Whether the API server serves what Drumline uses."""
+    oldest = f"{OLDEST[0]}.{OLDEST[1]}"
+    if (server.major, server.minor) < OLDEST:
+        yield CheckFailed(
+            message=f"{server.text} is older than {oldest}, the first that Drumline works with",
+            fix=f"upgrade the control plane to {oldest} or newer",
+        )
+    missing = [group for group in GROUPS if group not in groups]
+    if missing:
+        yield CheckFailed(
+            message=f"the API server does not serve {some(missing)}",
+            fix="enable them: --runtime-config of kube-apiserver switches them off",
+        )
+    elif (server.major, server.minor) >= OLDEST:
+        yield Passed(message=f"{server.text} serves all {len(GROUPS)} API groups in use")
+
+
+def custom_resources(
+    schemas: tuple[SchemaFact, ...], expected: Mapping[str, frozenset[str]]
+) -> Iterator[Result]:
+    """Whether the installed custom resources have the fields that this program knows."""
+    if not schemas:
+        yield Warned(message="Drumline's custom resources are not installed", fix=INSTALL)
+        return
+    installed = {schema.kind: schema.fields for schema in schemas}
+    for kind, fields in expected.items():
+        if kind not in installed:
+            yield CheckFailed(message=f"{kind} is not installed, others of ours are", fix=INSTALL)
+        elif lacking := fields - installed[kind]:
+            yield CheckFailed(
+                message=f"the installed {kind} lacks {some(lacking)}: it is older than this"
+                " program, and the API server drops these fields",
+                fix="upgrade the chart, or: kubectl apply --server-side -f crds/",
+            )
+        elif beyond := installed[kind] - fields:
+            yield Warned(
+                message=f"the installed {kind} has {some(beyond)}, which this program does not"
+                " know: it is older than the cluster's Drumline",
+                fix="install the drumline command of the cluster's version",
+            )
+        else:
+            yield Passed(message=f"{kind} is as this program knows it, {len(fields)} fields")
+
+
+def operator(installed: OperatorFact | None) -> Iterator[Result]:
+    """Whether a process of the operator runs and leads."""
+    if installed is None:
+        yield Warned(message="the operator is not installed in this namespace", fix=INSTALL)
+        return
+    where = f"-n {installed.namespace}"
+    pods = f"kubectl get pods {where} -l app.kubernetes.io/component=operator"
+    if not installed.ready_replicas:
+        yield CheckFailed(
+            message=f"none of {many(installed.replicas, 'replica')} is ready", fix=f"see {pods}"
+        )
+        return
+    match installed.lease:
+        case Unread(reason=reason):
+            yield Undecided(
+                message=f"whether a process leads is not known: {reason}",
+                fix=f"kubectl get lease {where} drumline-operator",
+            )
+        case None:
+            yield CheckFailed(message="no process has taken the Lease drumline-operator", fix=pods)
+        case lease if lease.renewed_ago_seconds > _STALE_LEASES * lease.duration_seconds:
+            yield CheckFailed(
+                message=f"{lease.holder} holds the Lease drumline-operator and last renewed it"
+                f" {duration(lease.renewed_ago_seconds)} ago: nothing is placed",
+                fix=f"kubectl logs {where} deploy/drumline-operator --prefix --all-pods",
+            )
+        case lease:
+            yield Passed(
+                message=f"{installed.ready_replicas} of {many(installed.replicas, 'replica')}"
+                f" ready, {lease.holder} leads"
+            )
+
+
+def priorities(
+    classes: tuple[PriorityFact, ...], installed: OperatorFact | None
+) -> Iterator[Result]:
+    """Whether something may preempt single pods of a gang."""
+    if installed is None:
+        yield Passed(message="no operator, no class of training pods yet")
+        return
+    values = {priority.name: priority.value for priority in classes}
+    name = installed.priority_class
+    if name not in values:
+        yield CheckFailed(
+            message=f"training pods have PriorityClass {name}, which does not exist: the API"
+            " server refuses them",
+            fix=f"create it, or let the chart: --set trainingPriorityClass.create=true (and {name}"
+            " as its name)",
+        )
+        return
+    above = {
+        priority.name
+        for priority in classes
+        if priority.preempts
+        and priority.value > values[name]
+        and not priority.name.startswith("system-")
+    }
+    if above:
+        yield Warned(
+            message=f"pods of {some(above)} may preempt training pods pod by pod, which ends whole"
+            " gangs",
+            fix="raise trainingPriorityClass.value of the chart above them, or give them"
+            " preemptionPolicy: Never",
+        )
+    else:
+        yield Passed(message=f"no class but the system's preempts pods of {name}")

@@ -1,0 +1,72 @@
+"""What only pods can find out: image pulls, the limit of locked memory, NetworkPolicies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from drumline_cli.doctor.facts import NodeProbe, Probes, Unread
+from drumline_cli.doctor.results import CheckFailed, Passed, Result, Undecided, Warned, some
+
+
+def images(probes: Probes | None) -> Iterator[Result]:
+    """Whether nodes of every pool pull the trainer's image and start it."""
+    if probes is None:
+        return
+    refused = [probe for probe in probes.nodes if probe.problem]
+    for probe in refused:
+        yield CheckFailed(
+            message=f"{probe.node} of pool {probe.pool} does not run {probes.image}:"
+            f" {probe.problem}",
+            fix="correct the image's name, add trainerPod.imagePullSecrets, or let the node reach"
+            " the registry; `drumline doctor --probe --image IMAGE` tries another image",
+        )
+    ran = [probe.node for probe in probes.nodes if not probe.problem]
+    if ran and not refused:
+        yield Passed(message=f"{probes.image} starts on {some(ran)}")
+    if not probes.nodes:
+        yield Undecided(message="no pool has a node to try it on", fix="see the check Pools")
+
+
+def locked_memory(probes: Probes | None) -> Iterator[Result]:
+    """Whether NCCL may register memory with InfiniBand and RoCE adapters."""
+    if probes is None:
+        return
+    limited = [probe for probe in probes.nodes if probe.locked_memory_bytes is not None]
+    ran = [probe.node for probe in probes.nodes if not probe.problem]
+    if limited:
+        least = min(limited, key=_limit)
+        yield Warned(
+            message=f"pods on {some(probe.node for probe in limited)} may lock only"
+            f" {_limit(least) / 2**20:.3g} MiB: NCCL cannot use InfiniBand or RoCE there",
+            fix="set LimitMEMLOCK=infinity in the unit of containerd or CRI-O on these nodes",
+        )
+    elif ran:
+        yield Passed(message=f"no limit on {some(ran)}")
+
+
+def _limit(probe: NodeProbe) -> int:
+    return probe.locked_memory_bytes or 0
+
+
+def network_policies(probes: Probes | None) -> Iterator[Result]:
+    """Whether the network plugin keeps out what a NetworkPolicy forbids."""
+    if probes is None:
+        return
+    network = probes.network
+    if isinstance(network, Unread):
+        yield Undecided(message=network.reason, fix="see the check Image, then probe again")
+    elif not network.reached_open:
+        yield CheckFailed(
+            message=f"a pod did not reach another one of its namespace ({network.path})",
+            fix="a policy of the namespace forbids it, or the network between these nodes is"
+            " broken: gangs need every pod to reach every other",
+        )
+    elif network.reached_closed:
+        yield Warned(
+            message=f"a pod reached another one that a NetworkPolicy keeps closed ({network.path}):"
+            " the network plugin enforces none",
+            fix="install a plugin that does (Calico, Cilium, ...); until then the pods of all"
+            " tenants reach the stores of each other's gangs (docs/security.md)",
+        )
+    else:
+        yield Passed(message=f"enforced ({network.path})")

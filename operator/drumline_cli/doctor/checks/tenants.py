@@ -1,0 +1,191 @@
+"""Queues, and the namespaces whose jobs they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from drumline_api.podprofile import PodProfile
+from drumline_cli.doctor.checks.hardware import members_of
+from drumline_cli.doctor.facts import (
+    JobFact,
+    NamespaceFact,
+    NodeFact,
+    OperatorFact,
+    PoolFact,
+    QueueFact,
+)
+from drumline_cli.doctor.results import CheckFailed, Passed, Result, Warned, some
+from drumline_cli.formatting import many
+
+ENFORCED: Final = "pod-security.kubernetes.io/enforce"
+_LEVELS: Final = ("restricted", "baseline", "privileged")
+_BASELINE_CAPABILITIES: Final = frozenset(
+    {
+        *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD"),
+        *("NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
+    }
+)
+"""https://kubernetes.io/docs/concepts/security/pod-security-standards/, of the level baseline."""
+
+
+def queues(
+    queues: tuple[QueueFact, ...], pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]
+) -> Iterator[Result]:
+    """Whether jobs have a queue, and whose jobs each queue takes."""
+    if not queues:
+        yield Warned(
+            message="there is no TrainingQueue: no job can start",
+            fix="kubectl apply -f examples/queue.yaml, with your pools, GPUs and namespaces",
+        )
+        return
+    sizes = {
+        pool.name: sum(
+            node.allocatable.get(pool.spec.gpu_resource, 0) for node in members_of(pool, nodes)
+        )
+        for pool in pools
+    }
+    names = {queue.name for queue in queues}
+    sound = True
+    for queue in queues:
+        quotas = {quota.gpu_pool: quota.nominal_gpus for quota in queue.spec.quotas}
+        if missing := quotas.keys() - sizes.keys():
+            sound = False
+            yield CheckFailed(
+                message=f"{queue.name}: no GpuPool {some(missing)}; its quota there is not used",
+                fix="create the pool, or remove the quota",
+            )
+        if queue.spec.parent is not None and queue.spec.parent not in names:
+            sound = False
+            yield CheckFailed(
+                message=f"{queue.name}: no parent {queue.spec.parent}, so it neither borrows nor"
+                " lends",
+                fix="create that TrainingQueue, or remove parent",
+            )
+        for pool in sorted(quotas.keys() & sizes.keys()):
+            if quotas[pool] > sizes[pool] > 0:
+                sound = False
+                yield Warned(
+                    message=f"{queue.name}: {quotas[pool]} GPUs of {pool} are promised, which has"
+                    f" {sizes[pool]}",
+                    fix="lower nominalGpus, or add nodes",
+                )
+    if openly := [queue.name for queue in queues if queue.spec.is_open_to_all]:
+        yield Warned(
+            message=f"jobs of every namespace may use {some(openly)}",
+            fix="name the namespaces that each is for in spec.namespaces, or select them by label"
+            " with spec.namespaceSelector",
+        )
+    elif sound:
+        yield Passed(message=f"{many(len(queues), 'queue')} with pools and namespaces of their own")
+
+
+def guarded_pools(
+    operator: OperatorFact | None, pools: tuple[PoolFact, ...], queues: tuple[QueueFact, ...]
+) -> Iterator[Result]:
+    """Whether pools that are to be guarded exist, and pods that give back can do so."""
+    guarded = frozenset[str]() if operator is None else operator.guarded_pools
+    names = {pool.name for pool in pools}
+    sound = True
+    if absent := guarded - names:
+        sound = False
+        yield Warned(
+            message=f"guardedPools names {some(absent)}: no such GpuPool, so no node is guarded",
+            fix="correct guardedPools of the chart, or create the pool",
+        )
+    evicting = [queue for queue in queues if queue.spec.foreign_pods.borrowed == "Evict"]
+    if evicting and operator is not None and not operator.evicts_foreign_pods:
+        sound = False
+        yield Warned(
+            message=f"{some({queue.name for queue in evicting})}: foreignPods.borrowed is Evict,"
+            " but the operator has no right to evict pods: they stay",
+            fix="set foreignPods.evict of the chart, or write borrowed: Keep",
+        )
+    for queue in evicting if operator is not None else ():
+        quotas = {quota.gpu_pool for quota in queue.spec.quotas} & names
+        if open_pools := quotas - guarded:
+            sound = False
+            yield Warned(
+                message=f"{queue.name}: foreignPods.borrowed is Evict, which works in guarded pools"
+                f" alone: its pods stay in {some(open_pools)}",
+                fix="name it in guardedPools of the chart, or write borrowed: Keep",
+            )
+    if sound:
+        yield Passed(message=f"{many(len(guarded), 'guarded pool')}, and all that are needed")
+
+
+def pod_security(
+    namespaces: tuple[NamespaceFact, ...],
+    queues: tuple[QueueFact, ...],
+    pools: tuple[PoolFact, ...],
+    jobs: tuple[JobFact, ...],
+) -> Iterator[Result]:
+    """Whether namespaces admit the pods that their jobs get."""
+    labels = {namespace.name: namespace.labels for namespace in namespaces}
+    with_jobs = {job.namespace for job in jobs}
+    needs = {pool.name: level_of(pool.spec.pod_profile) for pool in pools}
+    refused: dict[tuple[str, str, str], set[str]] = {}
+    absent: set[str] = set()
+    seen: set[str] = set()
+    for queue in queues:
+        named = _namespaces_of(queue, labels=labels, with_jobs=with_jobs)
+        absent |= named - labels.keys()
+        for namespace in sorted(named & labels.keys()):
+            seen.add(namespace)
+            enforced = labels[namespace].get(ENFORCED, "privileged")
+            for quota in queue.spec.quotas:
+                needed = needs.get(quota.gpu_pool, "restricted")
+                if not _admits(enforced, needed):
+                    pair = (namespace, enforced, needed)
+                    refused.setdefault(pair, set()).add(quota.gpu_pool)
+    for (namespace, enforced, needed), names in refused.items():
+        yield CheckFailed(
+            message=f"namespace {namespace} enforces {enforced}; the podProfile of {some(names)}"
+            f" needs {needed}: the API server refuses such pods",
+            fix=f"kubectl label namespace {namespace} {ENFORCED}={needed} --overwrite, and let"
+            " nobody but the operator create pods there",
+        )
+    if absent:
+        yield Warned(
+            message=f"queues name {some(absent)}, which are no namespaces",
+            fix="create them, or mend spec.namespaces of the queues",
+        )
+    if not refused and not absent:
+        yield Passed(message=f"{many(len(seen), 'namespace')} of queues admit their pods")
+
+
+def _namespaces_of(
+    queue: QueueFact, *, labels: Mapping[str, Mapping[str, str]], with_jobs: set[str]
+) -> set[str]:
+    """Those that a queue names or selects; of one that is open to all those with jobs."""
+    if queue.spec.is_open_to_all:
+        return with_jobs
+    selector = queue.spec.namespace_selector
+    selected = {
+        name for name, each in labels.items() if selector is not None and selector.selects(each)
+    }
+    return selected.union(queue.spec.namespaces or ())
+
+
+def level_of(profile: PodProfile | None) -> str:
+    """The strictest Pod Security level that admits pods with this profile."""
+    if profile is None:
+        return "restricted"
+    sidecars = profile.sidecars or ()
+    added = {name for source in (profile, *sidecars) for name in source.capabilities or ()}
+    if (
+        any(volume.host_path is not None for volume in profile.volumes or ())
+        or any(sidecar.privileged for sidecar in sidecars)
+        or added - _BASELINE_CAPABILITIES
+    ):
+        return "privileged"
+    as_root = 0 in (profile.run_as_user, *(sidecar.run_as_user for sidecar in sidecars))
+    if as_root or added - {"NET_BIND_SERVICE"}:
+        return "baseline"
+    return "restricted"
+
+
+def _admits(enforced: str, needed: str) -> bool:
+    """Unknown levels are those of a newer Kubernetes: not judged."""
+    order: Mapping[str, int] = {level: index for index, level in enumerate(_LEVELS)}
+    return order.get(enforced, len(_LEVELS)) >= order[needed]

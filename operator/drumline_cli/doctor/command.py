@@ -1,0 +1,95 @@
+"""Runs `drumline doctor`: reads the cluster, examines it, says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from drumline.kube.credentials import Credentials
+from drumline.settings import Settings
+from drumline_cli.cluster_access import chosen_credentials
+from drumline_cli.commands import Output
+from drumline_cli.doctor import probing, reading, registry
+from drumline_cli.doctor.facts import ClusterFacts, OperatorFact
+from drumline_cli.doctor.json_output import as_json
+from drumline_cli.doctor.results import CheckFailed, Finding, Passed, Undecided, Warned
+from drumline_cli.errors import BadInput
+from drumline_contract import plain
+
+_MARKS: Final = {Passed: "ok", Warned: "warn", CheckFailed: "FAIL", Undecided: "?"}
+_COLOURS: Final = {Passed: "32", Warned: "33", CheckFailed: "31", Undecided: "34"}
+_MARK_WIDTH: Final = 4
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """The findings; the exit code is 1 where a check failed.
+
+    Raises:
+        BadInput: no kubeconfig is usable.
+        NotAnswered: the API server does not answer, or not to these credentials.
+    """
+    credentials = chosen_credentials(chosen, environment)
+    facts = asyncio.run(_facts(credentials, chosen))
+    findings = registry.examine(facts)
+    failed = any(isinstance(finding.result, CheckFailed) for finding in findings)
+    if chosen.output == "json":
+        return Output(text=as_json(findings), exit_code=int(failed))
+    colours = sys.stdout.isatty() and "NO_COLOR" not in environment
+    return Output(text=render(findings, colours=colours), exit_code=int(failed))
+
+
+async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> ClusterFacts:
+    facts = await reading.read(credentials, system_namespace=chosen.system_namespace)
+    if not chosen.probe:
+        return facts
+    installed = facts.operator if isinstance(facts.operator, OperatorFact) else None
+    image = chosen.image or (installed.trainer_image if installed else "")
+    if not image:
+        raise BadInput(
+            "--probe takes the trainer's image from the operator, which is not installed in"
+            f" {chosen.system_namespace} or may not be read there: name one with --image"
+        )
+    probes = await probing.probe(
+        credentials,
+        facts,
+        namespace=chosen.namespace or credentials.namespace,
+        image=image,
+        seconds=chosen.seconds,
+        user=installed.training_user if installed else Settings().training_user,
+        pull_secrets=tuple(chosen.pull_secret),
+    )
+    return replace(facts, probes=probes)
+
+
+def render(findings: Sequence[Finding], *, colours: bool) -> str:
+    """All findings, ending with a line that counts them.
+
+    Args:
+        findings: What to render.
+        colours: Whether the reader's terminal understands them.
+    """
+    return "\n".join((*_lines(findings, colours=colours), "", _sum(findings))) + "\n"
+
+
+def _lines(findings: Iterable[Finding], *, colours: bool) -> Iterator[str]:
+    names = [finding.check for finding in findings]
+    width = max(map(len, names), default=0)
+    for finding in findings:
+        kind = type(finding.result)
+        mark = _MARKS[kind].ljust(_MARK_WIDTH)
+        if colours:
+            mark = f"\033[{_COLOURS[kind]}m{mark}\033[0m"
+        yield f"{mark}  {finding.check.ljust(width)}  {plain(finding.result.message)}"
+        if not isinstance(finding.result, Passed):
+            yield f"{' ' * (_MARK_WIDTH + width + 4)}do: {plain(finding.result.fix)}"
+
+
+def _sum(findings: Iterable[Finding]) -> str:
+    counts = Counter(type(finding.result) for finding in findings)
+    words = {Passed: "well", Warned: "to look at", CheckFailed: "failed", Undecided: "not known"}
+    return ", ".join(f"{counts[kind]} {word}" for kind, word in words.items())

@@ -1,0 +1,186 @@
+"""Tries things out with pods, and takes every one of them away again."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from drumline.kube import errors, kinds, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline_cli.cluster_access import cluster_client, refusal
+from drumline_cli.doctor import probe_pods
+from drumline_cli.doctor.checks.hardware import members_of
+from drumline_cli.doctor.facts import ClusterFacts, Fact, NetworkProbe, Probes, Unread
+from drumline_cli.doctor.probe_pods import LABEL, Json, ProbePod, ProbeSite
+
+NODES_OF_A_POOL: Final = 2
+_LOOK_SECONDS: Final = 1.0
+AFTER_SECONDS: Final = 60
+"""A pod that nobody deletes ends by itself so long after its step."""
+
+
+async def probe(
+    credentials: Credentials,
+    facts: ClusterFacts,
+    *,
+    namespace: str,
+    image: str,
+    seconds: int,
+    user: int | None,
+    pull_secrets: tuple[str, ...],
+) -> Fact[Probes | None]:
+    """What pods on two nodes of each pool found out.
+
+    Args:
+        credentials: may create and delete pods and NetworkPolicies in the namespace.
+        facts: of the cluster, read before.
+        namespace: where the pods run.
+        image: of the pods.
+        seconds: after which a step that goes on has failed; an image may have to be pulled.
+        user: whom the pods run as; None: whom the namespace assigns.
+        pull_secrets: of the namespace, for the image.
+    """
+    if isinstance(facts.nodes, Unread):
+        return facts.nodes
+    if isinstance(facts.pools, Unread):
+        return facts.pools
+    chosen = [
+        (pool.name, node.name)
+        for pool in facts.pools
+        for node in islice(members_of(pool, facts.nodes), NODES_OF_A_POOL)
+    ]
+    if not chosen:
+        return Probes(image=image, nodes=(), network=Unread(reason="no pool has a node"))
+    site = ProbeSite(
+        run=secrets.token_hex(4),
+        image=image,
+        seconds=seconds + AFTER_SECONDS,
+        user=user,
+        pull_secrets=pull_secrets,
+    )
+    try:
+        async with (
+            cluster_client(credentials) as client,
+            _cleaned(
+                _Probing(client=client, namespace=namespace, site=site, seconds=seconds)
+            ) as probing,
+        ):
+            return await _probes(probing, chosen)
+    except errors.KubeError as error:
+        return Unread(reason=refusal(error, what=f"pods in namespace {namespace}", verb="create"))
+
+
+async def _probes(probing: _Probing, chosen: list[tuple[str, str]]) -> Probes:
+    _say(f"trying {probing.site.image} on {len(chosen)} nodes ...")
+    for number, (_, node) in enumerate(chosen):
+        await probing.create(probe_pods.limit_pod(probing.site, number=number, node=node))
+    names = [f"node-{number}" for number in range(len(chosen))]
+    pods = await probing.wait(names, until=lambda pod: pod.over)
+    nodes = tuple(
+        probe_pods.node_probe(pods[name], pool=pool, node=node)
+        for name, (pool, node) in zip(names, chosen, strict=True)
+    )
+    able = [result.node for result in nodes if not result.problem]
+    network = await _network(probing, able)
+    return Probes(image=probing.site.image, nodes=nodes, network=network)
+
+
+async def _network(probing: _Probing, nodes: list[str]) -> Fact[NetworkProbe]:
+    """Between two nodes where there are two: what a plugin enforces may differ within one."""
+    if not nodes:
+        return Unread(reason="no node ran a pod")
+    _say("trying a NetworkPolicy ...")
+    here, there = nodes[0], nodes[-1]
+    await probing.create(probe_pods.policy(probing.site))
+    for name in ("open", "closed"):
+        await probing.create(probe_pods.listening_pod(probing.site, name=name, node=there))
+    listening = await probing.wait(
+        ["open", "closed"], until=lambda pod: pod.over or bool(pod.address)
+    )
+    opened, closed = listening["open"], listening["closed"]
+    if not opened.address or not closed.address:
+        return Unread(reason=f"no pod listens on {there}: {opened.problem or closed.problem}")
+    await probing.create(
+        probe_pods.connecting_pod(
+            probing.site, node=here, open_at=opened.address, closed_at=closed.address
+        )
+    )
+    client = (await probing.wait(["client"], until=lambda pod: pod.over))["client"]
+    seen = probe_pods.network_probe(client, path=f"{here} to {there}")
+    return seen or Unread(reason=f"the pod on {here} did not say whom it reached: {client.problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probing:
+    """The objects of one probe in their namespace."""
+
+    client: KubeClient
+    namespace: str
+    site: ProbeSite
+    seconds: int
+
+    async def create(self, manifest: Json) -> None:
+        """Create a pod or the policy."""
+        resource = kinds.PODS if manifest["kind"] == "Pod" else kinds.NETWORK_POLICIES
+        await writes.create(self.client, resource, body=manifest, namespace=self.namespace)
+
+    async def wait(
+        self, names: Iterable[str], *, until: Callable[[ProbePod], bool]
+    ) -> dict[str, ProbePod]:
+        """These pods, once all of them are as wanted, or as they are when the time is over.
+
+        One that somebody else has deleted by then is over, too.
+        """
+        wanted = set(names)
+        end = time.monotonic() + self.seconds
+        while True:
+            listed = await reads.list_all(
+                self.client,
+                kinds.PODS,
+                namespace=self.namespace,
+                label_selector=f"{LABEL}={self.site.run}",
+            )
+            pods = {pod.name: pod for pod in map(probe_pods.probe_pod, listed)}
+            ready = wanted <= {name for name, pod in pods.items() if until(pod)}
+            if ready or time.monotonic() > end:
+                return {name: pods.get(name) or probe_pods.gone(name) for name in wanted}
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def _cleaned(probing: _Probing) -> AsyncGenerator[_Probing]:
+    """Deletes what was made, whatever happened, Ctrl-C included."""
+    try:
+        yield probing
+    finally:
+        selector = f"{LABEL}={probing.site.run}"
+        for resource in (kinds.PODS, kinds.NETWORK_POLICIES):
+            await _delete(probing, resource, selector=selector)
+
+
+async def _delete(probing: _Probing, resource: kinds.Resource, *, selector: str) -> None:
+    try:
+        await writes.delete_collection(
+            probing.client,
+            resource,
+            namespace=probing.namespace,
+            label_selector=selector,
+            grace_seconds=0,
+        )
+    except errors.KubeError as error:
+        left = f"{resource.plural} of the probe (kubectl delete {resource.plural} -l {selector})"
+        _say(f"not deleted: {refusal(error, what=left, verb='delete')}")
+
+
+def _say(line: str) -> None:
+    """Progress stands beside the findings, not among them."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,98 @@
+"""A new job out of one that is there: the same spec, the same code, and what is to be different."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from drumline_cli.errors import BadInput
+
+Json = dict[str, Any]
+
+SHARED_CODE: Final = "drumline-code"
+"""How the names of ConfigMaps begin that go with the last job that owns them."""
+_NOT_CLONED: Final = ("suspend",)
+MAX_DEPTH: Final = 8
+"""Of a path of --set; the spec is not deeper."""
+
+
+def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[str]) -> Json:
+    """The manifest of the new job.
+
+    Args:
+        job: the one that is there, as the API server prints it.
+        name: of the new one.
+        changes: `path=value`, below spec; a value is JSON, else text; `null` removes the field.
+        command: instead of the template's command and arguments; empty: these stay.
+
+    Raises:
+        BadInput: a change is not of its form, or both jobs would write to one checkpoint.
+    """
+    spec: Json = copy.deepcopy(job["spec"])
+    for field in _NOT_CLONED:
+        spec.pop(field, None)
+    for change in changes:
+        _set(spec, change)
+    if command:
+        template: object = spec.get("template")
+        if not isinstance(template, dict):
+            raise BadInput("this job has no template, so no command; change it with --set")
+        template = cast("Json", template)
+        template["command"] = list(command)
+        template.pop("args", None)
+    _check_checkpoint(job["spec"], spec)
+    return {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "metadata": {"name": name, "namespace": job["metadata"]["namespace"]},
+        "spec": spec,
+    }
+
+
+def shared_parts(manifest: Mapping[str, Any]) -> list[str]:
+    """The ConfigMaps with the job's code that its jobs own; others are whoever's made them."""
+    code = _fields(_fields(manifest["spec"], "template"), "code")
+    names = cast("list[str]", code.get("configMaps") or [])
+    return [name for name in names if name.startswith(f"{SHARED_CODE}-")]
+
+
+def _fields(raw: Mapping[str, Any], name: str) -> Json:
+    return cast("Json", raw.get(name) or {})
+
+
+def _set(spec: Json, change: str) -> None:
+    path, equals, text = change.partition("=")
+    *above, field = path.removeprefix("spec.").split(".")
+    if not equals or not all((*above, field)) or len(above) > MAX_DEPTH:
+        raise BadInput(f"--set {change}: write path=value, such as template.image=train:2")
+    place = spec
+    for step in above:
+        below: object = place.setdefault(step, {})
+        if not isinstance(below, dict):
+            raise BadInput(f"--set {change}: {step} has no fields; set it as a whole, in JSON")
+        place = cast("Json", below)
+    value = _value(text)
+    if value is None:
+        place.pop(field, None)
+    else:
+        place[field] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _check_checkpoint(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    before, after = _fields(old, "checkpoint"), _fields(new, "checkpoint")
+    place = ("claimName", "bucket", "path")
+    same = all(after.get(field) == before.get(field) for field in place)
+    if after.get("path") and same:
+        raise BadInput(
+            f"both jobs would write their checkpoints to {after['path']}; name another folder with"
+            " --set checkpoint.path=FOLDER, or --set checkpoint.path=null for one of its own"
+        )

@@ -1,0 +1,244 @@
+"""Runs `drumline logs`, `shell`, `cp`, `port-forward`, `stop`, `resume`, `clone`, `delete`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import string
+import sys
+import time
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from drumline.kube import errors, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import TRAINING_JOBS
+from drumline_cli.cluster_access import chosen_credentials, cluster_client, missing_job, refusal
+from drumline_cli.commands import Output
+from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.jobs.archived_lines import archived_lines
+from drumline_cli.jobs.clone import cloned
+from drumline_cli.jobs.create_clone import create_clone
+from drumline_cli.jobs.follow import Json, follow_job, read_job, started_pods
+from drumline_cli.jobs.inside import (
+    ChosenCluster,
+    attach_arguments,
+    become_kubectl,
+    chosen_pod,
+    copy_arguments,
+    copy_of,
+    forward_arguments,
+    shell_arguments,
+)
+from drumline_cli.jobs.log_selection import LogSelection, selection_of
+from drumline_cli.jobs.named_job import NamedJob
+from drumline_cli.jobs.terminal_pod import has_terminal, resume_idle, wait_for_terminal
+from drumline_cli.jobs.written import written_lines
+from drumline_cli.suspension import write_suspend
+
+_STEM_CHARS: Final = 40
+"""Of a name's 50, with room for four letters."""
+
+_INSIDE: Final = frozenset({"shell", "cp", "port-forward"})
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """Do it, and say what was done.
+
+    Raises:
+        CommandError: there is no such job, or the cluster refuses.
+    """
+    credentials = chosen_credentials(chosen, environment)
+    namespace = chosen.namespace or credentials.namespace
+    if chosen.command == "shell" and chosen.delete:
+        job = NamedJob(name=chosen.job, namespace=namespace)
+        return asyncio.run(_once(credentials, job, chosen))
+    if chosen.command in _INSIDE:
+        _go_inside(credentials, chosen, namespace=namespace)
+    job = NamedJob(name=chosen.job, namespace=namespace)
+    if chosen.command == "logs" and chosen.follow:
+        if chosen.rank is not None or chosen.around is not None:
+            raise BadInput("--follow shows all lines as they come: leave out --rank and --around")
+        if chosen.generation is not None:
+            raise BadInput("--generation shows what was kept of pods that are gone: leave out -f")
+        return follow_to_the_end(credentials, job=job.name, namespace=namespace)
+    if chosen.command == "logs" and chosen.generation is not None:
+        return _earlier_logs(credentials, job, chosen, environment)
+    return asyncio.run(_once(credentials, job, chosen))
+
+
+def _earlier_logs(
+    credentials: Credentials,
+    job: NamedJob,
+    chosen: argparse.Namespace,
+    environment: Mapping[str, str],
+) -> Output:
+    """What was selected of the lines that the archive kept of a generation's pods, by time."""
+    from drumline_cli.archived_jobs import archived_earlier_logs  # noqa: PLC0415 - rarely asked for
+
+    async def read() -> Json:
+        async with cluster_client(credentials) as client:
+            return await read_job(client, job=job.name, namespace=job.namespace)
+
+    raw = asyncio.run(read())
+    selection = _selection(raw, chosen)
+    texts = archived_earlier_logs(
+        chosen.archive,
+        environment,
+        namespace=job.namespace,
+        uid=str(raw["metadata"]["uid"]),
+        generation=chosen.generation,
+    )
+    lines = (line for line in archived_lines(texts) if selection.keeps(line))
+    return Output(text="".join(f"{line.shown}\n" for line in lines))
+
+
+def _selection(raw: Json, chosen: argparse.Namespace) -> LogSelection:
+    return selection_of(
+        raw, rank=chosen.rank, around=chosen.around, seconds=chosen.seconds, now=time.time()
+    )
+
+
+def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespace: str) -> NoReturn:
+    """Find the pod, and become kubectl."""
+    copy = copy_of(chosen.source, chosen.target) if chosen.command == "cp" else None
+    is_plain = chosen.command == "shell" and chosen.rank is None and not chosen.command_line
+
+    async def find_pod() -> tuple[str, bool]:
+        """Its name, and whether the job's own terminal is meant."""
+        async with cluster_client(credentials) as client:
+            raw = await read_job(client, job=copy.job if copy else chosen.job, namespace=namespace)
+            if is_plain and has_terminal(raw):
+                await resume_idle(client, raw, say=say)
+                return await wait_for_terminal(client, raw, say=say), True
+            uid = str(raw["metadata"]["uid"])
+            pods = await started_pods(client, uid=uid, namespace=namespace)
+            return chosen_pod(raw, pods, rank=chosen.rank).name, False
+
+    try:
+        pod, attaches = asyncio.run(find_pod())
+    except KeyboardInterrupt:
+        name = copy.job if copy else chosen.job
+        raise NotAnswered(
+            f"interrupted; {name} stays as it is: drumline shell {name} comes back to it,"
+            f" drumline stop {name} gives it up"
+        ) from None
+    if copy is not None:
+        arguments = copy_arguments(pod, copy)
+    elif attaches:
+        arguments = attach_arguments(pod, terminal=sys.stdin.isatty())
+    elif chosen.command == "shell":
+        arguments = shell_arguments(pod, chosen.command_line, terminal=sys.stdin.isatty())
+    else:
+        arguments = forward_arguments(pod, chosen.ports)
+    cluster = ChosenCluster(
+        namespace=namespace, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    become_kubectl(cluster, arguments)
+
+
+def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> Output:
+    """Follow a job until it ends, or until Ctrl-C lets it go on alone."""
+
+    async def follow() -> int:
+        async with cluster_client(credentials) as client:
+            return await follow_job(client, job=job, namespace=namespace, say=say)
+
+    try:
+        return Output(text="", exit_code=asyncio.run(follow()))
+    except KeyboardInterrupt:
+        return Output(
+            text=f"\n{job} goes on without you. See it again: drumline logs -f {job} -n {namespace}"
+            f"; give its GPUs back: drumline stop {job} -n {namespace}\n"
+        )
+
+
+def say(line: str) -> None:
+    """Print a line at once: somebody watches."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def _once(credentials: Credentials, job: NamedJob, chosen: argparse.Namespace) -> Output:
+    command: str = chosen.command
+    async with cluster_client(credentials) as client:
+        try:
+            match command:
+                case "logs":
+                    return Output(text=await _logs(client, job, chosen))
+                case "stop":
+                    return await _suspend(client, job, suspend=True)
+                case "resume":
+                    return await _suspend(client, job, suspend=False)
+                case "hold":
+                    return await _hold(client, job, seconds=chosen.seconds)
+                case "clone":
+                    return await _clone(client, job, chosen)
+                case _:
+                    return await _delete(client, job)
+        except errors.NotFound as error:
+            reason = missing_job(error, job=job.name, namespace=job.namespace)
+            raise NotAnswered(reason) from None
+        except errors.KubeError as error:
+            raise NotAnswered(refusal(error, what=job.text, verb=command)) from None
+
+
+async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -> str:
+    """What all pods wrote, or what was selected of it, by time."""
+    raw = await read_job(client, job=job.name, namespace=job.namespace)
+    selection = _selection(raw, chosen)
+    uid = str(raw["metadata"]["uid"])
+    lines = await written_lines(client, selection, uid=uid, namespace=job.namespace)
+    return "".join(f"{line.shown}\n" for line in lines)
+
+
+async def _suspend(client: KubeClient, job: NamedJob, *, suspend: bool) -> Output:
+    await write_suspend(client, name=job.name, namespace=job.namespace, suspend=suspend)
+    if suspend:
+        text = f"{job.text} gives its GPUs back once it has saved; drumline resume {job.name}\n"
+    else:
+        text = f"{job.text} is queued again; drumline logs -f {job.name}\n"
+    return Output(text=text)
+
+
+async def _hold(client: KubeClient, job: NamedJob, *, seconds: int) -> Output:
+    await writes.merge_patch(
+        client,
+        TRAINING_JOBS,
+        name=job.name,
+        namespace=job.namespace,
+        body={"spec": {"recovery": {"holdSeconds": seconds or None}}},
+    )
+    if not seconds:
+        return Output(text=f"{job.text}: pods of a script that fails end at once again\n")
+    return Output(
+        text=f"{job.text}: from its next start in new pods on, those of a script that fails for"
+        f" good stay for {seconds} s with their GPUs; then: drumline shell {job.name}; drumline"
+        f" stop {job.name}\n"
+    )
+
+
+async def _clone(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -> Output:
+    raw = await read_job(client, job=job.name, namespace=job.namespace)
+    name: str = chosen.name or fresh_name(job.name)
+    manifest = cloned(raw, name=name, changes=chosen.set, command=chosen.command_line)
+    await create_clone(client, manifest, original=job.text)
+    text = f"trainingjob {job.namespace}/{name}: follow it with drumline logs -f {name}\n"
+    return Output(text=text)
+
+
+def fresh_name(job: str) -> str:
+    """A name for a copy of the job of this name."""
+    return f"{job[:_STEM_CHARS].rstrip('-')}-{random_letters()}"
+
+
+def random_letters() -> str:
+    """Four letters by which jobs of one script differ in name."""
+    return "".join(random.SystemRandom().choices(string.ascii_lowercase, k=4))
+
+
+async def _delete(client: KubeClient, job: NamedJob) -> Output:
+    await writes.delete(client, TRAINING_JOBS, name=job.name, uid=None, namespace=job.namespace)
+    return Output(text=f"{job.text} is deleted; its pods end within their grace period\n")

@@ -1,0 +1,260 @@
+"""Follows a job until it ends: why it waits, then what its pods write.
+
+The job and its pods are read again every second or two, so a lost connection and a pod that is
+replaced need nothing of their own. A pod's log is resumed behind the last line that was shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from drumline.kube import errors, reads
+from drumline.kube.client import KubeClient
+from drumline.kube.kinds import PODS, TRAINING_JOBS
+from drumline.kube.line_splitter import Oversized, WatchLineSplitter
+from drumline.kube.request import Request, Verb
+from drumline_api.base import LABEL_INDEX, LABEL_JOB_UID
+from drumline_cli.cluster_access import missing_job, not_answered, refusal
+from drumline_cli.errors import NotAnswered, NotAnsweredYet
+from drumline_contract import plain, plain_lines
+
+Json = dict[str, Any]
+Say = Callable[[str], None]
+
+CONTAINER: Final = "trainer"
+MAX_PODS: Final = 64
+"""Whose logs are followed at once: each is a connection through the API server."""
+PATIENCE_SECONDS: Final = 300.0
+"""So long the API server may not answer, as while it is restarted, before following ends."""
+_PAUSE_SECONDS: Final = 1.0
+_SILENCE_SECONDS: Final = 3600.0
+"""Of a log; it is asked for again then."""
+_LAST_LINES_SECONDS: Final = 10.0
+"""How long the end of the logs is waited for once the job has ended."""
+_MAX_LINE_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """A line of a pod's log with its time, as the kubelet wrote it."""
+
+    at: str
+    index: str
+    text: str
+
+    @property
+    def shown(self) -> str:
+        """The line with the index of its pod, fit for a terminal."""
+        return f"[{self.index}] {plain_lines(self.text)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedPod:
+    """A pod that has a log."""
+
+    name: str
+    index: str
+    is_running: bool
+
+
+async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) -> int:
+    """Say what happens to a job until it ends.
+
+    Args:
+        client: the cluster.
+        job: its name.
+        namespace: its namespace.
+        say: prints a line.
+
+    Returns:
+        The exit code: 0 if the job succeeded.
+
+    Raises:
+        NotAnswered: the job or its pods cannot be read.
+    """
+    streams: dict[str, asyncio.Task[None]] = {}
+    shown: dict[str, str] = {}
+    last, patience = "", 0.0
+    try:
+        while True:
+            raw, pods = await _seen(client, job=job, namespace=namespace, patience=patience)
+            patience = PATIENCE_SECONDS
+            status = cast("Json", raw.get("status") or {})
+            if (line := state_line(status)) != last:
+                last = line
+                say(line)
+            for pod in pods:
+                is_new = pod.name not in streams
+                if _is_due(streams.get(pod.name), pod) and (not is_new or len(streams) < MAX_PODS):
+                    follower = _PodFollower(client=client, namespace=namespace, pod=pod, say=say)
+                    streams[pod.name] = asyncio.create_task(follower.follow(shown))
+            if status.get("phase") in {"Succeeded", "Failed"}:
+                if streams:
+                    await asyncio.wait(streams.values(), timeout=_LAST_LINES_SECONDS)
+                return 0 if status["phase"] == "Succeeded" else 1
+            await asyncio.sleep(_PAUSE_SECONDS)
+    finally:
+        for stream in streams.values():
+            stream.cancel()
+        await asyncio.gather(*streams.values(), return_exceptions=True)
+
+
+async def _seen(
+    client: KubeClient, *, job: str, namespace: str, patience: float
+) -> tuple[Json, list[StartedPod]]:
+    """The job and its pods with a log, asked for again while the API server does not answer.
+
+    Raises:
+        NotAnswered: it refuses, or has not answered for `patience` seconds.
+    """
+    clock = asyncio.get_running_loop().time
+    end = clock() + patience
+    while True:
+        try:
+            raw = await read_job(client, job=job, namespace=namespace)
+            uid = str(raw["metadata"]["uid"])
+            return raw, await started_pods(client, uid=uid, namespace=namespace)
+        except NotAnsweredYet:
+            if clock() >= end:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def read_job(client: KubeClient, *, job: str, namespace: str) -> Json:
+    """The TrainingJob as it is now.
+
+    Raises:
+        NotAnswered: there is none of this name, or it cannot be read.
+    """
+    try:
+        body = await reads.get(client, TRAINING_JOBS, name=job, namespace=namespace)
+    except errors.NotFound as error:
+        raise NotAnswered(missing_job(error, job=job, namespace=namespace)) from None
+    except errors.KubeError as error:
+        raise not_answered(error, what=f"trainingjob {namespace}/{job}") from None
+    return cast("Json", json.loads(body))
+
+
+async def started_pods(client: KubeClient, *, uid: str, namespace: str) -> list[StartedPod]:
+    """The job's pods that have a log, by index.
+
+    Raises:
+        NotAnswered: they cannot be read.
+    """
+    try:
+        listed = await reads.list_all(
+            client, PODS, namespace=namespace, label_selector=f"{LABEL_JOB_UID}={uid}"
+        )
+    except errors.KubeError as error:
+        raise not_answered(error, what=f"pods of namespace {namespace}") from None
+    pods = (_started(cast("Json", json.loads(pod))) for pod in listed)
+    return sorted(
+        (pod for pod in pods if pod is not None), key=lambda pod: (int(pod.index), pod.name)
+    )
+
+
+async def stream_log(
+    client: KubeClient,
+    pod: StartedPod,
+    *,
+    namespace: str,
+    since: str,
+    follow: bool,
+    take: Callable[[LogLine], None],
+) -> None:
+    """Hand every line of a pod's log behind `since` to `take`; returns at the log's end.
+
+    Lines over 64 KiB are left out.
+
+    Raises:
+        KubeError: it was refused or broke off.
+    """
+    query = {"container": CONTAINER, "timestamps": "true"}
+    query |= {"follow": "true"} if follow else {}
+    query |= {"sinceTime": since} if since else {}
+    path = PODS.path(namespace=namespace, name=pod.name, subresource="log")
+    request = Request(verb=Verb.WATCH, resource=PODS, path=path, query=query)
+    splitter = WatchLineSplitter(max_line_bytes=_MAX_LINE_BYTES)
+    async with client.stream(request, silence_seconds=_SILENCE_SECONDS) as chunks:
+        async for chunk in chunks:
+            for line in splitter.feed(chunk):
+                if isinstance(line, Oversized):
+                    continue
+                read = log_line(line, index=pod.index)
+                if read.at > since:
+                    take(read)
+
+
+def state_line(status: Json) -> str:
+    """The phase, why, and when it probably starts; as a line for a terminal."""
+    phase = plain(str(status.get("phase") or "Pending"))
+    message = plain(str(status.get("message") or ""))
+    expected = plain(str(status.get("expectedStart") or ""))
+    latest = plain(str(status.get("expectedStartBy") or ""))
+    line = f"{phase}: {message}" if message else phase
+    if phase == "Pending" and expected:
+        line += f" (expected to start about {expected}" + (f", by {latest})" if latest else ")")
+    return line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PodFollower:
+    client: KubeClient
+    namespace: str
+    pod: StartedPod
+    say: Say
+
+    async def follow(self, shown: dict[str, str]) -> None:
+        """Show the pod's log behind what was shown, until it ends or breaks off."""
+
+        def take(line: LogLine) -> None:
+            shown[self.pod.name] = line.at
+            self.say(line.shown)
+
+        try:
+            await stream_log(
+                self.client,
+                self.pod,
+                namespace=self.namespace,
+                since=shown.get(self.pod.name, ""),
+                follow=True,
+                take=take,
+            )
+        except errors.Unreachable:
+            return  # it is asked for again
+        except errors.NotFound:
+            return  # the pod was replaced
+        except errors.KubeError as error:
+            what = f"log of pod {self.pod.name}"
+            self.say(f"[{self.pod.index}] {refusal(error, what=what)}")
+
+
+def _is_due(stream: asyncio.Task[None] | None, pod: StartedPod) -> bool:
+    """Whether the pod's log is to be asked for: first, or again where it broke off."""
+    return stream is None or (stream.done() and pod.is_running)
+
+
+def _started(pod: Json) -> StartedPod | None:
+    """The pod, if its container has begun."""
+    statuses = cast("list[Json]", pod.get("status", {}).get("containerStatuses") or [])
+    states = [
+        cast("Json", each.get("state") or {}) for each in statuses if each.get("name") == CONTAINER
+    ]
+    if not states or states[0].keys().isdisjoint({"running", "terminated"}):
+        return None
+    index = str(pod["metadata"].get("labels", {}).get(LABEL_INDEX, ""))
+    return StartedPod(
+        name=str(pod["metadata"]["name"]),
+        index=index if index.isdecimal() else "0",
+        is_running="running" in states[0],
+    )
+
+
+def log_line(line: bytes, *, index: str) -> LogLine:
+    """A line with the time that the kubelet has put before it."""
+    at, _, text = line.decode(errors="replace").partition(" ")
+    return LogLine(at=at, index=index, text=text)

@@ -1,0 +1,143 @@
+"""`drumline shell`, `cp` and `port-forward`: into a running pod of a job, found by rank.
+
+Terminals, tar and ports are kubectl's business, which whoever works with a cluster has: these
+commands find the pod and become kubectl.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.jobs.follow import CONTAINER, Json, StartedPod
+from drumline_cli.jobs.log_selection import index_of_rank
+
+_SHELL: Final = ("sh", "-c", "cd /code 2>/dev/null; exec $(command -v bash || echo sh)")
+"""In the folder with the code, if the job brought one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenCluster:
+    """Which cluster kubectl talks to, as it was named here."""
+
+    namespace: str
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """Kubectl's own."""
+        named = [f"--namespace={self.namespace}"]
+        named += [f"--kubeconfig={self.kubeconfig}"] if self.kubeconfig is not None else []
+        return named + ([f"--context={self.context}"] if self.context is not None else [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """What is copied, between a pod and here."""
+
+    job: str
+    source: str
+    target: str
+    from_pod: bool
+
+
+def chosen_pod(job: Json, pods: Sequence[StartedPod], *, rank: int | None) -> StartedPod:
+    """The running pod of a rank; without one the first that runs.
+
+    Args:
+        job: the TrainingJob as the API server prints it.
+        pods: those that have started, by index.
+        rank: of the job.
+
+    Raises:
+        BadInput: the job has no such rank.
+        NotAnswered: its pod does not run.
+    """
+    name = job["metadata"]["name"]
+    index = None if rank is None else index_of_rank(job, rank)
+    running = [pod for pod in pods if pod.is_running and index in (None, pod.index)]
+    if running:
+        return running[-1] if index is not None else running[0]
+    which = (
+        f"no pod of {name} runs" if rank is None else f"rank {rank} of {name} has no running pod"
+    )
+    raise NotAnswered(
+        f"{which}: drumline report {name} says what the job does, drumline logs {name} what its"
+        " pods wrote"
+    )
+
+
+def copy_of(source: str, target: str) -> Copy:
+    """What `drumline cp SOURCE TARGET` means: the side with `JOB:` is in the pod.
+
+    Raises:
+        BadInput: both sides are, or none.
+    """
+    sides = [_job_side(source), _job_side(target)]
+    match sides:
+        case [(str() as job, str() as path), None]:
+            return Copy(job=job, source=path, target=target, from_pod=True)
+        case [None, (str() as job, str() as path)]:
+            return Copy(job=job, source=source, target=path, from_pod=False)
+        case _:
+            raise BadInput(
+                "one side of cp is JOB:PATH and the other a path here: drumline cp llama:/tmp/trace"
+                " ."
+            )
+
+
+def shell_arguments(pod: str, command: Sequence[str], *, terminal: bool) -> list[str]:
+    """`kubectl exec`, with a terminal where there is one here."""
+    flags = ["-i", "-t"] if terminal else ["-i"]
+    return ["exec", *flags, pod, f"--container={CONTAINER}", "--", *(command or _SHELL)]
+
+
+def attach_arguments(pod: str, *, terminal: bool) -> list[str]:
+    """`kubectl attach` to the terminal of the pod's own command."""
+    flags = ["-i", "-t"] if terminal else ["-i"]
+    return ["attach", *flags, pod, f"--container={CONTAINER}"]
+
+
+def copy_arguments(pod: str, copy: Copy) -> list[str]:
+    """`kubectl cp`; the image needs tar."""
+    source, target = copy.source, copy.target
+    if copy.from_pod:
+        source = f"{pod}:{source}"
+    else:
+        target = f"{pod}:{target}"
+    return ["cp", f"--container={CONTAINER}", source, target]
+
+
+def forward_arguments(pod: str, ports: Sequence[str]) -> list[str]:
+    """`kubectl port-forward`."""
+    return ["port-forward", f"pod/{pod}", *ports]
+
+
+def become_kubectl(cluster: ChosenCluster, arguments: Sequence[str]) -> NoReturn:
+    """Run kubectl in place of this process.
+
+    Raises:
+        NotAnswered: it is not installed.
+    """
+    program = shutil.which("kubectl")
+    if program is None:
+        raise NotAnswered(
+            "kubectl is not on the path; install it: shell, cp and port-forward use it"
+        )
+    sys.stdout.flush()
+    verb, *rest = arguments
+    # The user's own words, as a list: no shell reads them.
+    os.execv(program, ["kubectl", *cluster.options, verb, *rest])  # noqa: S606 - no shell
+
+
+def _job_side(side: str) -> tuple[str, str] | None:
+    """`JOB:PATH`; None for a path here."""
+    job, colon, path = side.partition(":")
+    return (job, path) if colon and path and job and "/" not in job else None

@@ -1,0 +1,42 @@
+"""What the pods of a job have written so far, by time."""
+
+from __future__ import annotations
+
+from drumline.kube import errors
+from drumline.kube.client import KubeClient
+from drumline_cli.jobs.follow import LogLine, started_pods, stream_log
+from drumline_cli.jobs.log_selection import LogSelection
+from drumline_contract import plain
+
+
+async def written_lines(
+    client: KubeClient, selection: LogSelection, *, uid: str, namespace: str
+) -> list[LogLine]:
+    """The selected lines of all pods; one without a time says that a pod's log is gone.
+
+    Args:
+        client: the cluster.
+        selection: which lines are wanted.
+        uid: of the job.
+        namespace: of the job.
+
+    Raises:
+        NotAnswered: the pods cannot be read.
+    """
+    lines: list[LogLine] = []
+
+    def take(line: LogLine) -> None:
+        if selection.keeps(line):
+            lines.append(line)
+
+    for pod in await started_pods(client, uid=uid, namespace=namespace):
+        if selection.index not in (None, pod.index):
+            continue
+        try:
+            await stream_log(
+                client, pod, namespace=namespace, since=selection.since, follow=False, take=take
+            )
+        except errors.StatusError as error:  # it went between the two questions
+            reason = plain(error.message)
+            lines.append(LogLine(at="", index=pod.index, text=f"no log of {pod.name}: {reason}"))
+    return sorted(lines, key=lambda line: line.at)

@@ -1,0 +1,208 @@
+"""Objects from files, as `kubectl get -o yaml` or `-o json` prints them: one, several, or lists.
+
+An error names the file, the line and the field, as the file's reader sees them. Lines are looked up
+only for an error: reading YAML with its line numbers takes several times as long.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+
+from drumline_cli.errors import BadInput
+from drumline_contract import plain
+
+Json = Mapping[str, Any]
+STANDARD_INPUT: Final = "-"
+
+
+class _Loader(yaml.CSafeLoader):
+    """Times stay text: the API's are."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class declares it as it is
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestDocument:
+    """One object, and the file it was read from."""
+
+    file: str
+    raw: Json
+    find: Callable[[], yaml.Node] | None
+    """Composes the YAML node of the object, to look a line up; None: it stands in no file."""
+    as_of: float
+    """When its file was written."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind, fit for a terminal."""
+        return plain(str(self.raw.get("kind", "")))
+
+    @property
+    def group(self) -> str:
+        """Its API group; empty for the core."""
+        group, slash, _ = str(self.raw.get("apiVersion", "")).partition("/")
+        return group if slash else ""
+
+    @property
+    def namespaced_name(self) -> tuple[str, str]:
+        """Namespace and name, fit for a terminal."""
+        metadata = self.raw.get("metadata")
+        named: Json = cast("Json", metadata) if isinstance(metadata, dict) else {}
+        return plain(str(named.get("namespace", "default"))), plain(str(named.get("name", "")))
+
+    def blame(self, path: str, problem: str) -> BadInput:
+        """The error that the field at `path` is wrong, with its file and line."""
+        if self.find is None:
+            return BadInput(f"{self.file}: {plain(problem)}")
+        return BadInput(f"{self.file}, line {line_of(self.find(), path)}: {plain(problem)}")
+
+
+def read_manifests(names: Sequence[str]) -> list[ManifestDocument]:
+    """All objects of these files; `-` is standard input.
+
+    Raises:
+        BadInput: a file is missing, or holds something else.
+    """
+    return [manifest for name in names for manifest in _read(name)]
+
+
+def line_of(node: yaml.Node, path: str) -> int:
+    """Line of the field, or of what should hold it."""
+    while path and (step := _step(node, path)) is not None:
+        node, path = step
+    return node.start_mark.line + 1
+
+
+def line_in(text: str, path: str) -> int:
+    """Line of the field in the only document of a text; the first where it is not to be found."""
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError:
+        return 1
+    return 1 if node is None else line_of(node, path)
+
+
+def read_text(name: str, *, longest: int | None = None) -> tuple[str, float]:
+    """The text and the time at which it was written, in seconds since the epoch.
+
+    Args:
+        name: of the file; `-` is standard input.
+        longest: characters after which no more is read; None: no limit.
+
+    Raises:
+        BadInput: it cannot be read, or is longer.
+    """
+    most = -1 if longest is None else longest + 1
+    try:
+        if name == STANDARD_INPUT:
+            text, as_of = sys.stdin.read(most), time.time()
+        else:
+            with Path(name).open(encoding="utf-8") as file:
+                text, as_of = file.read(most), Path(name).stat().st_mtime
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise BadInput(f"{name}: {error.strerror}") from None
+    if longest is not None and len(text) > longest:
+        raise BadInput(f"{name}: longer than {longest} characters")
+    return text, as_of
+
+
+def display_name(name: str) -> str:
+    """What a file is called in messages."""
+    return "standard input" if name == STANDARD_INPUT else name
+
+
+def _read(name: str) -> Iterator[ManifestDocument]:
+    text, as_of = read_text(name)
+    yield from manifests_in(text, file=display_name(name), as_of=as_of)
+
+
+def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocument]:
+    """All objects of a text.
+
+    Args:
+        text: YAML or JSON.
+        file: what it is called in messages.
+        as_of: when it was written.
+
+    Raises:
+        BadInput: it holds something else.
+    """
+    for number, value in enumerate(_values(text, file=file)):
+        find = partial(_node, text, number)
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            line = find().start_mark.line + 1
+            raise BadInput(f"{file}, line {line}: an object of the API is a mapping")
+        raw = cast("Json", value)
+        items: object = raw.get("items")
+        if not isinstance(items, list):
+            yield ManifestDocument(file=file, raw=raw, find=find, as_of=as_of)
+            continue
+        for index, item in enumerate(cast("list[Any]", items)):
+            find = partial(_node, text, number, index)
+            if not isinstance(item, dict):
+                line = find().start_mark.line + 1
+                raise BadInput(f"{file}, line {line}: items: each must be an object")
+            yield ManifestDocument(file=file, raw=cast("Json", item), find=find, as_of=as_of)
+
+
+def _values(text: str, *, file: str) -> list[Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            return [json.loads(text)]
+        except (ValueError, RecursionError):
+            pass  # YAML's flow style looks alike, and its reader says what is wrong
+    try:
+        return list(yaml.load_all(text, Loader=_Loader))
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise BadInput(f"{file}{line}: not YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BadInput(f"{file}: not YAML: {plain(str(error))}") from None
+
+
+def _node(text: str, number: int, item: int | None = None) -> yaml.Node:
+    node = list(yaml.compose_all(text, Loader=_Loader))[number]
+    items = _child(node, "items")
+    if item is None or not isinstance(items, yaml.SequenceNode):
+        return node
+    return items.value[item]
+
+
+def _step(node: yaml.Node, path: str) -> tuple[yaml.Node, str] | None:
+    if path.startswith("["):
+        number, _, rest = path[1:].partition("]")
+        within = isinstance(node, yaml.SequenceNode) and number.isdecimal()
+        if within and int(number) < len(node.value):
+            return node.value[int(number)], rest.removeprefix(".")
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    keys = sorted((str(key.value) for key, _ in node.value), key=len, reverse=True)
+    for key in keys:  # the longest first: a label's name may hold dots
+        rest = path.removeprefix(key)
+        if rest != path and (not rest or rest[0] in ".["):
+            child = _child(node, key)
+            return None if child is None else (child, rest.removeprefix("."))
+    return None
+
+
+def _child(node: yaml.Node, key: str) -> yaml.Node | None:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for name, value in node.value if name.value == key), None)

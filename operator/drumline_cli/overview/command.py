@@ -1,0 +1,147 @@
+"""Runs the commands that show rows: reads what each needs, makes its rows, and prints them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.nodes import node_rows
+from drumline.overview.objects import ClusterObjects, JobObject
+from drumline.overview.pool_units import PoolUnits
+from drumline.overview.queues import queue_rows, share_rows
+from drumline.overview.rows import JobRow
+from drumline.overview.usage import GROUPS, usage_rows, with_budgets
+from drumline.overview.why import why_card
+from drumline.overview.workloads import workload_uses
+from drumline_cli.commands import Output
+from drumline_cli.errors import BadInput
+from drumline_cli.overview import tables, why_workload
+from drumline_cli.overview.chosen_cluster import cluster_of
+from drumline_cli.overview.json_output import as_json
+from drumline_cli.overview.period import begin_of
+from drumline_cli.overview.read import WantedKinds, only_job
+from drumline_cli.overview_arguments import ARCHIVE_VARIABLE
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """The rows of the chosen command.
+
+    Raises:
+        CommandError: there is no such job, the cluster refuses, or an argument cannot be used.
+    """
+    match chosen.command:
+        case "list":
+            return _list(chosen, environment)
+        case "queue":
+            return _queue(chosen, environment)
+        case "why":
+            return _why(chosen, environment)
+        case "nodes":
+            return _nodes(chosen, environment)
+        case "share":
+            cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
+            rows = share_rows(cluster)
+            table = tables.shares(rows, now=cluster.as_of)
+            return output_of(chosen, cluster, rows, table=table)
+        case _:
+            return _usage(chosen, environment)
+
+
+def _list(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    cluster, rows = wanted_jobs(chosen, environment)
+    table = tables.jobs(rows, now=cluster.as_of, namespaces=bool(chosen.all_namespaces))
+    return output_of(chosen, cluster, rows, table=table)
+
+
+def wanted_jobs(
+    chosen: argparse.Namespace, environment: Mapping[str, str]
+) -> tuple[ClusterObjects, tuple[JobRow, ...]]:
+    """Return the cluster, and the jobs of the chosen namespace and queue, or of all."""
+    # A place in line counts the jobs of every namespace of the queue.
+    cluster, own = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
+    places = positions(lines(cluster.jobs, cluster.priorities))
+    wanted = [
+        job
+        for job in cluster.jobs
+        if (chosen.all_namespaces or job.metadata.namespace == own)
+        and chosen.queue in (None, job.spec.queue)
+    ]
+    return cluster, job_rows(
+        wanted, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools)
+    )
+
+
+def _queue(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
+    rows = queue_rows(cluster, only=chosen.queue)
+    if chosen.queue is not None and not rows:
+        raise BadInput(f"there is no queue {chosen.queue!r}, and no job waits in it")
+    return output_of(chosen, cluster, rows, table=tables.queues(rows, now=cluster.as_of))
+
+
+def _why(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    if "/" in chosen.job:
+        cluster, workload = why_workload.card_of(chosen, environment)
+        table = why_workload.table(workload, now=cluster.as_of)
+        return output_of(chosen, cluster, (workload,), table=table, kind=why_workload.KIND)
+    wanted = WantedKinds(namespace=None, queues=True, pods=True)
+    cluster, own = cluster_of(chosen, environment, wanted)
+    card = why_card(cluster, only_job(cluster, namespace=own, name=chosen.job))
+    return output_of(chosen, cluster, (card,), table=tables.why(card, now=cluster.as_of))
+
+
+def _nodes(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, nodes=True))
+    rows = tuple(row for row in node_rows(cluster) if chosen.pool in (None, row.pool))
+    return output_of(chosen, cluster, rows, table=tables.nodes(rows))
+
+
+def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    by = [name.strip() for name in chosen.by.split(",")]
+    if unknown := [name for name in by if name not in GROUPS]:
+        raise BadInput(f"--by {unknown[0]}: group by {', '.join(GROUPS)}")
+    wanted = WantedKinds(namespace=None, queues=True, pods=True)
+    cluster, _ = cluster_of(chosen, environment, wanted)
+    since = begin_of(chosen.since, now=cluster.as_of)
+    jobs, remarks = _with_archived(cluster.jobs, chosen, environment, since=since)
+    cluster = replace(cluster, remarks=(*cluster.remarks, *remarks))
+    uses = workload_uses(cluster)
+    rows = usage_rows(jobs, workloads=uses, by=by, since=since, now=cluster.as_of)
+    if by == ["queue"]:
+        rows = with_budgets(rows, cluster.queues, now=cluster.as_of)
+    return output_of(chosen, cluster, rows, table=tables.usage(rows, by=by))
+
+
+def _with_archived(
+    jobs: Sequence[JobObject],
+    chosen: argparse.Namespace,
+    environment: Mapping[str, str],
+    *,
+    since: float | None,
+) -> tuple[Sequence[JobObject], tuple[str, ...]]:
+    """The jobs of the cluster and those of the archive that are in it no more; remarks."""
+    if not (chosen.archive or environment.get(ARCHIVE_VARIABLE)):
+        return jobs, ()
+    from drumline_cli.archived_jobs import archived_jobs  # noqa: PLC0415 - 0.1 s without need
+
+    archived = archived_jobs(chosen.archive, environment, since=since)
+    present = {job.metadata.uid for job in jobs}
+    ended = [each.job for each in archived.jobs if each.job.metadata.uid not in present]
+    return (*jobs, *ended), archived.remarks
+
+
+def output_of(
+    chosen: argparse.Namespace,
+    cluster: ClusterObjects,
+    rows: tables.Rows,
+    *,
+    table: str,
+    kind: str | None = None,
+) -> Output:
+    """Return the rows as JSON, or their table with the remarks on the cluster."""
+    if chosen.output == "json":
+        return Output(text=as_json(kind or chosen.command, rows, cluster))
+    remarks = "".join(f"{remark}\n" for remark in cluster.remarks)
+    return Output(text=table + remarks)

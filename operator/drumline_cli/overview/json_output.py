@@ -1,0 +1,145 @@
+"""Rows as JSON for programs, and the schema of it, from the rows' own classes.
+
+`python -m drumline_cli.overview.json_output` writes docs/cli-output.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from inspect import getdoc
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.rows import (
+    BudgetDay,
+    BudgetRow,
+    GanttBar,
+    GanttRow,
+    HolderRow,
+    JobRow,
+    LineRow,
+    MoneyDay,
+    MoneyOutlook,
+    NodeRow,
+    OverviewRow,
+    QueueRow,
+    QuotaRow,
+    ShareRow,
+    StayRow,
+    UsageRow,
+    UserBudgetRow,
+    WhyCard,
+    WorkloadCard,
+    WorkloadRow,
+)
+
+FILE: Final = Path("docs/cli-output.schema.json")
+KINDS: Final[Mapping[str, type[OverviewRow]]] = {
+    "list": JobRow,
+    "queue": QueueRow,
+    "why": WhyCard,
+    "why TYPE/NAME": WorkloadCard,
+    "nodes": NodeRow,
+    "share": ShareRow,
+    "usage": UsageRow,
+    "gantt": GanttRow,
+    "history": JobRow,
+}
+"""By command: what its rows are."""
+_DESCRIBED: Final = {
+    kind.__name__: kind
+    for kind in (
+        *KINDS.values(),
+        StayRow,
+        QuotaRow,
+        WorkloadRow,
+        BudgetRow,
+        BudgetDay,
+        MoneyOutlook,
+        MoneyDay,
+        UserBudgetRow,
+        HolderRow,
+        LineRow,
+        GanttBar,
+    )
+}
+_ATTRIBUTE: Final = re.compile(r"^(\w+): (.*(?:\n    .*)*)", re.MULTILINE)
+
+
+def as_json(command: str, rows: Sequence[OverviewRow], cluster: ClusterObjects) -> str:
+    """One JSON object, ending with a newline."""
+    document = {
+        "kind": KINDS[command].__name__,
+        "asOf": cluster.as_of,
+        "rows": rows,
+        "remarks": cluster.remarks,
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of the output of every command."""
+    kinds = tuple(dict.fromkeys(KINDS.values()))
+    references, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    for name, definition in definitions.items():
+        _describe(definition, _DESCRIBED[name])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Output of drumline list, queue, why, nodes, share, usage, gantt and"
+        " history with -o json",
+        "oneOf": [
+            {
+                "type": "object",
+                "description": _commands(kind),
+                "properties": {
+                    "kind": {"const": kind.__name__},
+                    "asOf": {"type": "number", "description": "When the cluster was read."},
+                    "rows": {"type": "array", "items": reference},
+                    "remarks": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "What could not be read, as sentences.",
+                    },
+                },
+                "required": ["kind", "asOf", "rows", "remarks"],
+            }
+            for kind, reference in zip(kinds, references, strict=True)
+        ],
+        "$defs": definitions,
+    }
+
+
+def _commands(kind: type[OverviewRow]) -> str:
+    return ", ".join(f"drumline {name} -o json" for name, its in KINDS.items() if its is kind)
+
+
+def _describe(definition: dict[str, Any], kind: type[OverviewRow]) -> None:
+    """Put the sentences below `Attributes:` to their fields."""
+    definition["description"], sentences = attribute_sentences(kind)
+    for field in msgspec.structs.fields(kind):
+        place = definition["properties"][field.encode_name]
+        place["description"] = sentences[field.name]
+        place.pop("default", None)
+
+
+def attribute_sentences(kind: type) -> tuple[str, dict[str, str]]:
+    """What a class's docstring says of it, and by attribute what stands below `Attributes:`."""
+    summary, _, attributes = (getdoc(kind) or "").partition("\n\nAttributes:\n")
+    shallow = re.sub("^    ", "", attributes, flags=re.MULTILINE)
+    return summary, {
+        name: " ".join(sentence.split()) for name, sentence in _ATTRIBUTE.findall(shallow)
+    }
+
+
+def text() -> str:
+    """The file."""
+    return json.dumps(schema(), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())

@@ -1,0 +1,289 @@
+"""What the rows are made from: of the cluster, with the reader's own rights, or of files.
+
+Lists are read at the same time. What may not be read is left out, with a remark, where rows can be
+made without it; jobs of all namespaces that may not be read are read of the own namespace alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from drumline.kube import errors, reads
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import (
+    GPU_POOLS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_SLICES,
+    TRAINING_JOBS,
+    TRAINING_QUEUES,
+    Resource,
+)
+from drumline.kube.workload_kinds import KINDS
+from drumline.overview.objects import ClusterObjects, JobObject, decoded
+from drumline.overview.workload_objects import JOB, QUEUE, PodObject, WorkloadObject
+from drumline_api.objects import builtin
+from drumline_api.objects.custom import StoredGpuPool, StoredTrainingQueue
+from drumline_cli.cluster_access import NOT_SERVED, cluster_client, not_answered, refusal
+from drumline_cli.errors import BadInput, NotAnswered
+
+T = TypeVar("T")
+_FOREIGN: Final = f"{QUEUE},!{JOB}"
+"""Selects pods that name a queue and are no job's."""
+WORKLOAD_KINDS: Final = tuple(KINDS)
+"""What may wait for a queue beside jobs and pods."""
+_MOST_FILE_BYTES: Final = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedKinds:
+    """Which kinds are read.
+
+    Attributes:
+        namespace: of the jobs; None: all that may be read.
+        queues: the queues, the priority classes, which make the order of a line, and the pools,
+            which say what of a GPU is counted.
+        nodes: the nodes and their pools.
+        pods: those that are no job's and name a queue, and the pools, by which GPUs are counted.
+        workload: a pod, Job or the like of the own namespace, by kind and name.
+    """
+
+    namespace: str | None
+    queues: bool = False
+    nodes: bool = False
+    pods: bool = False
+    workload: tuple[Resource, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed(Generic[T]):
+    objects: tuple[T, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+async def from_cluster(
+    credentials: Credentials, wanted: WantedKinds, *, own: str
+) -> ClusterObjects:
+    """The objects as they are now.
+
+    Raises:
+        NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
+    """
+    want_pools = wanted.nodes or wanted.queues or wanted.pods
+    try:
+        async with cluster_client(credentials) as client, asyncio.TaskGroup() as reads:
+            read_jobs = reads.create_task(_jobs(client, wanted.namespace, own=own))
+            read_queues = reads.create_task(
+                _optional(client, TRAINING_QUEUES, StoredTrainingQueue, wanted=wanted.queues)
+            )
+            read_priorities = reads.create_task(
+                _optional(client, PRIORITY_CLASSES, builtin.PriorityClass, wanted=wanted.queues)
+            )
+            read_pools = reads.create_task(
+                _optional(client, GPU_POOLS, StoredGpuPool, wanted=want_pools)
+            )
+            read_nodes = reads.create_task(
+                _required(client, NODES, builtin.Node, wanted=wanted.nodes)
+            )
+            read_slices = reads.create_task(_slices(client, wanted=wanted.nodes))
+            read_pods = reads.create_task(_pods(client, own=own, wanted=wanted.pods))
+            read_workload = reads.create_task(_workload(client, wanted.workload, namespace=own))
+    except BaseExceptionGroup as failed:  # the other reads have been cancelled and have ended
+        raise failed.exceptions[0] from None
+    jobs, queues, priorities = read_jobs.result(), read_queues.result(), read_priorities.result()
+    pools, nodes, slices = read_pools.result(), read_nodes.result(), read_slices.result()
+    pods, asked = read_pods.result(), read_workload.result()
+    lists = (jobs, queues, priorities, pools, nodes, pods)
+    return ClusterObjects(
+        as_of=time.time(),
+        jobs=jobs.objects,
+        queues=queues.objects,
+        priorities=priorities.objects,
+        pools=pools.objects,
+        nodes=nodes.objects,
+        slices=slices,
+        pods=tuple({pod.metadata.uid: pod for pod in (*pods.objects, *asked.pods)}.values()),
+        workloads=asked.workloads,
+        remarks=tuple(remark for listed in lists for remark in listed.remarks),
+    )
+
+
+async def _jobs(client: KubeClient, namespace: str | None, *, own: str) -> _Listed[JobObject]:
+    try:
+        return await _read(client, TRAINING_JOBS, JobObject, namespace=namespace)
+    except errors.NotFound:
+        raise NotAnswered(NOT_SERVED) from None
+    except errors.Forbidden as error:
+        if namespace is not None:
+            raise not_answered(error, what=f"trainingjobs of {namespace}") from None
+    except errors.KubeError as error:
+        raise not_answered(error, what="trainingjobs") from None
+    listed = await _jobs(client, own, own=own)
+    remark = f"Only jobs of namespace {own} are seen: the others may not be read."
+    return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
+
+
+async def _optional(
+    client: KubeClient, resource: Resource, kind: type[T], *, wanted: bool
+) -> _Listed[T]:
+    if not wanted:
+        return _Listed()
+    try:
+        return await _read(client, resource, kind, namespace=None)
+    except errors.KubeError as error:
+        return _Listed(remarks=(f"Missing here: {refusal(error, what=resource.plural)}.",))
+
+
+async def _slices(client: KubeClient, *, wanted: bool) -> tuple[builtin.ResourceSlice, ...]:
+    """Nothing where there are none, or where they may not be read: most clusters have none."""
+    if not wanted:
+        return ()
+    try:
+        return (await _read(client, RESOURCE_SLICES, builtin.ResourceSlice, namespace=None)).objects
+    except errors.KubeError:
+        return ()
+
+
+async def _pods(client: KubeClient, *, own: str, wanted: bool) -> _Listed[PodObject]:
+    """Those of all namespaces, or of the own one where the others may not be read."""
+    if not wanted:
+        return _Listed()
+    try:
+        return await _read(client, PODS, PodObject, namespace=None, labels=_FOREIGN)
+    except errors.Forbidden:
+        pass
+    except errors.KubeError as error:
+        return _Listed(remarks=(f"Missing here: {refusal(error, what='pods')}.",))
+    try:
+        listed = await _read(client, PODS, PodObject, namespace=own, labels=_FOREIGN)
+    except errors.KubeError as error:
+        return _Listed(remarks=(f"Missing here: {refusal(error, what='pods')}.",))
+    remark = f"Only foreign pods of namespace {own} are seen: the others may not be read."
+    return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NamedWorkload:
+    pods: tuple[PodObject, ...] = ()
+    workloads: Mapping[str, WorkloadObject] = field(default_factory=dict[str, WorkloadObject])
+
+
+async def _workload(
+    client: KubeClient, named: tuple[Resource, str] | None, *, namespace: str
+) -> _NamedWorkload:
+    if named is None:
+        return _NamedWorkload()
+    resource, name = named
+    try:
+        raw = await reads.get(client, resource, name=name, namespace=namespace)
+    except errors.NotFound:
+        return _NamedWorkload()
+    except errors.KubeError as error:
+        raise not_answered(error, what=f"{resource.plural} {name!r}") from None
+    if resource is PODS:
+        return _NamedWorkload(pods=decoded([raw], PodObject).objects)
+    objects = decoded([raw], WorkloadObject).objects
+    return _NamedWorkload(
+        workloads={f"{namespace}/{resource.plural}/{name}": each for each in objects}
+    )
+
+
+async def _required(
+    client: KubeClient, resource: Resource, kind: type[T], *, wanted: bool
+) -> _Listed[T]:
+    if not wanted:
+        return _Listed()
+    try:
+        return await _read(client, resource, kind, namespace=None)
+    except errors.KubeError as error:
+        raise not_answered(error, what=resource.plural) from None
+
+
+async def _read(
+    client: KubeClient,
+    resource: Resource,
+    kind: type[T],
+    *,
+    namespace: str | None,
+    labels: str = "",
+) -> _Listed[T]:
+    raws = await reads.list_all(client, resource, namespace=namespace, label_selector=labels)
+    listed = decoded(raws, kind)
+    count, plural = listed.unreadable, resource.plural
+    remarks = (f"{count} of the {plural} cannot be read by this version.",) if count else ()
+    return _Listed(objects=listed.objects, remarks=remarks)
+
+
+class _Typed(msgspec.Struct, frozen=True):
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
+    """The objects of what `kubectl get -o json` printed.
+
+    Raises:
+        BadInput: one of them is no JSON of Kubernetes.
+    """
+    by_kind: dict[str, list[bytes]] = {}
+    for text in texts:
+        if len(text) > _MOST_FILE_BYTES:
+            raise BadInput(f"a file is longer than {_MOST_FILE_BYTES} bytes")
+        for kind, raw in _documents(text):
+            by_kind.setdefault(kind, []).append(raw)
+    jobs = decoded(by_kind.get(TRAINING_JOBS.kind, ()), JobObject)
+    queues = decoded(by_kind.get(TRAINING_QUEUES.kind, ()), StoredTrainingQueue)
+    pools = decoded(by_kind.get(GPU_POOLS.kind, ()), StoredGpuPool)
+    nodes = decoded(by_kind.get(NODES.kind, ()), builtin.Node)
+    priorities = decoded(by_kind.get(PRIORITY_CLASSES.kind, ()), builtin.PriorityClass)
+    slices = decoded(by_kind.get(RESOURCE_SLICES.kind, ()), builtin.ResourceSlice)
+    pods = decoded(by_kind.get(PODS.kind, ()), PodObject)
+    lists = (jobs, queues, pools, nodes, priorities, slices, pods)
+    unreadable = sum(each.unreadable for each in lists)
+    return ClusterObjects(
+        as_of=as_of,
+        jobs=jobs.objects,
+        queues=queues.objects,
+        pools=pools.objects,
+        nodes=nodes.objects,
+        priorities=priorities.objects,
+        slices=slices.objects,
+        pods=tuple(pod for pod in pods.objects if not pod.metadata.label(JOB)),
+        workloads={
+            f"{each.metadata.namespace}/{resource.plural}/{each.metadata.name}": each
+            for resource in WORKLOAD_KINDS
+            for each in decoded(by_kind.get(resource.kind, ()), WorkloadObject).objects
+        },
+        remarks=(f"{unreadable} objects cannot be read by this version.",) if unreadable else (),
+    )
+
+
+def _documents(text: bytes) -> list[tuple[str, bytes]]:
+    try:
+        document = msgspec.json.decode(text, type=_Typed)
+        if document.items is None:
+            return [(document.kind, text)]
+        return [(msgspec.json.decode(raw, type=_Typed).kind, bytes(raw)) for raw in document.items]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadInput(f"no objects as kubectl get -o json prints them: {error}") from None
+
+
+def only_job(cluster: ClusterObjects, *, namespace: str, name: str) -> JobObject:
+    """The job of this name.
+
+    Raises:
+        NotAnswered: there is none.
+    """
+    by_key: Mapping[str, JobObject] = {job.key: job for job in cluster.jobs}
+    job = by_key.get(f"{namespace}/{name}")
+    if job is None:
+        raise NotAnswered(f"trainingjob {name!r} not found in namespace {namespace!r}")
+    return job

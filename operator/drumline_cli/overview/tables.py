@@ -1,0 +1,349 @@
+"""Rows as columns for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from drumline.overview.queues import whole_line
+from drumline.overview.rows import (
+    BudgetRow,
+    HolderRow,
+    JobRow,
+    LineRow,
+    MoneyOutlook,
+    NodeRow,
+    OverviewRow,
+    QueueRow,
+    QuotaRow,
+    ShareRow,
+    UsageRow,
+    UserBudgetRow,
+    WhyCard,
+    WorkloadCard,
+    WorkloadRow,
+)
+from drumline_cli.columns import columns
+from drumline_cli.formatting import count, day, duration, gpus, gpus_of, many, percent
+
+Rows = Sequence[OverviewRow]
+_HOUR: Final = 3600
+_NOTHING: Final = "-"
+
+
+def starts(row: JobRow | WorkloadRow | LineRow | ShareRow | WorkloadCard, *, now: float) -> str:
+    """When a waiting job starts: `in 12 min to 40 min`; only as much as is known."""
+    if isinstance(row, ShareRow):
+        early, late = row.next_start, row.next_start_by
+    else:
+        early, late = row.expected_start, row.expected_start_by
+    if early is None:
+        return "not known"
+    first = duration(early - now)
+    if late is None:
+        return f"in {first} or later"
+    last = duration(late - now)
+    return f"in {first}" if first == last else f"in {first} to {last}"
+
+
+def ends(at: float | None, *, now: float) -> str:
+    """When somebody gives GPUs back: `ends in 12 min`."""
+    return "nobody knows how long" if at is None else f"ends in {duration(at - now)}"
+
+
+def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
+    """A line a job; `namespaces` shows them."""
+    if not rows:
+        return "no jobs\n"
+    heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "AGE", "DETAIL")
+    cells = [
+        (
+            f"{row.namespace}/{row.name}" if namespaces else row.name,
+            row.queue,
+            row.phase,
+            gpus_of(row.gpus, row.partition),
+            step(row),
+            row.loss or _NOTHING,
+            _NOTHING if row.created_at is None else duration(now - row.created_at),
+            detail(row, now=now),
+        )
+        for row in rows
+    ]
+    return _text([heads, *cells], left=(0, 1, 2, 7))
+
+
+def step(row: JobRow) -> str:
+    """`120/400`: finished steps of all steps, as far as they are known."""
+    if row.step is None:
+        return _NOTHING
+    return f"{row.step}/{row.total_steps}" if row.total_steps else str(row.step)
+
+
+def detail(row: JobRow, *, now: float) -> str:
+    """Its place in line, or when it ended or ends, with the reason."""
+    if row.position is not None:
+        return f"#{row.position} in line, starts {starts(row, now=now)}: {row.reason}"
+    if row.finished_at is not None:
+        return f"{duration(now - row.finished_at)} ago: {row.reason}"
+    ends = "" if row.expected_end is None else f", ends in {duration(row.expected_end - now)}"
+    return f"{row.reason or _NOTHING}{ends}"
+
+
+def queues(rows: Sequence[QueueRow], *, now: float) -> str:
+    """Each queue with its line."""
+    if not rows:
+        return "no queues\n"
+    return "\n".join(f"{_queue_head(row)}\n{_line(row, now=now)}" for row in rows)
+
+
+def _queue_head(row: QueueRow) -> str:
+    quotas = ", ".join(map(quota_sentence, row.quotas)) or "no such queue, or no quota"
+    budget = budget_text(row.budget)
+    workloads = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
+    waits = f"{many(len(row.waiting), 'job')} for {gpus(row.waiting_gpus)}{workloads} in line"
+    running = many(row.admitted_jobs, "job")
+    stopped = stop_text(row)
+    return (
+        f"{row.queue}: {stopped and f'{stopped}; '}{quotas}{budget and f', {budget}'};"
+        f" {running} running, {waits}"
+    )
+
+
+def stop_text(row: QueueRow) -> str:
+    """What the queue's stopPolicy does to its jobs; empty: nothing."""
+    match row.stop_policy:
+        case "HoldAndDrain" if row.admitted_jobs:
+            verb = "has" if row.admitted_jobs == 1 else "have"
+            return f"drains, {many(row.admitted_jobs, 'job')} {verb} still to leave"
+        case "HoldAndDrain":
+            return "drained, nothing starts"
+        case "Hold":
+            return "held, nothing starts"
+        case _:
+            return ""
+
+
+_REFILLS: Final = {"Weekly": "a week", "Monthly": "a month"}
+_USERS: Final = 4
+"""So many are named."""
+_NEAR: Final = 0.8
+
+
+def budget_text(budget: BudgetRow | None) -> str:
+    """`90 of 100 GPU-hours of 30 days spent`, and when all of it is; empty for none."""
+    return "" if budget is None else "; ".join(_bounds(budget))
+
+
+def _bounds(budget: BudgetRow) -> Iterator[str]:
+    """A part for each bound: of all jobs, in money, and of the users who come near theirs."""
+    time = _REFILLS.get(budget.refill) or f"of {many(budget.window_days, 'day')}"
+    text = f"{many(budget.spent_gpu_hours, 'GPU-hour')} {time} had"
+    if budget.gpu_hours:
+        whole = f"{many(budget.gpu_hours, 'GPU-hour')} {time}"
+        text = f"{budget.spent_gpu_hours} of {whole} spent"
+    if budget.credit_gpu_hours:
+        text = f"{text} ({budget.credit_gpu_hours} more on credit)"
+    yield text + _then(budget.spent_at, budget.back_at)
+    if budget.cost:
+        money = budget.money or MoneyOutlook()
+        spent = f"{budget.spent_cost or 0} of {budget.cost} in money spent"
+        yield spent + _then(money.spent_at, money.back_at)
+    near = sorted(
+        (user for user in budget.users if _is_near(user, budget)),
+        key=lambda user: (-user.spent_gpu_hours, user.user),
+    )
+    for user in near[:_USERS]:
+        had = f"{user.user or 'jobs without a user'}: {user.spent_gpu_hours:g}"
+        whole = many(budget.user_gpu_hours, "GPU-hour")
+        yield f"{had} of {whole} of a user spent{_then(user.spent_at, user.back_at)}"
+    if len(near) > _USERS:
+        yield f"{many(len(near) - _USERS, 'more user')} near that"
+
+
+def _is_near(user: UserBudgetRow, budget: BudgetRow) -> bool:
+    """Whether most of it is spent, or all of it will be."""
+    return user.spent_gpu_hours >= _NEAR * budget.user_gpu_hours or user.spent_at is not None
+
+
+def _then(spent_at: float | None, back_at: float | None) -> str:
+    if spent_at is not None:
+        return f", all of it on {day(spent_at)} at this use"
+    return "" if back_at is None else f", some of it flows back on {day(back_at)}"
+
+
+def quota_sentence(quota: QuotaRow) -> str:
+    """What of a quota is held."""
+    foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
+    whole = many(quota.nominal_gpus, "GPU")
+    if quota.parts_per_gpu > 1:
+        whole = f"{count(quota.nominal_gpus)} parts ({quota.parts_per_gpu} a GPU)"
+    return f"{quota.used_gpus} of {whole} of {quota.pool} held{foreign}"
+
+
+def _gpus(row: JobRow | HolderRow) -> str:
+    return gpus_of(row.gpus, row.partition) if row.partition else gpus(row.gpus)
+
+
+def _line(row: QueueRow, *, now: float) -> str:
+    """Jobs and what waits beside them."""
+    line = whole_line(row)
+    if not line:
+        return ""
+    heads = ("  #", "JOB", "GPUS", "WAITS", "STARTS", "REASON", "DETAIL")
+    cells = [
+        (
+            f"  {each.position or _NOTHING}",
+            each.name,
+            gpus_of(each.gpus, each.partition),
+            _NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            starts(each, now=now),
+            each.reason or _NOTHING,
+            each.message,
+        )
+        for each in line
+    ]
+    left = row.workloads - len(row.waiting_workloads)
+    more = f"  and {many(left, 'other workload')} more\n" if left > 0 else ""
+    return _text([heads, *cells], left=(1, 4, 5, 6)) + more
+
+
+def why(card: WhyCard, *, now: float) -> str:
+    """The card as a sentence and a line for each part of it."""
+    job = card.job
+    head = f"{job.namespace}/{job.name}: {job.phase}"
+    lines = [f"{head}, {job.reason}" if job.reason else head]
+    lines += [f"  {name:<10}{text}" for name, text in _card(card, now=now) if text]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
+    job = card.job
+    yield "because", job.message
+    if job.surplus_pool:
+        yield "pool", f"{job.pool}, surplus in {job.surplus_pool}"
+    if job.queued_at is not None and job.position is not None:
+        yield "waits", f"for {duration(now - job.queued_at)}"
+    if job.position is not None:
+        before = f"; {gpus(card.gpus_ahead)} are asked for before it" if card.ahead else ""
+        yield "place", f"{job.position} of {card.waiting_jobs} in queue {job.queue}{before}"
+        yield "starts", starts(job, now=now)
+    for name, row in zip(("after", *[""] * len(card.ahead)), card.ahead, strict=False):
+        yield (
+            name,
+            (f"{row.namespace}/{row.name}, {_gpus(row)}, starts {starts(row, now=now)}"),
+        )
+    yield "quota", ", ".join(map(quota_sentence, card.quotas))
+    yield "budget", budget_text(card.budget)
+    yield from holders(card.holders, now=now)
+    for name, sentence in zip(("to do", *[""] * len(card.advice)), card.advice, strict=False):
+        yield name, sentence
+
+
+def holders(rows: Sequence[HolderRow], *, now: float) -> Iterator[tuple[str, str]]:
+    """A line for each who holds GPUs."""
+    for name, holder in zip(("held by", *[""] * len(rows)), rows, strict=False):
+        end = ends(holder.expected_end, now=now)
+        yield name, f"{holder.job} of {holder.queue}, {_gpus(holder)}, {end}"
+
+
+def nodes(rows: Sequence[NodeRow]) -> str:
+    """A line a node."""
+    if not rows:
+        return "no nodes\n"
+    heads = ("NODE", "POOL", "CAPACITY", "DOMAIN", "GPUS", "STATE", "JOBS", "PROMISED", "WHY")
+    cells = [
+        (
+            row.node,
+            row.pool,
+            _capacity(row),
+            "/".join(row.domains) or _NOTHING,
+            f"{row.held_gpus}/{row.gpus}{' parts' if row.parts_per_gpu > 1 else ''}",
+            row.state,
+            ", ".join(row.jobs) or _NOTHING,
+            ", ".join(row.promised_to) or _NOTHING,
+            row.why,
+        )
+        for row in rows
+    ]
+    return _text([heads, *cells], left=(0, 1, 2, 3, 5, 6, 7, 8))
+
+
+def _capacity(row: NodeRow) -> str:
+    """`Spot 0.90`: what a node is paid as, and the price of a GPU-hour."""
+    return f"{row.capacity} {row.price_per_gpu_hour}".rstrip()
+
+
+def shares(rows: Sequence[ShareRow], *, now: float) -> str:
+    """A line a queue."""
+    if not rows:
+        return "no queues\n"
+    heads = ("QUEUE", "COHORT", "GPUS", "BORROWED", "WEIGHT", "DUE", "HAD", "OWED", "NEXT")
+    cells = [
+        (
+            row.queue,
+            row.cohort,
+            f"{round(row.used_gpus, 2):g}/{round(row.nominal_gpus, 2):g}",
+            f"{round(row.borrowed_gpus, 2):g}",
+            str(row.weight),
+            percent(row.due),
+            _NOTHING if row.had is None else percent(row.had),
+            _NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
+            f"{row.next_job}, {starts(row, now=now)}" if row.next_job else "nobody waits",
+        )
+        for row in rows
+    ]
+    return _text([heads, *cells], left=(0, 1, 8))
+
+
+def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
+    """A line a group, in GPU-hours, and their sum."""
+    if not rows:
+        return "no GPU was held\n"
+    heads = (*map(str.upper, by), "JOBS", "GPU-HOURS", "PRODUCTIVE", "STARTING", "REPEATED")
+    whole = UsageRow(
+        by=(),
+        jobs=sum(row.jobs for row in rows),
+        gpu_seconds=sum(row.gpu_seconds for row in rows),
+        productive=sum(row.productive for row in rows),
+        starting=sum(row.starting for row in rows),
+        repeated=sum(row.repeated for row in rows),
+        recovering=sum(row.recovering for row in rows),
+        foreign=sum(row.foreign for row in rows),
+        workloads=sum(row.workloads for row in rows),
+        estimated_gpu_seconds=sum(row.estimated_gpu_seconds for row in rows),
+    )
+    foreign = ("FOREIGN", "NO JOBS") if whole.foreign else ()
+    guessed = ("ESTIMATED",) if whole.estimated_gpu_seconds else ()
+    limited = ("BUDGET",) if any(row.budget for row in rows) else ()
+    lines = [
+        (*heads, "RECOVERING", *guessed, *foreign, *limited),
+        *(
+            (
+                *row.by,
+                *_amounts(row, whole=whole),
+                *((budget_text(row.budget) or _NOTHING,) if limited else ()),
+            )
+            for row in rows
+        ),
+        (
+            *("all", *[""] * (len(by) - 1)),
+            *_amounts(whole, whole=whole),
+            *((_NOTHING,) if limited else ()),
+        ),
+    ]
+    last = (len(lines[0]) - 1,) if limited else ()
+    return _text(lines, left=(*range(len(by)), *last))
+
+
+def _amounts(row: UsageRow, *, whole: UsageRow) -> tuple[str, ...]:
+    """Columns about which all rows together have nothing to say are left out."""
+    parts = [row.productive, row.starting, row.repeated, row.recovering]
+    parts += [row.estimated_gpu_seconds] if whole.estimated_gpu_seconds else []
+    parts += [row.foreign] if whole.foreign else []
+    shares_of = (percent(part / row.gpu_seconds) if row.gpu_seconds else _NOTHING for part in parts)
+    workloads = (count(row.workloads),) if whole.foreign else ()
+    return (count(row.jobs), f"{row.gpu_seconds / _HOUR:.1f}", *shares_of, *workloads)
+
+
+def _text(cells: Sequence[Sequence[str]], *, left: Sequence[int]) -> str:
+    return "".join(f"{line}\n" for line in columns(cells, left=left))

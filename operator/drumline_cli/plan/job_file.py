@@ -1,0 +1,201 @@
+"""A TrainingJob's YAML as a request: its configuration, and the GpuPool beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from drumline.controller.jobs.conversion import gang_of
+from drumline.controller.pools.calibration import known_parts
+from drumline.lifecycle.manifests.trainer_config import trainer_config
+from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.plan.acceptance import judge
+from drumline_api.gpupool import GpuPoolSpec, GpuPoolStatus
+from drumline_api.load import ApiError, Model, parse
+from drumline_api.spec_rules import broken_rules
+from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline_api.unknown_fields import unknown_fields
+from drumline_cli.errors import BadInput
+from drumline_cli.manifests import ManifestDocument, read_manifests
+from drumline_contract import StepPart
+from drumline_contract.config import ConfigError, FolderConfig, ModelConfig, TrainerConfig
+from drumline_contract.hardware import named_gpu
+from drumline_contract.layout_validation import validated_layout
+from drumline_planner.auto import is_auto
+from drumline_planner.calibration import calibrated, rescaled
+from drumline_planner.constants import CALIBRATED, Constants
+from drumline_scheduler.model import Gang
+
+_OF_SIZES: Final = ("spec.trainer.parallelism", "spec.trainer.globalBatchSize")
+"""Fields of which the trainer says what would divide, where a rule has no figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """What a file says."""
+
+    spec: TrainingJobSpec
+    config: TrainerConfig
+    hardware: PoolHardware | None
+    """Of the pools in the file that the job may run in, the one with the largest GPUs; None where
+    one of them does not say what it has."""
+
+    step_time_percent: int = 100
+    """Of that pool: what its steps take of the predicted time, by its own running jobs."""
+    step_parts: tuple[tuple[StepPart, float], ...] = ()
+    """The same by part of a step, 1 as predicted; empty where the pool does not know them."""
+
+    @property
+    def constants(self) -> Constants:
+        """The planner's constants for this pool."""
+        if self.step_parts:
+            return calibrated(CALIBRATED, dict(self.step_parts))
+        if self.step_time_percent == 100:
+            return CALIBRATED
+        return rescaled(CALIBRATED, measured_over_predicted=self.step_time_percent / 100)
+
+    @property
+    def gpus(self) -> int:
+        """Of the whole gang."""
+        return self.spec.nodes * self.spec.gpus_per_node
+
+
+def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
+    """The one TrainingJob of a file, with the GpuPools beside it.
+
+    Args:
+        name: of the file.
+        like: what a model that a folder describes is taken for.
+
+    Raises:
+        BadInput: there is none, there are several, or a field cannot be used; names file and line.
+    """
+    documents = read_manifests([name])
+    jobs = [document for document in documents if document.kind == "TrainingJob"]
+    if len(jobs) != 1:
+        raise BadInput(f"{name}: one TrainingJob is wanted, {len(jobs)} are in it")
+    try:
+        spec = _parsed(TrainingJobSpec, jobs[0])
+        config = _with_model(_config(spec), spec, like=like)
+    except ApiError as error:
+        raise jobs[0].blame(error.path, str(error)) from None
+    except ConfigError as error:
+        raise jobs[0].blame("spec.trainer", str(error)) from None
+    hardware = largest_hardware(spec, _pools(documents))
+    measured = GpuPoolStatus() if hardware is None else _status(documents, hardware.pool)
+    parts = measured.model_dump(by_alias=True, exclude_none=True)
+    return JobFile(
+        spec=spec,
+        config=config,
+        hardware=hardware,
+        step_time_percent=min(10_000, max(1, measured.step_time_percent or 100)),
+        step_parts=tuple(
+            (part, min(100.0, max(0.01, percent / 100)))
+            for part, percent in known_parts(parts).items()
+        ),
+    )
+
+
+def gang_asked(job: JobFile) -> Gang:
+    """The job as the scheduler would see it, with what its layout wants of the topology."""
+    verdict = judge(job.spec, job.hardware)
+    asking = Job(
+        namespace="default",
+        name="job",
+        uid="",
+        resource_version="",
+        object_generation=1,
+        created_at=0.0,
+        spec=job.spec,
+        status=TrainingJobStatus(),
+        verdict=verdict,
+    )
+    return gang_of(asking, priority=0)
+
+
+def _with_model(
+    config: TrainerConfig | FolderConfig, spec: TrainingJobSpec, *, like: ModelConfig | None
+) -> TrainerConfig:
+    """With the model, which is never read from the folder: that is in a claim of the cluster.
+
+    Raises:
+        ConfigError: nobody says what it is, somebody says it twice, or it cannot be trained so.
+    """
+    if isinstance(config, TrainerConfig):
+        if like is not None:
+            raise ConfigError("--like: the job names a built-in model; leave --like out")
+        return config
+    if like is None:
+        raise ConfigError(
+            f"trainer.model: is that of {config.settings.model_from}, which is not read from here;"
+            " give its config.json, or a built-in model of its size, as --like"
+        )
+    whole = config.with_model(like)
+    if not is_auto(whole):
+        validated_layout(whole, world_size=spec.nodes * spec.gpus_per_node)
+    return whole
+
+
+def _config(spec: TrainingJobSpec) -> TrainerConfig | FolderConfig:
+    """What its ranks are told.
+
+    Raises:
+        ApiError: the API server would refuse the spec; of sizes that do not divide with figures.
+        ConfigError: the operator would.
+    """
+    broken = next(iter(broken_rules(spec)), None)
+    try:
+        config = trainer_config(spec)
+    except ConfigError as error:
+        if broken is None or broken.path not in _OF_SIZES:
+            raise broken or error from None
+        figures = str(error).partition(": ")[2]
+        raise ApiError(path=broken.path, problem=figures) from None
+    if broken is not None:
+        raise broken
+    return config
+
+
+def _parsed(model: type[Model], document: ManifestDocument) -> Model:
+    """The spec of an object that a person wrote.
+
+    Raises:
+        ApiError: a field cannot be used, or there is no such field.
+    """
+    raw = _spec(document)
+    for problem in unknown_fields(model, raw, at="spec"):
+        raise problem
+    return parse(model, raw, at="spec")
+
+
+def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:
+    pools: dict[str, GpuPoolSpec] = {}
+    for document in documents:
+        if document.kind == "GpuPool":
+            try:
+                pool = _parsed(GpuPoolSpec, document)
+                if pool.hardware is not None:
+                    named_gpu(pool.hardware.gpu)
+            except ApiError as error:
+                raise document.blame(error.path, str(error)) from None
+            except ConfigError as error:
+                raise document.blame("spec.hardware.gpu", str(error)) from None
+            pools[document.namespaced_name[1]] = pool
+    return pools
+
+
+def _status(documents: Sequence[ManifestDocument], pool: str) -> GpuPoolStatus:
+    """Of the pool, in a file that was read from a cluster."""
+    for document in documents:
+        if document.kind == "GpuPool" and document.namespaced_name[1] == pool:
+            try:
+                return parse(GpuPoolStatus, document.raw.get("status") or {}, at="status")
+            except ApiError as error:
+                raise document.blame(error.path, str(error)) from None
+    return GpuPoolStatus()
+
+
+def _spec(document: ManifestDocument) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", document.raw.get("spec") or {})

@@ -1,0 +1,42 @@
+"""The command line: arguments in, text and an exit code out.
+
+Exit codes: 0 the command did what was asked; 1 the cluster did not give what was asked for, a
+replayed cycle differs, no layout fits, or a check of the doctor or of a node failed; 2 the
+arguments, a file or the kubeconfig are not usable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from drumline_cli import commands
+from drumline_cli.arguments import parser
+from drumline_cli.errors import CommandError
+from drumline_cli.run_arguments import split_command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `arguments` are those of the process by default."""
+    given, command_line = split_command(sys.argv[1:] if arguments is None else arguments)
+    chosen = parser(_program_name()).parse_args(given)
+    chosen.command_line = command_line
+    try:
+        output = commands.run(chosen, os.environ)
+        sys.stdout.write(output.text)
+        sys.stdout.flush()
+    except CommandError as error:
+        sys.stderr.write(f"drumline: {error}\n")
+        return error.exit_code
+    except BrokenPipeError:  # the reader has seen enough: `drumline report ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return output.exit_code
+
+
+def _program_name() -> str:
+    """Kubectl calls its plugins by their file's name, and people see `kubectl drumline`."""
+    called = Path(sys.argv[0]).name
+    return "kubectl drumline" if called.startswith("kubectl-") else "drumline"

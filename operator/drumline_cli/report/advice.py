@@ -1,0 +1,67 @@
+"""What to do about a job: the sentences of docs/operations.md, for this job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from drumline.overview.advice import BY_REASON, advice_for
+from drumline_api.conditions import Phase, Reason
+from drumline_api.trainingjob import TrainingJob
+from drumline_cli.formatting import many
+from drumline_cli.report.model import IncidentReport, RestartBudget
+from drumline_contract import FaultClass, plain
+
+_BY_CLASS: Final[Mapping[str, str]] = {
+    FaultClass.APPLICATION: "the next error of the training code ends the job: fix its cause, or"
+    " raise recovery.maxRestarts",
+    FaultClass.OUT_OF_MEMORY: "the next rank that runs out of memory ends the job: lower"
+    " the micro-batch or the model, or raise resources.memory",
+    FaultClass.HANG: "the next rank that hangs ends the job: find out where it hung (the"
+    " cause names step and phase)",
+    FaultClass.INFRASTRUCTURE: "the next lost pod ends the job: raise"
+    " recovery.maxInfrastructureRestarts, or find out what takes the nodes",
+}
+_SUSPECT_INCIDENTS: Final = 3
+
+
+def next_steps(
+    job: TrainingJob, *, incidents: tuple[IncidentReport, ...], budgets: tuple[RestartBudget, ...]
+) -> tuple[str, ...]:
+    """Sentences, the most urgent first; none when there is nothing to do."""
+    return tuple(dict.fromkeys(_advice(job, incidents=incidents, budgets=budgets)))
+
+
+def _advice(
+    job: TrainingJob, *, incidents: tuple[IncidentReport, ...], budgets: tuple[RestartBudget, ...]
+) -> Iterator[str]:
+    status = job.status
+    if status is None or status.phase is None:
+        yield (
+            "If it stays like this, look for an operator that leads:"
+            " kubectl get lease --namespace drumline-system."
+        )
+        return
+    reason = plain(status.reason or "")
+    yield from advice_for(reason, suspended=job.spec.suspend)
+    if status.phase in {Phase.SUCCEEDED, Phase.FAILED}:
+        return
+    reasons = {condition.reason for condition in status.conditions or []}
+    if Reason.NO_DURABLE_STORAGE in reasons:
+        yield BY_REASON[Reason.NO_DURABLE_STORAGE]
+    for budget in budgets:
+        if budget.left == 0 and budget.used:
+            yield f"{budget.fault_class} restarts are used up; {_BY_CLASS[budget.fault_class]}."
+    yield from _suspects(incidents)
+
+
+def _suspects(incidents: tuple[IncidentReport, ...]) -> Iterator[str]:
+    """A node that is at fault again and again is broken, whatever it says of itself."""
+    nodes = Counter(incident.node for incident in incidents if incident.node)
+    for node, times in nodes.most_common():
+        if times >= _SUSPECT_INCIDENTS:
+            yield (
+                f"Node {node} was at fault in {times} of the last"
+                f" {many(len(incidents), 'incident')}: cordon it and have it looked at."
+            )

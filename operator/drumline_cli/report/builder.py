@@ -1,0 +1,229 @@
+"""Builds the report of a job from its object. Pure: the same input makes the same report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from drumline.lifecycle.incidents.gpu_seconds import account_at
+from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline_api.conditions import DisruptionKind, Phase, Reason
+from drumline_api.trainingjob import TrainingJob, TrainingJobStatus
+from drumline_cli.formatting import clock, count, duration, many, moment
+from drumline_cli.report import advice
+from drumline_cli.report.incidents import (
+    budgets_of,
+    gpu_second_shares,
+    incidents_of,
+    losses_by_cause,
+)
+from drumline_cli.report.job_input import JobInput
+from drumline_cli.report.model import Health, JobReport, SummaryRow
+from drumline_cli.report.timeline import timeline
+from drumline_contract import plain, rank_compute, step_series
+
+_HEALTH: Final = {
+    Phase.RUNNING: Health.WELL,
+    Phase.SUCCEEDED: Health.WELL,
+    Phase.RECOVERING: Health.RECOVERS,
+    Phase.STARTING: Health.RECOVERS,
+    Phase.FAILED: Health.FAILED,
+}
+_SAID_BESIDES: Final = frozenset(
+    {Reason.RANKS_ENDED, Reason.PROGRESS_UNREADABLE, Reason.NO_STEPS, Reason.STAYS_IDLE}
+)
+"""Reasons of a job that runs, of which the message says more."""
+_UNSEEN: Final = "Not seen"
+_DIGEST_CHARS: Final = len("sha256:") + 12
+
+
+def build_report(job_input: JobInput) -> JobReport:
+    """The report of one job at one moment."""
+    job = job_input.job
+    status = job.status or TrainingJobStatus()
+    incidents = incidents_of(status, now=job_input.as_of)
+    budgets = budgets_of(status, job.spec.recovery, now=job_input.as_of)
+    shares = gpu_second_shares(account_at(job.spec, status, now=job_input.as_of))
+    return JobReport(
+        namespace=job_input.namespace,
+        name=job_input.name,
+        as_of=job_input.as_of,
+        health=Health.WAITS if status.phase is None else _HEALTH.get(status.phase, Health.WAITS),
+        phase=_UNSEEN if status.phase is None else status.phase,
+        reason=plain(status.reason or ""),
+        summary=" ".join(_sentences(job, status)),
+        progress=_progress(status),
+        series=step_series.decode(status.series or ""),
+        compute_by_rank=rank_compute.decode(status.compute_by_rank or ""),
+        facts=tuple(
+            SummaryRow(name=name, value=value)
+            for name, value in _facts(job_input, job, status)
+            if value
+        ),
+        incidents=incidents,
+        shares=shares,
+        losses=losses_by_cause(shares, incidents),
+        budgets=budgets,
+        timeline=timeline(
+            status, created_at=job_input.created_at, incidents=incidents, now=job_input.as_of
+        ),
+        next_steps=advice.next_steps(job, incidents=incidents, budgets=budgets),
+        events=job_input.events,
+        remarks=job_input.remarks,
+    )
+
+
+def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
+    """What it does now and why."""
+    message = _sentence(plain(status.message or ""))
+    match status.phase:
+        case None:
+            yield "The operator has not looked at it yet."
+        case Phase.RUNNING if status.reason == Reason.STORAGE_UNAVAILABLE:
+            yield f"Training waits for the storage of its checkpoints. {message}"
+        case Phase.RUNNING if status.reason == Reason.HELD:
+            yield f"Its program has failed, and its pods are kept to be looked into. {message}"
+        case Phase.RUNNING:
+            yield _running(job, status)
+            if status.reason in _SAID_BESIDES:
+                yield message
+        case Phase.PENDING:
+            yield f"It waits. {message}"
+        case Phase.STARTING:
+            yield f"It is placed, and its pods are starting. {message}"
+        case Phase.RECOVERING:
+            yield f"Training is paused while it recovers. {message}"
+        case Phase.SUSPENDED:
+            yield _suspended(job, status)
+        case Phase.SUCCEEDED | Phase.FAILED:
+            yield message or f"It has {status.phase.lower()}."
+    if status.disruption is not None:
+        yield _disruption(status)
+
+
+def _suspended(job: TrainingJob, status: TrainingJobStatus) -> str:
+    if status.reason == Reason.IDLE_GPUS:
+        return f"It was suspended and holds no GPUs: {_sentence(plain(status.message or ''))}"
+    return f"It is suspended by its user and holds no GPUs. {_resumption(job)}"
+
+
+def _resumption(job: TrainingJob) -> str:
+    if job.spec.template is not None:
+        return (
+            "Its pods start anew when it goes on: what a template's program saved, only the"
+            " program knows."
+        )
+    if job.spec.checkpoint is None:
+        return "It names no place for checkpoints, so it begins at step 0 when it goes on."
+    return "It resumes at its newest checkpoint."
+
+
+def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
+    placed = status.assignment
+    joining = (placed.joining or []) if placed else []
+    size = _ranks(job, status) - len(joining)
+    pool = f" in pool {plain(placed.gpu_pool)}" if placed else ""
+    if placed is not None and placed.surplus is not None:
+        beyond, where = len(placed.surplus.indices), plain(placed.surplus.gpu_pool)
+        pool += f", {count(beyond)} of these in spot pool {where}"
+    gpus = many(size * job.spec.gpus_per_node, "GPU")
+    sentence = f"It trains on {gpus} of {many(size, 'node')}{pool}."
+    if joining:
+        return f"{sentence} {_pods(joining)} will join once all of them are ready."
+    if size < job.spec.nodes:
+        return f"{sentence} It wants {count(job.spec.nodes)} nodes and grows when there is room."
+    return sentence
+
+
+def _disruption(status: TrainingJobStatus) -> str:
+    coming = status.disruption
+    assert coming is not None  # noqa: S101 - the caller has looked
+    subject = "It" if coming.indices is None else _pods(coming.indices)
+    source = f"({coming.kind}, announced by {plain(coming.by)})"
+    if coming.deadline is None:
+        return f"{subject} moves when another node is found, or is drained {source}."
+    if coming.kind is DisruptionKind.PREEMPTION:
+        why = f"{subject} is preempted by {plain(coming.by)}"
+    elif coming.kind is DisruptionKind.QUEUE_STOPPED:
+        why = f"{subject} leaves, as {plain(coming.by)} is stopped"
+    elif coming.kind is DisruptionKind.IDLE:
+        why = f"{subject} is suspended, as its GPUs are idle"
+    else:
+        why = f"{subject} will be moved {source}"
+    deadline = moment(coming.deadline)
+    until = "" if deadline is None else f", at the latest by {clock(deadline)}"
+    return f"{why}: it saves a checkpoint first{until}."
+
+
+def _pods(indices: list[int], *, most: int = 8) -> str:
+    shown = ", ".join(map(str, indices[:most]))
+    more = f" and {len(indices) - most} more" if len(indices) > most else ""
+    return f"Its pod{'' if len(indices) == 1 else 's'} {shown}{more}"
+
+
+def _facts(
+    job_input: JobInput, job: TrainingJob, status: TrainingJobStatus
+) -> Iterator[tuple[str, str]]:
+    yield "Queue", plain(job.spec.queue)
+    yield "Size", _size(job, status)
+    yield "Pods ready", plain(status.ready or "")
+    yield "Step", _step(status)
+    yield "Loss", plain(status.loss or "")
+    yield "Tokens/s", "" if status.tokens_per_second is None else count(status.tokens_per_second)
+    yield "Code", plain(status.code_digest or "")[:_DIGEST_CHARS]
+    yield "Layout", plain(status.layout or "")
+    yield "Time left", _time_left(job, status, now=job_input.as_of)
+    yield "Checkpoint", "" if status.checkpoint is None else f"step {count(status.checkpoint.step)}"
+    yield "Membership", "" if status.generation is None else f"generation {status.generation}"
+    since = job_input.created_at
+    yield "Age", "" if since is None else duration(job_input.as_of - since)
+
+
+def _size(job: TrainingJob, status: TrainingJobStatus) -> str:
+    wanted = job.spec.nodes
+    nodes = _ranks(job, status)
+    shape = f"{nodes} x {job.spec.gpus_per_node} GPUs"
+    for role in job.spec.roles or ():
+        gpus = f" x {role.gpus_per_node} GPUs" if role.gpus_per_node else ""
+        shape += f", {role.nodes} {plain(role.name)}{gpus}"
+    return shape if nodes == wanted else f"{shape}, wants {wanted} nodes"
+
+
+def _ranks(job: TrainingJob, status: TrainingJobStatus) -> int:
+    """Pods with ranks."""
+    if status.assignment is None:
+        return job.spec.nodes
+    return len(status.assignment.nodes) - sum(role.nodes for role in job.spec.roles or ())
+
+
+def _step(status: TrainingJobStatus) -> str:
+    if status.step is None:
+        return ""
+    if not status.total_steps:
+        return count(status.step)
+    return f"{count(status.step)} of {count(status.total_steps)}"
+
+
+def _progress(status: TrainingJobStatus) -> float | None:
+    if status.step is None or not status.total_steps:
+        return None
+    return min(status.step / status.total_steps, 1.0)
+
+
+def _time_left(job: TrainingJob, status: TrainingJobStatus, *, now: float) -> str:
+    trainer, speed = job.spec.trainer, status.tokens_per_second
+    running = status.phase is Phase.RUNNING
+    end = None if status.expected_end is None else parse_timestamp(status.expected_end)
+    if running and end is not None and end > now:
+        return f"about {duration(end - now)}"
+    if not (running and trainer and speed and status.step is not None and status.total_steps):
+        return ""
+    tokens = trainer.global_batch_size * trainer.sequence_length
+    return f"about {duration((status.total_steps - status.step) * tokens / speed)}"
+
+
+def _sentence(text: str) -> str:
+    """With a capital at its beginning and a stop at its end."""
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")

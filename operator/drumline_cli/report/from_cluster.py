@@ -1,0 +1,69 @@
+"""A job and its events from the API server, with the reader's own kubeconfig and rights."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, cast
+
+from drumline.kube import errors, reads
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import EVENTS, TRAINING_JOBS
+from drumline_api.load import ApiError
+from drumline_cli.cluster_access import cluster_client, missing_job, not_answered, refusal
+from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.report.job_input import JobInput, job_input
+from drumline_contract import plain
+
+
+async def read(credentials: Credentials, *, job: str, namespace: str | None) -> JobInput:
+    """The job of this name with the events about it.
+
+    Args:
+        credentials: How to reach the API server.
+        job: Its name.
+        namespace: Its namespace; None takes that of `credentials`.
+
+    Raises:
+        NotAnswered: there is no such job, it may not be read, or the server does not answer.
+    """
+    place = namespace or credentials.namespace
+    async with cluster_client(credentials) as client:
+        raw = await _job(client, job=job, namespace=place)
+        events, remarks = await _events(client, job=job, namespace=place)
+    try:
+        return job_input(raw, events=events, as_of=time.time(), remarks=remarks)
+    except ApiError as error:
+        raise NotAnswered(
+            f"trainingjob {place}/{job} is not one that this version of drumline can read:"
+            f" {plain(str(error))}"
+        ) from None
+
+
+async def _job(client: KubeClient, *, job: str, namespace: str) -> dict[str, Any]:
+    try:
+        body = await reads.get(client, TRAINING_JOBS, name=job, namespace=namespace)
+    except errors.NotFound as error:
+        raise NotAnswered(missing_job(error, job=job, namespace=namespace)) from None
+    except errors.KubeError as error:
+        raise not_answered(error, what=f"trainingjob {namespace}/{job}") from None
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    return cast("dict[str, Any]", json.loads(body))
+
+
+async def _events(
+    client: KubeClient, *, job: str, namespace: str
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The events about the job; a remark where they cannot be read."""
+    try:
+        listed = await reads.list_all(
+            client,
+            EVENTS,
+            namespace=namespace,
+            field_selector=f"regarding.kind=TrainingJob,regarding.name={job}",
+        )
+    except errors.KubeError as error:
+        return [], (f"Events are missing here: {refusal(error, what='they')}.",)
+    return [cast("dict[str, Any]", json.loads(event)) for event in listed], ()

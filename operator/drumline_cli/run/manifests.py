@@ -1,0 +1,167 @@
+"""The objects of a run: a TrainingJob, and the ConfigMaps with its code."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from drumline_api.base import GROUP, VERSION
+from drumline_cli.jobs.clone import SHARED_CODE
+from drumline_cli.run.code_from import CodeFrom
+from drumline_cli.run.pack import PackedFolder
+from drumline_cli.run.requirements import with_requirements
+from drumline_contract import CODE_PART_KEY, MAX_CODE_PART_BYTES
+
+Json = dict[str, Any]
+
+LAUNCHERS: Final = frozenset(
+    ("accelerate", "colossalai", "composer", "deepspeed", "mpiexec", "mpirun", "torchrun")
+)
+"""Programs that start a pod's ranks themselves."""
+LABEL_SWEEP: Final = f"{GROUP}/sweep"
+PARAMETERS: Final = f"{GROUP}/parameters"
+"""Annotation of a sweep's job."""
+_DIGITS_IN_NAME: Final = 20
+_MAX_STEM_CHARS: Final = 40
+"""Of a job's 50, with room for the random letters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What was asked for, checked as far as this machine can."""
+
+    name: str
+    namespace: str | None
+    queue: str
+    image: str
+    nodes: int
+    gpus: int
+    command: tuple[str, ...]
+    launch: str
+    env: tuple[tuple[str, str], ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()
+    """Claims and where they are mounted."""
+    resources: tuple[tuple[str, str], ...] = ()
+    options: Json = field(default_factory=dict[str, Any])
+    """Further fields of the spec."""
+    code_from: CodeFrom | None = None
+    """Where the code is if it is not packed."""
+    requirements: str = ""
+    """Packages that the image lacks, as a requirements file."""
+    preload: tuple[str, ...] = ()
+    """Modules that are imported before a rank needs them."""
+    parameters: str = ""
+    """Of a job of a sweep, for people: `lr=3e-4 seed=1`."""
+
+
+def launch_of(command: Sequence[str]) -> str:
+    """PerPod for a program that starts ranks itself, PerGpu for any other."""
+    return "PerPod" if PurePosixPath(command[0]).name in LAUNCHERS else "PerGpu"
+
+
+def job_stem(command: Sequence[str]) -> str:
+    """The script's name as the beginning of a job's name; the program's where there is none."""
+    scripts = [word for word in command if word.endswith((".py", ".sh"))]
+    stem = PurePosixPath(scripts[0] if scripts else command[0]).stem.lower()
+    words = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:_MAX_STEM_CHARS].rstrip("-")
+    return words if words[:1].isalpha() else f"run-{words}".rstrip("-")
+
+
+def job_manifest(request: RunRequest, code: Json | None) -> Json:
+    """The TrainingJob.
+
+    Args:
+        request: what was asked for.
+        code: its `template.code`; None: the image has it.
+    """
+    template: Json = {
+        "image": request.image,
+        "launch": request.launch,
+        "command": list(request.command),
+    }
+    if request.preload:
+        template["preload"] = list(request.preload)
+    if code is not None:
+        template["code"] = code
+    if request.env:
+        template["env"] = [{"name": name, "value": value} for name, value in request.env]
+    if request.claims:
+        template["volumes"] = [
+            {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim}}
+            for number, (claim, _) in enumerate(request.claims)
+        ]
+        template["volumeMounts"] = [
+            {"name": f"claim-{number}", "mountPath": folder}
+            for number, (_, folder) in enumerate(request.claims)
+        ]
+    if request.code_from is not None:
+        template = request.code_from.within(template)
+    if request.requirements:
+        template = with_requirements(template, request.requirements, env=template.get("env", []))
+    spec: Json = {
+        "queue": request.queue,
+        "nodes": request.nodes,
+        "gpusPerNode": request.gpus,
+        **request.options,
+        **({"resources": dict(request.resources)} if request.resources else {}),
+        "template": template,
+    }
+    metadata: Json = {"name": request.name}
+    if request.namespace:
+        metadata["namespace"] = request.namespace
+    if request.parameters:
+        metadata["labels"] = {LABEL_SWEEP: request.options["sweep"]["name"]}
+        metadata["annotations"] = {PARAMETERS: request.parameters}
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TrainingJob",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def code_source(packed: PackedFolder, parts: Sequence[Json]) -> Json:
+    """A job's `template.code`, from the packed folder and its ConfigMaps."""
+    return {
+        "digest": packed.digest,
+        "configMaps": [part["metadata"]["name"] for part in parts],
+    }
+
+
+def code_manifests(
+    packed: PackedFolder, *, namespace: str | None = None, prefix: str = SHARED_CODE
+) -> list[Json]:
+    """The ConfigMaps with the parts of the code; equal code has equal ones, so it is stored once.
+
+    Immutable: kubelets read them once and do not watch them.
+
+    Args:
+        packed: the code.
+        namespace: of the job; None: not said.
+        prefix: of their names. Those of SHARED_CODE go with the last job that owns them.
+    """
+    digits = packed.digest.removeprefix("sha256:")[:_DIGITS_IN_NAME]
+    place = {"namespace": namespace} if namespace else {}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": f"{prefix}-{digits}-{number}",
+                **place,
+                "labels": {"app.kubernetes.io/name": "drumline", f"{GROUP}/code": digits},
+            },
+            "immutable": True,
+            "binaryData": {CODE_PART_KEY: base64.b64encode(part).decode()},
+        }
+        for number, part in enumerate(_parts(packed.content))
+    ]
+
+
+def _parts(content: bytes) -> list[bytes]:
+    size = MAX_CODE_PART_BYTES
+    return [content[at : at + size] for at in range(0, len(content), size)]

@@ -1,0 +1,157 @@
+"""A folder's files as one archive: the same bytes for the same files, on any machine.
+
+Names are sorted; times, owners and all of the mode but "executable" are left out. What the reader
+in the pod would refuse is refused here, with what to do instead.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from drumline_cli.errors import BadInput
+from drumline_contract import (
+    MAX_CODE_BYTES,
+    MAX_CODE_FILES,
+    MAX_UNPACKED_BYTES,
+    code_digest,
+    link_stays_inside,
+    plain,
+)
+
+_BLOCK: Final = 512
+_GZIP: Final = 31
+"""zlib's `wbits` for gzip; without a name or a time in it."""
+_LARGEST_NAMED: Final = 3
+_INSTEAD: Final = (
+    "leave files out with .drumlineignore, read data from a claim (--claim NAME=/data), have pods"
+    " fetch the code (--code-from git, or s3://BUCKET for a folder) or find it on a claim"
+    " (--code-from claim:NAME/FOLDER), or build an image with the code and give --no-code"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackLimits:
+    """What a packed folder may be where it is kept."""
+
+    packed_bytes: int
+    unpacked_bytes: int
+    files: int
+    compression: int
+    """zlib's level: the bytes of a folder depend on it."""
+    instead: str
+    """What to do with a larger one."""
+
+
+IN_CONFIG_MAPS: Final = PackLimits(
+    packed_bytes=MAX_CODE_BYTES,
+    unpacked_bytes=MAX_UNPACKED_BYTES,
+    files=MAX_CODE_FILES,
+    compression=9,
+    instead=_INSTEAD,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedFolder:
+    """A packed folder and what is in it."""
+
+    content: bytes
+    files: int
+
+    @property
+    def digest(self) -> str:
+        """`sha256:` and 64 hexadecimal digits."""
+        return code_digest(self.content)
+
+
+def pack(
+    folder: Path, paths: Sequence[str], *, limits: PackLimits = IN_CONFIG_MAPS
+) -> PackedFolder:
+    """The archive of these files.
+
+    Args:
+        folder: to which the paths are relative.
+        paths: of files and symbolic links.
+        limits: of the place where it is kept.
+
+    Raises:
+        BadInput: there are none, too many or too large ones, or one that cannot be carried.
+    """
+    if not paths:
+        raise BadInput(
+            f"{folder}: git lists no file here, so there is no code to carry; is the folder ignored"
+            " by a .gitignore above it? Give --no-code where the image has the code"
+        )
+    if len(paths) > limits.files:
+        raise BadInput(f"{folder}: {len(paths)} files are over {limits.files}; {limits.instead}")
+    sizes = {path: _size(folder, path) for path in paths}
+    if sum(sizes.values()) > limits.unpacked_bytes:
+        raise BadInput(_too_large(folder, sizes, limits, packed=False))
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for path in sorted(paths):
+            _add(tar, folder, path)
+    content = zlib.compress(archive.getvalue(), level=limits.compression, wbits=_GZIP)
+    if archive.tell() > limits.unpacked_bytes:
+        raise BadInput(_too_large(folder, sizes, limits, packed=False))
+    if len(content) > limits.packed_bytes:
+        raise BadInput(_too_large(folder, sizes, limits, packed=True))
+    return PackedFolder(content=content, files=len(paths))
+
+
+def _size(folder: Path, path: str) -> int:
+    try:
+        return (folder / path).lstat().st_size + _BLOCK
+    except OSError as error:
+        raise BadInput(f"{folder / path}: {error.strerror}") from None
+
+
+def _add(tar: tarfile.TarFile, folder: Path, path: str) -> None:
+    info = tarfile.TarInfo(path)
+    where = folder / path
+    try:
+        path.encode()
+        mode = where.lstat().st_mode
+        content = b""
+        if stat.S_ISLNK(mode):
+            info.type, info.linkname = tarfile.SYMTYPE, str(where.readlink())
+            info.linkname.encode()
+            if not link_stays_inside(path, info.linkname):
+                raise BadInput(
+                    f"{plain(path)} is a link to {plain(info.linkname)}, outside of the folder or"
+                    " by a roundabout way; leave it out with .drumlineignore, or copy what it"
+                    " leads to"
+                )
+        elif stat.S_ISREG(mode):
+            content = where.read_bytes()
+            info.mode = 0o755 if mode & 0o111 else 0o644
+        else:
+            raise BadInput(f"{plain(path)} is neither a file nor a link; leave it out")
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    except UnicodeEncodeError:
+        raise BadInput(f"{os.fsencode(path)!r}: the file's name is not UTF-8; rename it") from None
+    except ValueError:  # tarfile's, of names that ustar has no room for
+        raise BadInput(
+            f"{plain(path)}: the path or the link's target is too long (255 and 100 bytes at most);"
+            " shorten it"
+        ) from None
+    except OSError as error:
+        raise BadInput(f"{where}: {error.strerror}") from None
+
+
+def _too_large(folder: Path, sizes: dict[str, int], limits: PackLimits, *, packed: bool) -> str:
+    limit = limits.packed_bytes if packed else limits.unpacked_bytes
+    what = "packed files" if packed else "files"
+    largest = sorted(sizes, key=lambda path: (-sizes[path], path))[:_LARGEST_NAMED]
+    named = ", ".join(f"{plain(path)} ({sizes[path] / 1e6:.1f} MB)" for path in largest)
+    bound = f"{limit / 1e6:.1f} MB"
+    return f"{folder}: the {what} are over {bound}; the largest: {named}. {limits.instead}"

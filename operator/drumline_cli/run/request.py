@@ -1,0 +1,142 @@
+"""The arguments of `drumline run` as a request."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Final, get_args
+
+from drumline_api.after import AfterSpec
+from drumline_cli.errors import BadInput
+from drumline_cli.run.code_from import CodeFrom, code_from
+from drumline_cli.run.manifests import RunRequest, job_stem, launch_of
+from drumline_cli.run.requirements import read_requirements
+from drumline_contract import MAX_PRELOADS, ContractError, PythonProgram, is_module_name
+
+_CONDITIONS: Final = get_args(AfterSpec.model_fields["condition"].annotation)
+
+
+def run_request(
+    chosen: argparse.Namespace,
+    environment: Mapping[str, str],
+    *,
+    queue: str,
+    namespace: str | None,
+    letters: str,
+) -> RunRequest:
+    """What was asked for.
+
+    Args:
+        chosen: the arguments; `command_line` is what stands behind `--`.
+        environment: of this process.
+        queue: whose quota it uses.
+        namespace: where the job is; None: not said.
+        letters: random ones, for the job's name.
+
+    Raises:
+        BadInput: the command or the image is missing, or an argument is not of its form.
+    """
+    command: list[str] = chosen.command_line
+    if not command:
+        raise BadInput("which command? Put it behind two dashes: drumline run -- python train.py")
+    image = image_of(chosen.image, environment)
+    options = {
+        "gpuPool": chosen.pool,
+        "priorityClassName": chosen.priority,
+        "after": [_after(text) for text in chosen.after],
+        "recovery": {"holdSeconds": chosen.hold} if chosen.hold else {},
+    }
+    return RunRequest(
+        name=chosen.name or f"{job_stem(command)}-{letters}",
+        namespace=namespace,
+        queue=queue,
+        image=image,
+        nodes=chosen.nodes,
+        gpus=chosen.gpus,
+        command=tuple(command),
+        launch=chosen.launch or launch_of(command),
+        env=pairs(chosen.env, option="--env", form="NAME=VALUE"),
+        claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
+        resources=pairs(
+            [text for text in chosen.resources.split(",") if text],
+            option="--resources",
+            form="cpu=8,memory=64Gi",
+        ),
+        preload=_preload(chosen.preload, command),
+        code_from=_code_from(chosen, environment),
+        requirements=read_requirements(chosen.requirements) if chosen.requirements else "",
+        options={name: value for name, value in options.items() if value},
+    )
+
+
+def image_of(given: str | None, environment: Mapping[str, str]) -> str:
+    """The image that was named.
+
+    Raises:
+        BadInput: none was.
+    """
+    image = given or environment.get("DRUMLINE_IMAGE")
+    if not image:
+        raise BadInput(
+            "which image? Name one that has Python and your libraries, with --image or in"
+            " DRUMLINE_IMAGE, for instance pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
+        )
+    return image
+
+
+def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> CodeFrom | None:
+    if not chosen.code_from:
+        if chosen.git_image:
+            raise BadInput("--git-image goes with --code-from git")
+        if chosen.code_secret:
+            raise BadInput("--code-secret goes with --code-from s3://BUCKET")
+        return None
+    if chosen.no_code:
+        raise BadInput("--no-code and --code-from: the code is in the image, or it is fetched")
+    return code_from(
+        chosen.code_from,
+        folder=chosen.folder,
+        image=chosen.git_image or "",
+        environment=environment,
+        secret=chosen.code_secret or "",
+    )
+
+
+def _preload(text: str, command: Sequence[str]) -> tuple[str, ...]:
+    """The modules, each once."""
+    if not text:
+        return ()
+    modules = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if len(modules) > MAX_PRELOADS or not all(map(is_module_name, modules)):
+        raise BadInput(
+            f"--preload {text}: write at most {MAX_PRELOADS} names of Python modules:"
+            " torch,transformers"
+        )
+    try:
+        PythonProgram.parse(command)
+    except ContractError as error:
+        raise BadInput(f"--{error}") from None
+    return modules
+
+
+def _after(text: str) -> dict[str, str]:
+    """`JOB` or `JOB:Finished`."""
+    job, colon, condition = text.partition(":")
+    if not job or (colon and condition not in _CONDITIONS):
+        raise BadInput(f"--after {text}: write JOB, or JOB:Finished where it may also fail")
+    return {"job": job, "condition": condition or _CONDITIONS[0]}
+
+
+def pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:
+    """What stands before and behind the equals sign of each.
+
+    Raises:
+        BadInput: one has none.
+    """
+    parted: list[tuple[str, str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise BadInput(f"{option} {text}: write {form}")
+        parted.append((name, value))
+    return tuple(parted)

@@ -1,0 +1,102 @@
+"""Packages that the image lacks: installed in each pod, before its ranks start, into scratch space.
+
+An init container of the job's image runs pip for an environment of its own that sees the image's
+packages: what the image has is not installed again. Ranks find the new ones by PYTHONPATH, before
+those of the image. Hashes in the file are checked, as pip does. Ranks that are started again in
+place find what is there; a new pod installs anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from drumline_cli.errors import BadInput
+
+Json = dict[str, Any]
+
+MAX_CHARS: Final = 8192
+"""Of a variable's value."""
+_FOLDER: Final = "/requirements"
+_VOLUME: Final = "requirements"
+_PATH: Final = "PYTHONPATH"
+_OTHER_FILES: Final = ("-r", "-c", "-e", "--requirement", "--constraint", "--editable")
+INSTALL: Final = """\
+import os, pathlib, subprocess, sys, venv
+
+folder = pathlib.Path(sys.argv[1])
+wanted = folder / "requirements.txt"
+wanted.write_text(os.environ["REQUIREMENTS"])
+venv.create(folder / "env", with_pip=False, symlinks=True)
+(packages,) = (folder / "env" / "lib").glob("python*/site-packages")
+of_image = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+(packages / "image.pth").write_text("".join(path + "\\n" for path in of_image))
+pip = [sys.executable, "-m", "pip", "--python", str(folder / "env" / "bin" / "python")]
+quiet = ["--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+done = subprocess.run([*pip, "install", *quiet, "-r", str(wanted)])
+(folder / "packages").symlink_to(packages)
+sys.exit(done.returncode)
+"""
+"""Its argument is the folder; needs Python 3.9 and pip 22.3 in the image."""
+
+
+def with_volume(template: Json, volume: Json, *, mount: Json) -> Json:
+    """The template with one more volume, and where it appears in the container."""
+    return {
+        **template,
+        "volumes": [*template.get("volumes", []), volume],
+        "volumeMounts": [*template.get("volumeMounts", []), mount],
+    }
+
+
+def with_init_container(template: Json, container: Json) -> Json:
+    """The template with one more init container, after those that it has."""
+    return {**template, "initContainers": [*template.get("initContainers", []), container]}
+
+
+def read_requirements(file: Path) -> str:
+    """The text of a requirements file.
+
+    Raises:
+        BadInput: it cannot be read, is too long, or names files that the pod does not have.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--requirements {file}: {error}") from None
+    if len(text) > MAX_CHARS:
+        raise BadInput(
+            f"--requirements {file}: {len(text)} characters, of which a pod takes {MAX_CHARS}; name"
+            " fewer packages, or build an image"
+        )
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip().startswith((*_OTHER_FILES, ".", "/")):
+            raise BadInput(
+                f"--requirements {file}, line {number}: {line.strip()!r} names a file, which the"
+                " init container does not have; write the packages out"
+            )
+    return text
+
+
+def with_requirements(template: Json, requirements: str, *, env: Sequence[Json]) -> Json:
+    """The template with what installs them.
+
+    Args:
+        template: of the job.
+        requirements: the text.
+        env: the job's variables, which pip has too: PIP_INDEX_URL, say.
+    """
+    mount = {"name": _VOLUME, "mountPath": _FOLDER}
+    packages = f"{_FOLDER}/packages"
+    own = next((each["value"] for each in env if each["name"] == _PATH), "")
+    path = {"name": _PATH, "value": f"{packages}:{own}" if own else packages}
+    install: Json = {
+        "name": "requirements",
+        "command": ["python3", "-c", INSTALL, _FOLDER],
+        "env": [{"name": "REQUIREMENTS", "value": requirements.replace("$(", "$$(")}, *env],
+        "volumeMounts": [mount],
+    }
+    begun = {**template, "env": [path, *(each for each in env if each["name"] != _PATH)]}
+    scratch: Json = {"name": _VOLUME, "emptyDir": {}}
+    return with_volume(with_init_container(begun, install), scratch, mount=mount)

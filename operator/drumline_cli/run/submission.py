@@ -1,0 +1,126 @@
+"""Creates a job at the API server: its code first, then the job, which owns the code then.
+
+What cannot be undone or finished is said through `say`: whoever calls decides where that is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from drumline.kube import errors, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.kinds import CONFIG_MAPS, TRAINING_JOBS, TRAINING_QUEUES
+from drumline_api.base import GROUP, VERSION
+from drumline_cli.cluster_access import NOT_SERVED, refusal
+from drumline_cli.errors import BadInput, NotAnswered
+from drumline_contract import plain
+
+Json = dict[str, Any]
+Say = Callable[[str], None]
+
+QUEUE_VARIABLE: Final = "DRUMLINE_QUEUE"
+"""The queue of those who name none."""
+
+
+async def only_queue(client: KubeClient) -> str:
+    """The queue that needs no naming.
+
+    Raises:
+        BadInput: there are several.
+        NotAnswered: there is none, or they may not be listed.
+    """
+    try:
+        listed = await reads.list_all(client, TRAINING_QUEUES)
+    except errors.NotFound:
+        raise NotAnswered(NOT_SERVED) from None
+    except errors.KubeError as error:
+        raise NotAnswered(
+            f"{refusal(error, what='queues', verb='list')}; name yours with --queue or in"
+            f" {QUEUE_VARIABLE}"
+        ) from None
+    names = sorted(str(cast("Json", json.loads(queue))["metadata"]["name"]) for queue in listed)
+    if not names:
+        raise NotAnswered("this cluster has no TrainingQueue; ask its administrator for one")
+    if len(names) > 1:
+        shown = ", ".join(map(plain, names[:10]))
+        raise BadInput(
+            f"which queue? This cluster has {shown}; name yours with --queue or in {QUEUE_VARIABLE}"
+        )
+    return names[0]
+
+
+async def create_job(
+    client: KubeClient, manifest: Json, code: Sequence[Json], *, namespace: str, say: Say
+) -> None:
+    """The code, then the job, then the job as an owner of the code.
+
+    The code is collected with the last job that owns it. It is there before the job, so that no pod
+    waits for it; what is left over where the job is refused is taken back.
+    """
+    made = await _store_code(client, code, namespace=namespace, say=say)
+    try:
+        job = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=namespace)
+    except errors.KubeError as error:
+        await _take_back(client, made, namespace=namespace, say=say)
+        raise _job_refused(error, manifest, namespace=namespace) from None
+    owner = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TrainingJob",
+        "name": manifest["metadata"]["name"],
+        "uid": job.uid,
+    }
+    for part in code:
+        name = part["metadata"]["name"]
+        try:
+            try:
+                await writes.add_owner(
+                    client, CONFIG_MAPS, name=name, namespace=namespace, owner=owner
+                )
+            except errors.NotFound:  # collected with its last owner, in between
+                owned = {**part, "metadata": {**part["metadata"], "ownerReferences": [owner]}}
+                await writes.create(client, CONFIG_MAPS, body=owned, namespace=namespace)
+        except errors.KubeError as error:
+            reason = refusal(error, what=f"configmap {name}", verb="own")
+            say(f"drumline: {reason}; it stays until somebody deletes it")
+
+
+async def _store_code(
+    client: KubeClient, code: Sequence[Json], *, namespace: str, say: Say
+) -> dict[str, str]:
+    """Create the ConfigMaps that are not there yet; name and uid of those that were made."""
+    made: dict[str, str] = {}
+    for part in code:
+        name = part["metadata"]["name"]
+        try:
+            made[name] = (
+                await writes.create(client, CONFIG_MAPS, body=part, namespace=namespace)
+            ).uid
+        except errors.AlreadyExists:
+            continue  # the same bytes: the pods compare the digest
+        except errors.KubeError as error:
+            await _take_back(client, made, namespace=namespace, say=say)
+            what = f"code for namespace {namespace} (configmap {name})"
+            raise NotAnswered(refusal(error, what=what, verb="store")) from None
+    return made
+
+
+async def _take_back(
+    client: KubeClient, made: Mapping[str, str], *, namespace: str, say: Say
+) -> None:
+    for name, uid in made.items():
+        try:
+            await writes.delete(client, CONFIG_MAPS, name=name, uid=uid, namespace=namespace)
+        except errors.KubeError:
+            say(f"drumline: configmap {name} is left in namespace {namespace}; delete it")
+
+
+def _job_refused(error: errors.KubeError, manifest: Json, *, namespace: str) -> Exception:
+    name = manifest["metadata"]["name"]
+    if isinstance(error, errors.AlreadyExists):
+        return BadInput(f"trainingjob {namespace}/{name} exists already; choose another --name")
+    if isinstance(error, errors.NotFound):
+        gone = f'"{namespace}"' in error.message
+        return NotAnswered(f"there is no namespace {namespace!r}" if gone else NOT_SERVED)
+    return NotAnswered(refusal(error, what=f"trainingjob {namespace}/{name}", verb="create"))

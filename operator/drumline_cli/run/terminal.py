@@ -1,0 +1,163 @@
+"""`drumline shell` without a job: a job of one pod whose command is a shell, and its terminal.
+
+The pod's own terminal (`template.tty`), not an exec into it: a connection that is lost takes
+nothing with it, `drumline shell NAME` comes back to the same prompt, and the job ends with its
+shell. One that nobody uses ends with the exit code `IDLE`, for which the operator suspends the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from drumline_cli.cluster_access import chosen_credentials, cluster_client
+from drumline_cli.commands import Output
+from drumline_cli.errors import BadInput
+from drumline_cli.formatting import many
+from drumline_cli.job_yaml import job_yaml
+from drumline_cli.jobs import command as jobs
+from drumline_cli.jobs.command import random_letters, say
+from drumline_cli.jobs.follow import read_job
+from drumline_cli.jobs.inside import ChosenCluster, attach_arguments, become_kubectl
+from drumline_cli.jobs.terminal_pod import wait_for_terminal
+from drumline_cli.run.manifests import RunRequest, job_manifest
+from drumline_cli.run.request import image_of, pairs
+from drumline_cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
+from drumline_contract import ExitCode
+
+Json = dict[str, Any]
+
+IDLE_VARIABLE: Final = "SHELL_IDLE_SECONDS"
+_GRACE_SECONDS: Final = 5
+"""An interactive bash ignores SIGTERM."""
+_SHELL: Final = f"""\
+if ! command -v bash >/dev/null; then
+  echo "this image has no bash: no idle shell is suspended"
+  sh
+  exit 0
+fi
+file=$(mktemp)
+cat >"$file" <<'END'
+if [ -r ~/.bashrc ]; then . ~/.bashrc; fi
+TMOUT=${IDLE_VARIABLE}
+drumline_before=$(printf '%s\\n' "${{PROMPT_COMMAND[@]}}")
+unset PROMPT_COMMAND
+PROMPT_COMMAND="$drumline_before
+drumline_prompt_at=\\$SECONDS"
+PS0+='${{PS0:0:$((drumline_prompt_at = -1, 0))}}'
+drumline_end() {{
+  ((TMOUT > 0 && drumline_prompt_at >= 0 && SECONDS - drumline_prompt_at + 1 >= TMOUT)) || exit 0
+  echo
+  echo "this shell is idle: its job is suspended, and its GPUs go back."
+  echo "Files on claims stay, everything else here is gone. drumline shell JOB begins a new one."
+  exit {ExitCode.IDLE.value}
+}}
+trap drumline_end EXIT
+END
+exec bash --rcfile "$file"
+"""
+"""TMOUT ends bash after so many seconds at its prompt without a line. It is no exported variable,
+as `read` in scripts would go by it, too. How the last command ended is nobody's failure.
+
+bash does not say that it was TMOUT: then it shows a prompt, and for so long. PS0 is what it
+expands, here to nothing, once it has read a line (since 4.4), so at `exit` it shows none."""
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """Create the job, wait for its pod, and become kubectl at its terminal.
+
+    With the name of a job, open the shell in a pod of that job instead.
+
+    Raises:
+        CommandError: something is missing, the cluster refuses, or the job ends before it starts.
+    """
+    if chosen.job is not None:
+        return jobs.run(chosen, environment)
+    queue = chosen.queue or environment.get(QUEUE_VARIABLE) or ""
+    request = shell_request(chosen, environment, queue=queue, letters=random_letters())
+    if chosen.dry_run:
+        if not queue:
+            raise BadInput(
+                f"which queue? --dry-run asks no cluster: give --queue or {QUEUE_VARIABLE}"
+            )
+        return Output(text=job_yaml([shell_manifest(request, idle_seconds=chosen.idle)]))
+    credentials = chosen_credentials(chosen, environment)
+    namespace = chosen.namespace or credentials.namespace
+
+    async def start() -> str:
+        async with cluster_client(credentials) as client:
+            manifest = shell_manifest(request, idle_seconds=chosen.idle)
+            manifest["spec"]["queue"] = queue or await only_queue(client)
+            await create_job(client, manifest, (), namespace=namespace, say=say)
+            say(
+                f"trainingjob {namespace}/{request.name}: {many(request.gpus, 'GPU')}; it ends with"
+                f" its shell. Come back: drumline shell {request.name} -n {namespace}"
+            )
+            if chosen.idle and not chosen.command_line:
+                say(
+                    f"after {chosen.idle} s at its prompt without a line it is suspended: files on"
+                    " claims stay, everything else in its pod goes"
+                )
+            raw = await read_job(client, job=request.name, namespace=namespace)
+            return await wait_for_terminal(client, raw, say=say)
+
+    try:
+        pod = asyncio.run(start())
+    except KeyboardInterrupt:
+        return Output(
+            text=f"\n{request.name} waits on. drumline shell {request.name} -n {namespace} goes to"
+            f" it, with --delete it is given up\n"
+        )
+    return _attach(pod, chosen, namespace=namespace)
+
+
+def _attach(pod: str, chosen: argparse.Namespace, *, namespace: str) -> NoReturn:
+    cluster = ChosenCluster(
+        namespace=namespace, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    become_kubectl(cluster, attach_arguments(pod, terminal=sys.stdin.isatty()))
+
+
+def shell_request(
+    chosen: argparse.Namespace, environment: Mapping[str, str], *, queue: str, letters: str
+) -> RunRequest:
+    """What was asked for.
+
+    Raises:
+        BadInput: the image is missing, an argument is not of its form, or is about a job.
+    """
+    if chosen.rank is not None or chosen.delete:
+        raise BadInput("which job? --rank and --delete are about one: drumline shell JOB")
+    options = {"gpuPool": chosen.pool, "priorityClassName": chosen.priority}
+    return RunRequest(
+        name=chosen.name or f"shell-{letters}",
+        namespace=chosen.namespace,
+        queue=queue,
+        image=image_of(chosen.image, environment),
+        nodes=1,
+        gpus=chosen.gpus,
+        command=tuple(chosen.command_line) or ("sh", "-c", _SHELL),
+        launch="Direct",
+        claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
+        resources=pairs(
+            [text for text in chosen.resources.split(",") if text],
+            option="--resources",
+            form="cpu=8,memory=64Gi",
+        ),
+        options={name: value for name, value in options.items() if value},
+    )
+
+
+def shell_manifest(request: RunRequest, *, idle_seconds: int) -> Json:
+    """The TrainingJob of a shell; 0 seconds: it is never idle."""
+    manifest = job_manifest(request, None)
+    template = manifest["spec"]["template"]
+    template["tty"] = True
+    template["terminationGracePeriodSeconds"] = _GRACE_SECONDS
+    template["env"] = [{"name": IDLE_VARIABLE, "value": str(idle_seconds)}]
+    if request.claims:
+        template["workingDir"] = request.claims[0][1]
+    return manifest

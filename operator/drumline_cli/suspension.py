@@ -1,0 +1,46 @@
+"""Stops a job, or resumes it: what `spec.suspend` is written for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from drumline.kube import reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.kinds import TRAINING_JOBS
+from drumline_api.conditions import Reason
+
+
+async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspend: bool) -> None:
+    """Write `spec.suspend`, so that it has an effect.
+
+    Raises:
+        KubeError: the user may not, or there is no such job.
+    """
+    raw = await reads.get(client, TRAINING_JOBS, name=name, namespace=namespace)
+    for value in values_to_write(json.loads(raw), suspend=suspend):
+        await writes.merge_patch(
+            client,
+            TRAINING_JOBS,
+            name=name,
+            namespace=namespace,
+            body={"spec": {"suspend": value}},
+        )
+
+
+def values_to_write(raw: Mapping[str, Any], *, suspend: bool) -> tuple[bool, ...]:
+    """What `spec.suspend` of a job has to become, one after the other.
+
+    Of a job that the operator has suspended for its idle GPUs it is false already, and any change
+    of the spec resumes it: then it is true in between.
+
+    Args:
+        raw: the job as the API server prints it.
+        suspend: what it is to be in the end.
+    """
+    status = cast("Mapping[str, Any]", raw.get("status") or {})
+    is_false = not raw.get("spec", {}).get("suspend", False)
+    if not suspend and is_false and status.get("reason") == Reason.IDLE_GPUS:
+        return (True, False)
+    return (suspend,)

@@ -1,0 +1,121 @@
+"""The parts of a card: inline styles alone, no script, nothing loaded; readable on dark and light.
+
+Colours are the notebook's own: text inherits its colour, lines and grounds are translucent. All
+foreign text goes through `element`, which escapes it; no foreign text becomes part of a style.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from drumline_cli.formatting import clock, many, percent
+from drumline_cli.markup import Markup, element, joined
+
+MOST_ROWS: Final = 200
+"""Of a table; all of them are in `rows()`."""
+_LINE: Final = "1px solid rgba(128,128,128,.35)"
+_CARD: Final = (
+    f"border:{_LINE};border-radius:6px;padding:.6em .9em;margin:.3em 0;max-width:72em;"
+    "color:inherit;background:transparent;font-size:.95em;overflow-x:auto"
+)
+_SOFT: Final = "opacity:.7;margin:.4em 0 0;font-size:.9em"
+_CELL: Final = f"text-align:left;vertical-align:top;padding:.2em .8em .2em 0;border-top:{_LINE}"
+_HEAD: Final = "text-align:left;padding:.2em .8em .2em 0;font-weight:600;opacity:.7"
+_PILL: Final = "border-radius:1em;padding:.05em .6em;font-size:.85em;background:"
+_GREEN, _AMBER, _BLUE, _RED, _GREY = (
+    f"rgba({colour},.25)"
+    for colour in ("46,160,67", "210,153,34", "56,139,253", "248,81,73", "128,128,128")
+)
+_GROUNDS: Final = {
+    "Running": _GREEN,
+    "Succeeded": _GREEN,
+    "Pending": _AMBER,
+    "Starting": _BLUE,
+    "Recovering": _BLUE,
+    "Failed": _RED,
+}
+_LOG: Final = (
+    "max-height:32em;overflow:auto;margin:0;white-space:pre-wrap;font-size:.85em;"
+    "color:inherit;background:transparent"
+)
+
+
+def card(*content: str, as_of: float, remarks: Sequence[str] = ()) -> Markup:
+    """The whole card: its parts, what could not be read, and how old it is."""
+    below = [element("p", remark, style=_SOFT) for remark in remarks]
+    age = element("p", f"As of {clock(as_of)}", style=_SOFT)
+    return element("div", *(part for part in content if part), *below, age, style=_CARD)
+
+
+def title(name: str, phase: str = "", reason: str = "") -> Markup:
+    """What it is, in what state and why."""
+    parts = [element("strong", name)]
+    if phase:
+        parts += [" ", pill(phase)]
+    if reason:
+        parts += [" ", reason]
+    return element("div", *parts, style="margin-bottom:.3em")
+
+
+def pill(phase: str) -> Markup:
+    """One word on a ground that says how it is."""
+    return element("span", phase, style=_PILL + _GROUNDS.get(phase, _GREY))
+
+
+def sentence(text: str) -> Markup:
+    """A paragraph; nothing for no text."""
+    return element("p", text, style="margin:.3em 0") if text else Markup("")
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
+    """Names and what they are; those that are nothing are left out."""
+    lines = [
+        element("div", element("span", f"{name}: ", style="opacity:.7"), value)
+        for name, value in pairs
+        if value
+    ]
+    return element("div", *lines, style="margin:.3em 0") if lines else Markup("")
+
+
+def bar(share: float) -> Markup:
+    """How much of a whole is done, between 0 and 1."""
+    label = f"{percent(share)} of its steps are done"
+    within = f"width:{min(max(share, 0.0), 1.0) * 100:.1f}%;height:100%;background:{_GREEN}"
+    whole = "height:.5em;border-radius:3px;background:rgba(128,128,128,.2);margin:.3em 0"
+    return element("div", element("div", style=within), style=whole, role="img", aria_label=label)
+
+
+def bullets(head: str, lines: Sequence[str]) -> Markup:
+    """Sentences below their head; nothing for none."""
+    if not lines:
+        return Markup("")
+    style = "margin:.1em 0 .3em 1.2em;padding:0"
+    return joined(
+        sentence(head), element("ul", *(element("li", each) for each in lines), style=style)
+    )
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """Rows below their heads, at most `MOST_ROWS`; nothing for none."""
+    if not rows:
+        return Markup("")
+    first = element("tr", *(element("th", name, style=_HEAD) for name in heads))
+    body = [
+        element("tr", *(element("td", cell, style=_CELL) for cell in row))
+        for row in rows[:MOST_ROWS]
+    ]
+    whole = element(
+        "table",
+        element("thead", first),
+        element("tbody", *body),
+        style="border-collapse:collapse;color:inherit;background:transparent;margin:.3em 0",
+    )
+    left = len(rows) - MOST_ROWS
+    more = element("p", f"{many(left, 'row')} more: see rows()", style=_SOFT) if left > 0 else ""
+    return joined(whole, more)
+
+
+def log(lines: Iterable[str]) -> Markup:
+    """Lines as they were written, in a box that scrolls."""
+    return element("pre", "\n".join(lines), style=_LOG)

@@ -1,0 +1,179 @@
+"""A cluster in a notebook: its jobs, its queues, why a job waits, and new jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Self, Unpack
+
+from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.pool_units import PoolUnits
+from drumline.overview.queues import queue_rows
+from drumline.overview.why import why_card
+from drumline_cli.cluster_access import cluster_client, find_credentials
+from drumline_cli.errors import BadInput
+from drumline_cli.jobs.command import random_letters, say
+from drumline_cli.overview.read import only_job
+from drumline_cli.run.manifests import RunRequest, code_manifests, code_source, job_manifest
+from drumline_cli.run.pack import PackedFolder, pack
+from drumline_cli.run.request import run_request
+from drumline_cli.run.source_files import source_files
+from drumline_cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
+from drumline_console.notebook.access import NotebookAccess
+from drumline_console.notebook.job import NotebookJob
+from drumline_console.notebook.loop_thread import LoopThread
+from drumline_console.notebook.run_options import RunOptions, run_arguments
+from drumline_console.notebook.views import JobTable, QueueTable, WhyView
+
+
+def connect(
+    *,
+    context: str | None = None,
+    namespace: str | None = None,
+    kubeconfig: str | os.PathLike[str] | None = None,
+) -> NotebookConnection:
+    """A cluster, by the usual kubeconfig, or by a pod's service account; nothing is asked yet.
+
+    Args:
+        context: of the kubeconfig; None: its current one.
+        namespace: of the jobs; None: that of the context.
+        kubeconfig: another file than `KUBECONFIG` names.
+
+    Raises:
+        BadInput: no kubeconfig is usable.
+    """
+    file = None if kubeconfig is None else Path(kubeconfig)
+    credentials = find_credentials(os.environ, kubeconfig=file, context=context)
+    access = NotebookAccess(
+        credentials=credentials, namespace=namespace or credentials.namespace, loop=LoopThread()
+    )
+    return NotebookConnection(access)
+
+
+class NotebookConnection:
+    """A cluster, with the rights of the kubeconfig. `with` closes it, and so does its end.
+
+    Args:
+        access: credentials and namespace.
+    """
+
+    def __init__(self, access: NotebookAccess) -> None:
+        self._access = access
+
+    @property
+    def namespace(self) -> str:
+        """Of the jobs that are called by their name alone."""
+        return self._access.namespace
+
+    def jobs(self, *, queue: str | None = None, all_namespaces: bool = False) -> JobTable:
+        """The jobs of the namespace.
+
+        Args:
+            queue: only those of this queue.
+            all_namespaces: those of the others, too, as far as they may be read.
+
+        Raises:
+            NotAnswered: they cannot be read.
+        """
+        cluster = self._access.cluster()
+        places = positions(lines(cluster.jobs, cluster.priorities))
+        wanted = [
+            job
+            for job in cluster.jobs
+            if (all_namespaces or job.metadata.namespace == self.namespace)
+            and queue in (None, job.spec.queue)
+        ]
+        rows = job_rows(wanted, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools))
+        return JobTable(items=rows, as_of=cluster.as_of, remarks=cluster.remarks)
+
+    def job(self, name: str) -> NotebookJob:
+        """The job of this name.
+
+        Raises:
+            NotAnswered: there is none, or it cannot be read.
+        """
+        return NotebookJob(self._access, self._access.job(name))
+
+    def queues(self) -> QueueTable:
+        """All queues with their quotas and lines.
+
+        Raises:
+            NotAnswered: the jobs cannot be read.
+        """
+        cluster = self._access.cluster()
+        rows = queue_rows(cluster)
+        return QueueTable(items=rows, as_of=cluster.as_of, remarks=cluster.remarks)
+
+    def why(self, name: str) -> WhyView:
+        """Why a job is where it is, and what would help.
+
+        Raises:
+            NotAnswered: there is no such job, or the jobs cannot be read.
+        """
+        cluster = self._access.cluster()
+        job = only_job(cluster, namespace=self.namespace, name=name)
+        card = why_card(cluster, job)
+        return WhyView(card=card, as_of=cluster.as_of, remarks=cluster.remarks)
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        nodes: int = 1,
+        gpus: int = 1,
+        folder: str | os.PathLike[str] | None = ".",
+        **options: Unpack[RunOptions],
+    ) -> NotebookJob:
+        """Create a job that runs a command with the code of a folder, as `drumline run` does.
+
+        Args:
+            command: the program and its arguments.
+            nodes: pods.
+            gpus: of each pod.
+            folder: whose files are packed, those that git would keep; None: the image has the code.
+            options: further ones of `drumline run`.
+
+        Raises:
+            CommandError: something is missing, the code is too large, or the cluster refuses.
+        """
+        if isinstance(command, str):
+            raise BadInput("the command is a list: ['python', 'train.py']")
+        chosen = run_arguments(**options)
+        chosen.command_line, chosen.nodes, chosen.gpus = list(command), nodes, gpus
+        chosen.folder, chosen.no_code = Path(folder or "."), folder is None
+        queue = chosen.queue or os.environ.get(QUEUE_VARIABLE) or ""
+        request = run_request(
+            chosen,
+            os.environ,
+            queue=queue,
+            namespace=self.namespace,
+            letters=random_letters(),
+        )
+        packed = (
+            None if folder is None else pack(chosen.folder, source_files(chosen.folder, os.environ))
+        )
+        self._access.loop.run(self._submit(request, packed))
+        return self.job(request.name)
+
+    def close(self) -> None:
+        """End its thread; the jobs that it made cannot ask any more, either."""
+        self._access.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{self._access.credentials.server}, namespace {self.namespace}"
+
+    async def _submit(self, request: RunRequest, packed: PackedFolder | None) -> None:
+        async with cluster_client(self._access.credentials) as client:
+            parts = code_manifests(packed, namespace=self.namespace) if packed else []
+            code = code_source(packed, parts) if packed else None
+            queue = request.queue or await only_queue(client)
+            manifest = job_manifest(replace(request, queue=queue), code)
+            await create_job(client, manifest, parts, namespace=self.namespace, say=say)

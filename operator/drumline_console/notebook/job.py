@@ -1,0 +1,260 @@
+"""One job in a notebook: what it was when it was last looked at, and what can be done with it.
+
+Its properties never ask the cluster: `refresh` does, and with it `wait`, `stop` and `resume`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from queue import SimpleQueue
+from typing import Any, Final, NamedTuple, Self
+
+from drumline.kube import errors, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.kinds import TRAINING_JOBS
+from drumline.overview.rows import JobRow
+from drumline_cli.cluster_access import cluster_client, missing_job, refusal
+from drumline_cli.errors import NotAnswered
+from drumline_cli.jobs.follow import follow_job, read_job
+from drumline_cli.jobs.log_selection import selection_of
+from drumline_cli.jobs.written import written_lines
+from drumline_cli.report import from_cluster
+from drumline_cli.report.builder import build_report
+from drumline_cli.suspension import write_suspend
+from drumline_console.notebook.access import NotebookAccess, SeenJob
+from drumline_console.notebook.views import JobLog, ReportView, job_card, job_text, row_values
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+_PAUSE_SECONDS: Final = 1.0
+
+
+class FinishedSteps(NamedTuple):
+    """Optimizer steps; None: not known."""
+
+    done: int | None
+    total: int | None
+
+
+class NotebookJob:
+    """A TrainingJob.
+
+    Args:
+        access: the cluster.
+        seen: the job as it was just read.
+    """
+
+    def __init__(self, access: NotebookAccess, seen: SeenJob) -> None:
+        self.name = seen.row.name
+        self._access = access
+        self._seen = seen
+
+    @property
+    def row(self) -> JobRow:
+        """Everything that was read of it."""
+        return self._seen.row
+
+    @property
+    def phase(self) -> str:
+        """One word for what it does."""
+        return self.row.phase
+
+    @property
+    def position(self) -> int | None:
+        """Of the jobs of its queue that wait, the how-manieth it is; 1 is next."""
+        return self.row.position
+
+    @property
+    def eta(self) -> datetime | None:
+        """When it probably starts while it waits, and ends while it runs; None: nobody knows."""
+        at = self.row.expected_start if self.row.position else self.row.expected_end
+        return None if at is None else datetime.fromtimestamp(at, tz=UTC)
+
+    @property
+    def steps(self) -> FinishedSteps:
+        """How many optimizer steps are done, and how many there are in all."""
+        return FinishedSteps(done=self.row.step, total=self.row.total_steps)
+
+    @property
+    def loss(self) -> float | None:
+        """Its training loss as last reported; None: none was."""
+        try:
+            return float(self.row.loss)
+        except ValueError:
+            return None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has succeeded or failed for good."""
+        return self.row.phase in _OVER
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What was read of it as plain values; one row."""
+        return [row_values(self.row)]
+
+    def refresh(self) -> Self:
+        """Look at it again.
+
+        Raises:
+            NotAnswered: it is gone, or cannot be read.
+        """
+        self._seen = self._access.job(self.name)
+        return self
+
+    def report(self) -> ReportView:
+        """What it does and what happened to it, as of now.
+
+        Raises:
+            NotAnswered: it is gone, or cannot be read.
+        """
+        access = self._access
+        read = from_cluster.read(access.credentials, job=self.name, namespace=access.namespace)
+        return ReportView(report=build_report(access.loop.run(read)))
+
+    def wait(self, *, timeout_seconds: float | None = None) -> Self:
+        """Return once it has succeeded or failed.
+
+        An interrupt (Ctrl-C, or the notebook's stop button) lets the job go on and returns, too:
+        `is_over` says which it was.
+
+        Args:
+            timeout_seconds: how long at most; None: as long as it takes.
+
+        Raises:
+            TimeoutError: it was not over by then.
+            NotAnswered: it is gone, or cannot be read.
+        """
+        try:
+            phase = self._access.loop.run(self._end(timeout_seconds))
+        except KeyboardInterrupt:
+            self._say_it_goes_on()
+            return self
+        self.refresh()
+        if phase not in _OVER:
+            raise TimeoutError(f"{self!r} after {timeout_seconds} seconds")
+        return self
+
+    def logs(self, *, follow: bool = False) -> JobLog:
+        """What its pods have written so far, by time.
+
+        Args:
+            follow: print lines as they come until it ends, or until an interrupt.
+
+        Raises:
+            NotAnswered: it is gone, or its pods cannot be read.
+        """
+        if follow:
+            self._follow()
+        return self._access.loop.run(self._written())
+
+    def stop(self) -> Self:
+        """Let it save and give its GPUs back; `resume` queues it again.
+
+        Raises:
+            NotAnswered: it is gone, or you may not.
+        """
+        return self._suspend(suspend=True)
+
+    def resume(self) -> Self:
+        """Queue a stopped job again.
+
+        Raises:
+            NotAnswered: it is gone, or you may not.
+        """
+        return self._suspend(suspend=False)
+
+    def delete(self) -> None:
+        """Delete this very job, not another one of its name; its pods end in their grace period.
+
+        Raises:
+            NotAnswered: it is gone, or you may not.
+        """
+        namespace, uid = self._access.namespace, self._seen.uid
+
+        async def delete(client: KubeClient) -> None:
+            await writes.delete(client, TRAINING_JOBS, name=self.name, uid=uid, namespace=namespace)
+
+        self._access.loop.run(self._access.change(self.name, delete, verb="delete"))
+
+    def __repr__(self) -> str:
+        return job_text(self.row, now=self._seen.as_of)
+
+    def _repr_html_(self) -> str:
+        return job_card(self.row, as_of=self._seen.as_of, remarks=self._seen.remarks)
+
+    def _suspend(self, *, suspend: bool) -> Self:
+        namespace, verb = self._access.namespace, "stop" if suspend else "resume"
+
+        async def patch(client: KubeClient) -> None:
+            await write_suspend(client, name=self.name, namespace=namespace, suspend=suspend)
+
+        self._access.loop.run(self._access.change(self.name, patch, verb=verb))
+        return self.refresh()
+
+    def _say_it_goes_on(self) -> None:
+        sys.stdout.write(f"{self.name} goes on without you; its stop() gives its GPUs back\n")
+
+    async def _end(self, timeout_seconds: float | None) -> str:
+        """The phase once it is over, or when the time is."""
+        clock = asyncio.get_running_loop().time
+        begun = answered = clock()
+        async with cluster_client(self._access.credentials) as client:
+            while True:
+                try:
+                    phase = await self._phase(client)
+                    answered = clock()
+                except errors.KubeError as error:
+                    patient = clock() - answered <= self._access.patience_seconds
+                    if not (error.retryable and patient):
+                        raise self._refused(error) from None
+                    phase = ""
+                left = None if timeout_seconds is None else begun + timeout_seconds - clock()
+                if phase in _OVER or (left is not None and left <= 0):
+                    return phase
+                await asyncio.sleep(_PAUSE_SECONDS if left is None else min(_PAUSE_SECONDS, left))
+
+    async def _phase(self, client: KubeClient) -> str:
+        namespace = self._access.namespace
+        body = await reads.get(client, TRAINING_JOBS, name=self.name, namespace=namespace)
+        status: dict[str, Any] = json.loads(body).get("status") or {}
+        return str(status.get("phase") or "")
+
+    def _refused(self, error: errors.KubeError) -> NotAnswered:
+        namespace = self._access.namespace
+        if isinstance(error, errors.NotFound):
+            return NotAnswered(missing_job(error, job=self.name, namespace=namespace))
+        return NotAnswered(refusal(error, what=f"trainingjob {namespace}/{self.name}"))
+
+    async def _written(self) -> JobLog:
+        namespace = self._access.namespace
+        async with cluster_client(self._access.credentials) as client:
+            raw = await read_job(client, job=self.name, namespace=namespace)
+            now = time.time()
+            everything = selection_of(raw, rank=None, around=None, seconds=0.0, now=now)
+            uid = str(raw["metadata"]["uid"])
+            lines = await written_lines(client, everything, uid=uid, namespace=namespace)
+        return JobLog(lines=lines, as_of=now)
+
+    def _follow(self) -> None:
+        """Print lines here: a notebook shows what the cell's own thread prints."""
+        lines: SimpleQueue[str | None] = SimpleQueue()
+
+        async def follow() -> None:
+            try:
+                async with cluster_client(self._access.credentials) as client:
+                    await follow_job(
+                        client, job=self.name, namespace=self._access.namespace, say=lines.put
+                    )
+            finally:
+                lines.put(None)
+
+        try:
+            with self._access.loop.started(follow()) as result:
+                for line in iter(lines.get, None):
+                    sys.stdout.write(f"{line}\n")
+                result.result()
+        except KeyboardInterrupt:
+            self._say_it_goes_on()

@@ -1,0 +1,297 @@
+"""What was read, as values that show themselves: a card in a notebook, a table in a terminal.
+
+A view is what the cluster was at one moment; it never reads again. `rows()` is the same as `-o
+json` prints, with every field in every row, so that `pandas.DataFrame(view.rows())` has columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from drumline.overview.rows import JobRow, OverviewRow, QueueRow, WhyCard
+from drumline_cli.formatting import clock, count, duration, gpus, gpus_of, many, percent
+from drumline_cli.jobs.follow import LogLine
+from drumline_cli.markup import Markup
+from drumline_cli.overview import tables
+from drumline_cli.report import html, text
+from drumline_cli.report.model import JobReport
+from drumline_console.notebook.cards import bar, bullets, card, facts, log, sentence, table, title
+
+Json = dict[str, Any]
+R = TypeVar("R", bound=OverviewRow)
+_MOST_EVENTS = 10
+
+
+def row_values(row: OverviewRow) -> Json:
+    """Every field by its name in JSON; those without a value have their default."""
+    given: Json = msgspec.json.decode(msgspec.json.encode(row))
+    return {
+        field.encode_name: given.get(field.encode_name, field.default)
+        for field in msgspec.structs.fields(row)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class _RowView(Generic[R]):
+    """Rows that were read together; they are counted, indexed and gone through as a sequence is.
+
+    Attributes:
+        items: the rows.
+        as_of: when they were read, in seconds since the epoch.
+        remarks: what could not be read, as sentences.
+    """
+
+    items: Sequence[R]
+    as_of: float
+    remarks: Sequence[str] = ()
+
+    def rows(self) -> list[Json]:
+        """Each row as plain values."""
+        return [row_values(row) for row in self.items]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> R:
+        return self.items[index]
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(self.items)
+
+    def _with_remarks(self, shown: str) -> str:
+        return "\n".join((shown.rstrip("\n"), *self.remarks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JobTable(_RowView[JobRow]):
+    """Jobs: those that hold GPUs first, then the lines, then what has ended."""
+
+    def __repr__(self) -> str:
+        return self._with_remarks(tables.jobs(self.items, now=self.as_of, namespaces=True))
+
+    def _repr_html_(self) -> str:
+        shown = _job_table(self.items, now=self.as_of) or sentence("no jobs")
+        return card(shown, as_of=self.as_of, remarks=self.remarks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class QueueTable(_RowView[QueueRow]):
+    """Queues with their quotas and lines."""
+
+    def __repr__(self) -> str:
+        return self._with_remarks(tables.queues(self.items, now=self.as_of))
+
+    def _repr_html_(self) -> str:
+        parts: list[str] = []
+        for row in self.items:
+            parts += [
+                title(row.queue),
+                *(sentence(tables.quota_sentence(quota)) for quota in row.quotas),
+                *(sentence(text) for text in (tables.stop_text(row),) if text),
+                sentence(
+                    f"{many(row.admitted_jobs, 'job')} running, {many(len(row.waiting), 'job')}"
+                    f" for {gpus(row.waiting_gpus)} in line"
+                ),
+                _line(row.waiting, now=self.as_of),
+            ]
+        return card(*(parts or [sentence("no queues")]), as_of=self.as_of, remarks=self.remarks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class WhyView:
+    """Why a job is where it is, and what would help.
+
+    Attributes:
+        card: the reason, the place in line, who holds the GPUs, the advice.
+        as_of: when it was read, in seconds since the epoch.
+        remarks: what could not be read, as sentences.
+    """
+
+    card: WhyCard
+    as_of: float
+    remarks: Sequence[str] = ()
+
+    def rows(self) -> list[Json]:
+        """The card as plain values; one row."""
+        return [row_values(self.card)]
+
+    def __repr__(self) -> str:
+        shown = tables.why(self.card, now=self.as_of).rstrip("\n")
+        return "\n".join((shown, *self.remarks))
+
+    def _repr_html_(self) -> str:
+        why, job, now = self.card, self.card.job, self.as_of
+        waits = job.position is not None
+        holders = [
+            (
+                each.job,
+                each.queue,
+                gpus_of(each.gpus, each.partition),
+                tables.ends(each.expected_end, now=now),
+            )
+            for each in why.holders
+        ]
+        return card(
+            title(f"{job.namespace}/{job.name}", job.phase, job.reason),
+            sentence(job.message),
+            facts(
+                (
+                    ("Place in line", f"{job.position} of {why.waiting_jobs}" if waits else ""),
+                    ("Starts", tables.starts(job, now=now) if waits else ""),
+                    ("Asked for before it", gpus(why.gpus_ahead) if why.ahead else ""),
+                    ("Quota", ", ".join(map(tables.quota_sentence, why.quotas))),
+                )
+            ),
+            _line(why.ahead, now=now),
+            table(("who holds GPUs it may get", "queue", "GPUs", "ends"), holders),
+            bullets("What to do:", why.advice),
+            as_of=now,
+            remarks=self.remarks,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReportView:
+    """A job's report: what it does, what happened to it, what to do.
+
+    Attributes:
+        report: every figure and sentence of it.
+    """
+
+    report: JobReport
+
+    def rows(self) -> list[Json]:
+        """Its incidents as plain values, the newest first."""
+        return [asdict(incident) for incident in self.report.incidents]
+
+    def page(self) -> str:
+        """The whole report as one HTML file, as `drumline report -o html` writes it."""
+        return html.render(self.report)
+
+    def __repr__(self) -> str:
+        return text.render(self.report, colours=False).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        report = self.report
+        incidents = [
+            (
+                clock(each.at),
+                each.fault_class,
+                each.cause,
+                each.root_cause,
+                duration(each.seconds) if each.over else "not over",
+            )
+            for each in report.incidents
+        ]
+        events = [
+            (event.reason, event.note, count(event.times)) for event in report.events[:_MOST_EVENTS]
+        ]
+        goodput = "" if report.goodput is None else percent(report.goodput)
+        return card(
+            title(f"{report.namespace}/{report.name}", report.phase, report.reason),
+            sentence(report.summary),
+            Markup("") if report.progress is None else bar(report.progress),
+            facts((*((fact.name, fact.value) for fact in report.facts), ("Goodput", goodput))),
+            table(("incident", "class", "cause", "root cause", "took"), incidents),
+            bullets("What to do:", report.next_steps),
+            table(("event", "what", "times"), events),
+            as_of=report.as_of,
+            remarks=report.remarks,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JobLog:
+    """What the pods of a job have written, by time.
+
+    Attributes:
+        lines: the lines with their time and the index of their pod.
+        as_of: when they were read, in seconds since the epoch.
+    """
+
+    lines: Sequence[LogLine]
+    as_of: float
+
+    def rows(self) -> list[Json]:
+        """Each line as plain values: `at`, `index`, `text`."""
+        return [asdict(line) for line in self.lines]
+
+    def __repr__(self) -> str:
+        return "\n".join(line.shown for line in self.lines) or "no lines"
+
+    def _repr_html_(self) -> str:
+        shown = log(line.shown for line in self.lines) if self.lines else sentence("no lines")
+        return card(shown, as_of=self.as_of)
+
+
+def job_text(row: JobRow, *, now: float) -> str:
+    """A job in a line."""
+    parts = (
+        f"{row.namespace}/{row.name}: {row.phase}",
+        f"step {tables.step(row)}" if row.step is not None else "",
+        f"loss {row.loss}" if row.loss else "",
+        tables.detail(row, now=now),
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def job_card(row: JobRow, *, as_of: float, remarks: Sequence[str]) -> str:
+    """A job's card: its phase, how far it is, and when it starts or ends."""
+    share = row.step / row.total_steps if row.step is not None and row.total_steps else None
+    speed = "" if row.tokens_per_second is None else f"{count(row.tokens_per_second)} tokens/s"
+    return card(
+        title(f"{row.namespace}/{row.name}", row.phase, row.reason),
+        sentence(row.message),
+        Markup("") if share is None else bar(share),
+        facts(
+            (
+                ("Queue", row.queue),
+                ("GPUs", gpus_of(row.gpus, row.partition)),
+                ("Pool", row.pool),
+                ("Surplus in", row.surplus_pool),
+                ("Pods ready", row.ready),
+                ("Step", "" if row.step is None else tables.step(row)),
+                ("Loss", row.loss),
+                ("Speed", speed),
+                ("Now", tables.detail(row, now=as_of)),
+            )
+        ),
+        as_of=as_of,
+        remarks=remarks,
+    )
+
+
+def _job_table(rows: Sequence[JobRow], *, now: float) -> Markup:
+    heads = ("job", "queue", "phase", "GPUs", "step", "loss", "detail")
+    cells = [
+        (
+            f"{row.namespace}/{row.name}",
+            row.queue,
+            row.phase,
+            gpus_of(row.gpus, row.partition),
+            tables.step(row),
+            row.loss,
+            tables.detail(row, now=now),
+        )
+        for row in rows
+    ]
+    return table(heads, cells)
+
+
+def _line(rows: Sequence[JobRow], *, now: float) -> Markup:
+    heads = ("#", "job", "GPUs", "starts", "why")
+    cells = [
+        (
+            str(row.position or ""),
+            f"{row.namespace}/{row.name}",
+            gpus_of(row.gpus, row.partition),
+            tables.starts(row, now=now),
+            f"{row.reason} {row.message}".strip(),
+        )
+        for row in rows
+    ]
+    return table(heads, cells)

@@ -1,0 +1,62 @@
+"""Runs `drumline top`: reads every few seconds and draws; where there is no terminal, once."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+
+from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.nodes import node_rows
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.pool_units import PoolUnits
+from drumline.overview.queues import queue_rows
+from drumline.overview.workloads import workload_uses
+from drumline_cli.commands import Output
+from drumline_cli.errors import NotAnswered
+from drumline_cli.overview.chosen_cluster import cluster_of
+from drumline_cli.overview.read import WantedKinds
+from drumline_console.top import live
+from drumline_console.top.screen import TopRows, render
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """Draw until the user quits, or one screen where the output is no terminal.
+
+    Raises:
+        CommandError: the cluster refuses at the first look, or an argument cannot be used.
+    """
+    rows = read(chosen, environment)
+    if chosen.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        width = shutil.get_terminal_size((160, 40)).columns
+        return Output(text="".join(f"{line}\n" for line in render(rows, width=width)))
+    live.draw(rows, lambda: read(chosen, environment), every_seconds=chosen.interval)
+    return Output(text="")
+
+
+def read(chosen: argparse.Namespace, environment: Mapping[str, str]) -> TopRows:
+    """The rows as they are now; who may not list nodes gets the rest."""
+    wanted = WantedKinds(namespace=None, queues=True, nodes=True, pods=True)
+    try:
+        cluster, _ = cluster_of(chosen, environment, wanted)
+    except NotAnswered as refused:
+        cluster, _ = cluster_of(chosen, environment, replace(wanted, nodes=False))
+        return _rows(chosen, cluster, remarks=(str(refused),))
+    return _rows(chosen, cluster)
+
+
+def _rows(
+    chosen: argparse.Namespace, cluster: ClusterObjects, *, remarks: tuple[str, ...] = ()
+) -> TopRows:
+    places = positions(lines(cluster.jobs, cluster.priorities))
+    jobs = [job for job in cluster.jobs if chosen.queue in (None, job.spec.queue)]
+    return TopRows(
+        as_of=cluster.as_of,
+        jobs=job_rows(jobs, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools)),
+        nodes=node_rows(cluster),
+        queues=queue_rows(cluster, only=chosen.queue),
+        workloads=[use for use in workload_uses(cluster) if chosen.queue in (None, use.queue)],
+        remarks=(*cluster.remarks, *remarks),
+    )

@@ -1,0 +1,123 @@
+"""Draws screens in a terminal until the user quits.
+
+The cluster is read in a thread, so that keys answer while an API server is slow, and who quits does
+not wait for it. What it last said stays on the screen when it does not answer, with how old it is.
+"""
+
+from __future__ import annotations
+
+import curses
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Thread
+from time import monotonic
+from typing import Final
+
+from drumline_cli.errors import CommandError
+from drumline_cli.formatting import duration
+from drumline_console.top.screen import TopRows, lines_of, render
+
+_KEY_MILLISECONDS: Final = 100
+"""How long to wait for a key before looking whether the cluster has answered."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TopView:
+    """What is drawn, and what the user chose."""
+
+    rows: TopRows
+    read_at: float
+    first: int = 0
+    paused: bool = False
+    error: str = ""
+
+    def note(self, now: float) -> str:
+        """What the last line says beside the keys; empty: nothing."""
+        age = duration(now - self.read_at)
+        if self.error:
+            return f"{self.error}; shown is what it was {age} ago (q quits)"
+        return f"paused {age} ago: p goes on, q quits" if self.paused else ""
+
+
+def draw(rows: TopRows, read: Callable[[], TopRows], *, every_seconds: float) -> None:
+    """Draw `rows`, and what `read` returns from then on; returns when the user quits."""
+    view = TopView(rows=rows, read_at=monotonic())
+    with suppress(KeyboardInterrupt):
+        curses.wrapper(_loop, view, lambda: ask(read), every_seconds)
+
+
+def ask(read: Callable[[], TopRows]) -> Future[TopRows]:
+    """What `read` returns or raises, from a thread that the end of the process does not wait for.
+
+    Those of a `ThreadPoolExecutor` are joined at the interpreter's exit.
+    """
+    asked: Future[TopRows] = Future()
+
+    def answer() -> None:
+        try:
+            asked.set_result(read())
+        except Exception as error:  # noqa: BLE001 - raised where the result is taken
+            asked.set_exception(error)
+
+    Thread(target=answer, daemon=True).start()
+    return asked
+
+
+def _loop(
+    window: curses.window, view: TopView, ask: Callable[[], Future[TopRows]], every_seconds: float
+) -> None:
+    with suppress(curses.error):  # a terminal that cannot hide its cursor
+        curses.curs_set(0)
+    window.timeout(_KEY_MILLISECONDS)
+    asked: Future[TopRows] | None = None
+    next_at = monotonic() + every_seconds
+    while True:
+        _paint(window, view)
+        if not obey(window.getch(), view):
+            return
+        if asked is None and not view.paused and monotonic() >= next_at:
+            asked = ask()
+        if asked is not None and asked.done():
+            take(asked, view)
+            asked, next_at = None, monotonic() + every_seconds
+
+
+def _paint(window: curses.window, view: TopView) -> None:
+    height, width = window.getmaxyx()
+    window.erase()
+    lines = render(
+        view.rows, width=width - 1, height=height, first=view.first, note=view.note(monotonic())
+    )
+    for row, line in enumerate(lines):
+        with suppress(curses.error):  # the window became smaller meanwhile
+            window.addstr(row, 0, line, curses.A_BOLD if row == 0 else curses.A_NORMAL)
+    window.refresh()
+
+
+def obey(key: int, view: TopView) -> bool:
+    """Whether to go on after this key."""
+    match key:
+        case 113 | 81 | 27:  # q, Q, Escape
+            return False
+        case 112:  # p
+            view.paused = not view.paused
+        case curses.KEY_DOWN | curses.KEY_NPAGE:
+            down = 1 if key == curses.KEY_DOWN else 10
+            view.first = min(view.first + down, lines_of(view.rows))
+        case curses.KEY_UP | curses.KEY_PPAGE:
+            view.first = max(0, view.first - (1 if key == curses.KEY_UP else 10))
+        case _:
+            pass
+    return True
+
+
+def take(asked: Future[TopRows], view: TopView) -> None:
+    """Show what was read, or why nothing could be."""
+    try:
+        view.rows = asked.result()
+    except CommandError as error:
+        view.error = str(error)
+    else:
+        view.error, view.read_at = "", monotonic()

@@ -1,0 +1,235 @@
+"""One screen of a cluster: pools and queues as bars, and the jobs. Rows in, lines out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from drumline.overview.nodes import READY
+from drumline.overview.queues import whole_line
+from drumline.overview.rows import JobRow, LineRow, NodeRow, QueueRow
+from drumline.overview.workloads import FOREIGN_PHASE, WorkloadUse
+from drumline_cli.columns import columns
+from drumline_cli.formatting import count, duration, gpus, gpus_of, many
+from drumline_cli.overview import tables
+
+_BAR: Final = 24
+_MOST_BARS: Final = 6
+_ENDED_SECONDS: Final = 900.0
+"""A job that ended is shown for that long."""
+_NOTHING: Final = "-"
+_KEYS: Final = "q quits, up and down scroll, p pauses"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopRows:
+    """What a screen shows.
+
+    Attributes:
+        as_of: when it was read, seconds since the epoch.
+        jobs: in the order of `job_rows`.
+        nodes: of all pools; empty where the reader may not list them.
+        queues: all, with the other workloads that wait.
+        workloads: what pods hold that are no job's.
+        remarks: what could not be read.
+    """
+
+    as_of: float
+    jobs: Sequence[JobRow]
+    nodes: Sequence[NodeRow]
+    queues: Sequence[QueueRow]
+    workloads: Sequence[WorkloadUse] = ()
+    remarks: Sequence[str] = ()
+
+
+def render(
+    rows: TopRows, *, width: int, height: int | None = None, first: int = 0, note: str = ""
+) -> list[str]:
+    """Lines of at most `width` characters, `height` of them at most; None: all jobs.
+
+    Args:
+        rows: what was read.
+        width: of the screen.
+        height: of the screen.
+        first: how many jobs were scrolled past.
+        note: what to say in the last line instead of the keys.
+    """
+    bars = _bars(_pools(rows.nodes), _queues(rows.queues))
+    head = [_title(rows), *bars, *rows.remarks]
+    table = _table(rows)
+    if height is None:
+        return [_clip(line, width) for line in (*head, "", *table)]
+    heading, lines = table[:1], table[1:]
+    room = max(1, height - len(head) - len(heading) - 2)
+    first = max(0, min(first, len(lines) - room))
+    below = max(0, len(lines) - first - room)
+    foot = note or (f"{_KEYS}; {count(below)} more below" if below else _KEYS)
+    body = [*head, "", *heading, *lines[first : first + room]][: height - 1]
+    return [_clip(line, width) for line in (*body, foot)]
+
+
+def _title(rows: TopRows) -> str:
+    runs = [job for job in rows.jobs if job.pool and job.finished_at is None]
+    waits = [job for job in rows.jobs if job.position is not None]
+    parts = ["drumline top"]
+    if rows.nodes:
+        held = sum(node.held_gpus / node.parts_per_gpu for node in rows.nodes)
+        whole = gpus(sum(node.gpus / node.parts_per_gpu for node in rows.nodes))
+        on = many(len(rows.nodes), "node")
+        parts.append(f"{_number(held)} of {whole} held on {on}")
+    parts.append(f"{many(len(runs), 'job')} with GPUs")
+    parts.append(
+        f"{many(len(waits), 'job')} in line for {gpus(sum(job.whole_gpus for job in waits))}"
+    )
+    parts.append(datetime.fromtimestamp(rows.as_of, tz=UTC).strftime("%H:%M:%SZ"))
+    return "   ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bar:
+    name: str
+    used: float
+    of: float
+    remark: str
+
+
+def _pools(nodes: Sequence[NodeRow]) -> Iterator[_Bar]:
+    for pool in sorted({node.pool for node in nodes}):
+        own = [node for node in nodes if node.pool == pool]
+        out = Counter(node.state for node in own if node.state != READY)
+        yield _Bar(
+            name=pool,
+            used=sum(node.held_gpus / node.parts_per_gpu for node in own),
+            of=sum(node.gpus / node.parts_per_gpu for node in own),
+            remark=", ".join(f"{count(number)} {state}" for state, number in sorted(out.items())),
+        )
+
+
+def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
+    for queue in sorted(queues, key=lambda each: (-each.waiting_gpus, each.queue)):
+        foreign = sum(quota.foreign_gpus / quota.parts_per_gpu for quota in queue.quotas)
+        remarks = (
+            f"{_number(foreign)} by foreign pods" if foreign else "",
+            f"{many(len(queue.waiting), 'job')} in line" if queue.waiting else "",
+            f"{many(queue.workloads, 'other workload')} in line" if queue.workloads else "",
+        )
+        yield _Bar(
+            name=f"queue {queue.queue}",
+            used=sum(quota.used_gpus / quota.parts_per_gpu for quota in queue.quotas),
+            of=sum(quota.nominal_gpus / quota.parts_per_gpu for quota in queue.quotas),
+            remark=", ".join(filter(None, remarks)),
+        )
+
+
+def _number(amount: float) -> str:
+    return gpus(amount).partition(" ")[0]
+
+
+def _bars(*groups: Iterable[_Bar]) -> list[str]:
+    """Bars below each other, the first of each group, and how many more it has."""
+    cells: list[tuple[str, str, str, str]] = []
+    for group in map(list, groups):
+        cells += [
+            (each.name, _filled(each), f"{_number(each.used)} of {_number(each.of)}", each.remark)
+            for each in group[:_MOST_BARS]
+        ]
+        if len(group) > _MOST_BARS:
+            cells.append((f"and {count(len(group) - _MOST_BARS)} more", "", "", ""))
+    return columns(cells, left=(0, 1, 3)) if cells else []
+
+
+def _filled(bar: _Bar) -> str:
+    """What is held beyond a quota fills the bar and shows in its figures."""
+    share = min(1.0, bar.used / bar.of) if bar.of else float(bar.used > 0)
+    filled = min(_BAR - 1, max(1, round(share * _BAR))) if 0 < share < 1 else round(share * _BAR)
+    return "█" * filled + "░" * (_BAR - filled)
+
+
+def shown_jobs(rows: TopRows) -> list[JobRow]:
+    """Without those that ended a while ago."""
+    return [
+        job
+        for job in rows.jobs
+        if job.finished_at is None or rows.as_of - job.finished_at < _ENDED_SECONDS
+    ]
+
+
+def lines_of(rows: TopRows) -> int:
+    """How many lines the table has."""
+    return len(shown_jobs(rows)) + len(_foreign_lines(rows))
+
+
+def _foreign_lines(rows: TopRows) -> list[tuple[str, ...]]:
+    """What holds or waits for GPUs and is no job."""
+    rest = (*[_NOTHING] * 4,)
+    holding = [
+        (
+            use.workload,
+            use.queue,
+            FOREIGN_PHASE,
+            gpus_of(use.gpus, ""),
+            *rest,
+            _NOTHING if use.since is None else "for " + duration(rows.as_of - use.since),
+            _NOTHING,
+        )
+        for use in rows.workloads
+        if use.gpus
+    ]
+    waiting = [
+        (
+            each.name,
+            queue.queue,
+            "Waiting",
+            str(each.gpus),
+            *rest,
+            _place(each, now=rows.as_of),
+            each.reason,
+        )
+        for queue in rows.queues
+        for each in whole_line(queue)
+        if each.name.count("/") > 1
+    ]
+    return [*holding, *waiting]
+
+
+def _place(row: LineRow, *, now: float) -> str:
+    start = f"starts {tables.starts(row, now=now)}"
+    return f"#{row.position}, {start}" if row.position else _NOTHING
+
+
+def _table(rows: TopRows) -> list[str]:
+    now = rows.as_of
+    heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "TOK/S", "RESTARTS", "WHEN", "WHY")
+    cells = [
+        (
+            f"{job.namespace}/{job.name}",
+            job.queue,
+            job.phase,
+            gpus_of(job.gpus, job.partition),
+            tables.step(job),
+            job.loss or _NOTHING,
+            _NOTHING if job.tokens_per_second is None else count(job.tokens_per_second),
+            str(job.restarts or 0),
+            _when(job, now=now),
+            job.reason or _NOTHING,
+        )
+        for job in shown_jobs(rows)
+    ]
+    return columns([heads, *cells, *_foreign_lines(rows)], left=(0, 1, 2, 8, 9))
+
+
+def _when(job: JobRow, *, now: float) -> str:
+    if job.finished_at is not None:
+        return f"ended {duration(now - job.finished_at)} ago"
+    if job.position is not None:
+        return f"#{job.position}, starts {tables.starts(job, now=now)}"
+    if job.expected_end is not None:
+        return f"ends in {duration(job.expected_end - now)}"
+    return "for " + duration(now - job.admitted_at) if job.admitted_at is not None else _NOTHING
+
+
+def _clip(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: max(0, width - 1)]}…"

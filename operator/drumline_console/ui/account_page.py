@@ -1,0 +1,74 @@
+"""The documents by which people log in to the page in the cluster, and name their namespace."""
+
+from __future__ import annotations
+
+from drumline_cli.markup import Markup, element, joined
+from drumline_console.ui.parts import document, post_form, section
+
+
+def account(sentence: str, *, up: str, reachable: str | None, logged_in: bool = False) -> str:
+    """Where a token is given, and given up.
+
+    Args:
+        sentence: why this is shown.
+        up: leads to the overview.
+        reachable: the address to open instead; None: this one may have a cookie.
+        logged_in: whether there is a token to give up.
+    """
+    hint = (
+        "A token of yours for this cluster, such as kubectl create token ACCOUNT prints. The page"
+        " does what the token may. The browser keeps it for eight hours, over HTTPS only, and sends"
+        " it to this page alone; the page keeps it nowhere."
+    )
+    content = [
+        element("h1", "Account" if logged_in else "Log in"),
+        element("p", sentence, class_="lead", role="alert"),
+    ]
+    if reachable is not None:
+        content.append(_elsewhere(reachable))
+    else:
+        content += [element("p", hint), _login(up)]
+    if logged_in:
+        log_out = post_form(f"{up}logout", element("button", "Log out"))
+        content += [section("Namespace", _namespace(up)), section("Log out", log_out)]
+    return document("Log in", joined(*content), up=up, script=None)
+
+
+def choose_namespace(sentence: str) -> str:
+    """Where somebody who may not list the jobs of all namespaces names his."""
+    content = (
+        element("h1", "Which namespace is yours?"),
+        element("p", sentence, class_="lead", role="alert"),
+        _namespace(""),
+        element("p", element("a", "Log in as somebody else", href="login")),
+    )
+    return document("Which namespace is yours?", joined(*content), up="", script=None)
+
+
+def _elsewhere(reachable: str) -> Markup:
+    why = (
+        " instead: a browser sends a cookie of this address to every port of the machine, to other"
+        " people's programs, too. With a kubeconfig the command drumline ui is simpler."
+    )
+    return element("p", "Open ", element("strong", reachable), why)
+
+
+def _login(up: str) -> Markup:
+    token = element(
+        "input", type="password", name="token", required="", autocomplete="off", maxlength=3800
+    )
+    return post_form(
+        f"{up}login",
+        element("label", "Token ", token),
+        element("label", "Namespace, if you may not see all ", _namespace_field()),
+        element("button", "Log in"),
+    )
+
+
+def _namespace(up: str) -> Markup:
+    field = element("label", "Only jobs of ", _namespace_field())
+    return post_form(f"{up}namespace", field, element("button", "Choose it"))
+
+
+def _namespace_field() -> Markup:
+    return element("input", name="namespace", maxlength=63, spellcheck="false")

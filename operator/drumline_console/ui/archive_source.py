@@ -1,0 +1,81 @@
+"""What the page shows of the archive: read when somebody looks, once a minute at most."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from drumline_addons.archive.reading import EndedJob
+from drumline_cli.archived_jobs import ArchivedJobs, archived_jobs
+from drumline_cli.errors import NotAnswered
+from drumline_console.ui.cancellation import finish
+
+FRESH_SECONDS: Final = 60.0
+SHOWN_DAYS: Final = 30
+
+
+class ArchiveSource(Protocol):
+    """Where the page's history comes from."""
+
+    async def ended(self) -> ArchivedJobs:
+        """The jobs that ended within `SHOWN_DAYS`, the last first."""
+        ...
+
+    async def job(self, namespace: str, name: str, uid: str) -> EndedJob:
+        """One of them."""
+        ...
+
+
+class Archive:
+    """The archive at a URL, read with the user's own rights.
+
+    Args:
+        url: of the archive; None: that of the environment.
+        environment: of the process.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, url: str | None, environment: Mapping[str, str], *, clock: Callable[[], float]
+    ) -> None:
+        self._url = url
+        self._environment = environment
+        self._clock = clock
+        self._reading = asyncio.Lock()
+        self._read_at = 0.0
+        self._ended = ArchivedJobs(jobs=())
+
+    async def ended(self) -> ArchivedJobs:
+        """The jobs that ended within `SHOWN_DAYS`, the last first; at most `FRESH_SECONDS` old.
+
+        Raises:
+            CommandError: the archive cannot be read.
+        """
+        async with self._reading:
+            now = self._clock()
+            if now - self._read_at > FRESH_SECONDS:
+                self._ended = await finish(
+                    asyncio.to_thread(
+                        archived_jobs,
+                        self._url,
+                        self._environment,
+                        since=now - SHOWN_DAYS * 86_400.0,
+                    )
+                )
+                self._read_at = now
+            return self._ended
+
+    async def job(self, namespace: str, name: str, uid: str) -> EndedJob:
+        """One of them.
+
+        Raises:
+            CommandError: there is none, or the archive cannot be read.
+        """
+        wanted = (namespace, name, uid)
+        for each in (await self.ended()).jobs:
+            if (each.path.namespace, each.path.name, each.path.uid) == wanted:
+                return each
+        raise NotAnswered(
+            f"the archive has no job {namespace}/{name} of the last {SHOWN_DAYS} days"
+        )

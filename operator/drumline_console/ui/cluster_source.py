@@ -1,0 +1,192 @@
+"""What the page shows: read when somebody looks, every few seconds at most, for all windows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from drumline.kube import errors, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import TRAINING_JOBS
+from drumline.overview.objects import ClusterObjects
+from drumline_cli.cluster_access import cluster_client, missing_job, not_answered
+from drumline_cli.decide.what_if import Change, WhatIfAnswer
+from drumline_cli.errors import BadInput, NotAnswered, NotLoggedIn
+from drumline_cli.jobs.create_clone import create_clone
+from drumline_cli.jobs.follow import read_job
+from drumline_cli.jobs.named_job import NamedJob
+from drumline_cli.overview.read import WantedKinds, from_cluster
+from drumline_cli.report import from_cluster as one_job
+from drumline_cli.report.job_input import JobInput
+from drumline_console.ui.kept_value import KeptValue
+from drumline_console.ui.questions import Questions
+
+FRESH_SECONDS: Final = 3.0
+_EVERYTHING: Final = WantedKinds(namespace=None, queues=True, nodes=True)
+_JOBS_ALONE: Final = WantedKinds(namespace=None, queues=True)
+
+
+class ClusterSource(Protocol):
+    """Where the page's content comes from, and where its buttons go.
+
+    Each method raises CommandError: what the cluster did not give, as a sentence.
+    """
+
+    async def cluster(self) -> ClusterObjects:
+        """The whole cluster, at most `FRESH_SECONDS` old."""
+        ...
+
+    async def job(self, job: NamedJob) -> JobInput:
+        """One job with its events."""
+        ...
+
+    async def manifest(self, job: NamedJob) -> dict[str, Any]:
+        """One job as the API server prints it."""
+        ...
+
+    async def what_if(self, change: Change) -> WhatIfAnswer:
+        """What one cycle would decide otherwise."""
+        ...
+
+    async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
+        """Write these fields of its spec; None removes one."""
+        ...
+
+    async def delete(self, job: NamedJob, *, uid: str) -> None:
+        """Delete this very job, not a later one of its name."""
+        ...
+
+    async def clone(self, job: NamedJob, manifest: dict[str, Any]) -> None:
+        """Create a copy of it."""
+        ...
+
+
+def new_memory() -> KeptValue[ClusterObjects]:
+    """For what is read with one identity, for all its windows."""
+    return KeptValue(seconds=FRESH_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks.
+
+    Attributes:
+        credentials: of the user.
+        key: tells him from the other callers of this process.
+    """
+
+    credentials: Credentials
+    key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLimits:
+    """How much this process does at a time, for all callers."""
+
+    questions: Questions
+    requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+
+
+class LiveCluster:
+    """A cluster behind an API server, with the rights of these credentials.
+
+    Args:
+        caller: whose they are.
+        limits: of this process.
+        read: reads the cluster.
+        memory: of the caller.
+    """
+
+    def __init__(
+        self,
+        caller: Caller,
+        *,
+        limits: SharedLimits,
+        read: Callable[..., Awaitable[ClusterObjects]] = from_cluster,
+        memory: KeptValue[ClusterObjects] | None = None,
+    ) -> None:
+        self._caller = caller
+        self._credentials = caller.credentials
+        self._limits = limits
+        self._read = read
+        self._memory = memory or new_memory()
+
+    async def cluster(self) -> ClusterObjects:
+        """The whole cluster, at most `FRESH_SECONDS` old; without nodes for who may not list them.
+
+        Raises:
+            NotAnswered: the jobs cannot be read.
+        """
+        return await self._memory.value(self._everything)
+
+    async def job(self, job: NamedJob) -> JobInput:
+        """One job with its events, as it is now."""
+        async with self._limits.requests:
+            return await one_job.read(self._credentials, job=job.name, namespace=job.namespace)
+
+    async def manifest(self, job: NamedJob) -> dict[str, Any]:
+        """One job as the API server prints it."""
+        async with self._asked(job, verb="read") as client:
+            return await read_job(client, job=job.name, namespace=job.namespace)
+
+    async def what_if(self, change: Change) -> WhatIfAnswer:
+        """What one cycle would decide otherwise.
+
+        Raises:
+            CommandError: it is not its turn, a kind may not be listed, or what would be different
+                is not there.
+        """
+        return await self._limits.questions.answer(
+            change, caller=self._caller.key, credentials=self._credentials
+        )
+
+    async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
+        """Write these fields of its spec."""
+        async with self._asked(job, verb="change") as client:
+            await writes.merge_patch(
+                client,
+                TRAINING_JOBS,
+                name=job.name,
+                namespace=job.namespace,
+                body={"spec": spec},
+            )
+
+    async def delete(self, job: NamedJob, *, uid: str) -> None:
+        """Delete this very job."""
+        async with self._asked(job, verb="delete") as client:
+            await writes.delete(
+                client, TRAINING_JOBS, name=job.name, uid=uid, namespace=job.namespace
+            )
+
+    async def clone(self, job: NamedJob, manifest: dict[str, Any]) -> None:
+        """Create a copy of it."""
+        async with self._asked(job, verb="clone") as client:
+            await create_clone(client, manifest, original=job.text)
+
+    @asynccontextmanager
+    async def _asked(self, job: NamedJob, *, verb: str) -> AsyncGenerator[KubeClient]:
+        try:
+            async with self._limits.requests, cluster_client(self._credentials) as client:
+                yield client
+        except errors.NotFound as error:
+            raise NotAnswered(missing_job(error, job=job.name, namespace=job.namespace)) from None
+        except errors.KubeError as error:
+            raise not_answered(error, what=job.text, verb=verb) from None
+        except ValueError as error:  # no name of an object
+            raise BadInput(str(error)) from None
+        self._memory.drop()
+        self._limits.questions.changed_by(self._caller.key)
+
+    async def _everything(self) -> ClusterObjects:
+        own = self._credentials.namespace
+        async with self._limits.requests:
+            try:
+                return await self._read(self._credentials, _EVERYTHING, own=own)
+            except NotLoggedIn:
+                raise
+            except NotAnswered:  # most users may not list nodes
+                return await self._read(self._credentials, _JOBS_ALONE, own=own)

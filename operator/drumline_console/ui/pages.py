@@ -1,0 +1,285 @@
+"""The documents: pure functions from the cluster to markup, in which foreign text is escaped.
+
+No inline script or style, so the policy of `server` forbids both. Lists are cut at what people
+read; the command line has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+from drumline.overview.gantt import rows_of
+from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.nodes import node_rows
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.pool_units import PoolUnits
+from drumline.overview.queues import queue_rows, share_rows
+from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow, WhyCard
+from drumline.overview.why import why_card
+from drumline_cli.formatting import duration, gpus, gpus_of, many, percent
+from drumline_cli.markup import Markup, element, joined
+from drumline_cli.overview.tables import budget_text, starts, stop_text
+from drumline_cli.report import html
+from drumline_cli.report.builder import build_report
+from drumline_cli.report.burn_down import burn_down
+from drumline_cli.report.job_input import JobInput
+from drumline_console.gantt import chart
+from drumline_console.ui.action_pages import job_buttons
+from drumline_console.ui.links import job_path, more_quota_path
+from drumline_console.ui.parts import NOTHING, document, foot, section, table
+from drumline_console.ui.rack_map import colours_of, rack_map
+
+MOST_RUNNING: Final = 200
+MOST_WAITING: Final = 25
+"""Of each queue."""
+MOST_ENDED: Final = 30
+MOST_DRAWN: Final = 60
+"""Jobs over time."""
+_PAST: Final = 6 * 3600.0
+_FUTURE: Final = 12 * 3600.0
+
+
+def overview(cluster: ClusterObjects, *, archive: bool = False, account: bool = False) -> str:
+    """The whole cluster: the map, the queues, who runs, shares, what has ended.
+
+    Args:
+        cluster: what is shown.
+        archive: whether there is a page of the archive.
+        account: whether there is one to log in and out.
+    """
+    now = cluster.as_of
+    places = positions(lines(cluster.jobs, cluster.priorities))
+    rows = job_rows(cluster.jobs, now=now, places=places, units=PoolUnits(cluster.pools))
+    running = [row for row in rows if row.pool and row.finished_at is None]
+    ended = [row for row in rows if row.finished_at is not None]
+    waiting = sum(row.position is not None for row in rows)
+    held = gpus(sum(row.whole_gpus for row in running))
+    summary = f"{held} held by {many(len(running), 'job')}, {many(waiting, 'job')} in line"
+    nodes = node_rows(cluster)
+    promised = (job for node in nodes for job in node.promised_to)
+    colours = colours_of(chain((f"{row.namespace}/{row.name}" for row in running), promised))
+    queues = queue_rows(cluster)
+    links = {"What if\N{HORIZONTAL ELLIPSIS}": "what-if"} | (
+        {"Account": "login"} if account else {}
+    )
+    buttons = (element("a", words, href=to, class_="button") for words, to in links.items())
+    head = element("header", element("h1", "Drumline"), element("p", summary, class_="lead"))
+    parts = (
+        element("div", head, element("div", *buttons, class_="actions"), class_="top"),
+        section("Nodes", rack_map(nodes, colours)) if nodes else "",
+        section("Queues", *(_queue(row, now=now) for row in queues)) if queues else "",
+        _over_time(rows, now=now),
+        _running(running, colours, now=now),
+        _shares(share_rows(cluster), now=now),
+        _ended(ended, now=now, archive=archive),
+        foot(cluster.remarks, as_of=now),
+    )
+    return document("Drumline", joined(*(part for part in parts if part)), up="")
+
+
+def job(job_input: JobInput, cluster: ClusterObjects) -> str:
+    """One job: why it waits, its buttons, and its report."""
+    key = f"{job_input.namespace}/{job_input.name}"
+    known = next((each for each in cluster.jobs if each.key == key), None)
+    card = None if known is None else why_card(cluster, known)
+    report = build_report(job_input)
+    back = element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href="../../"))
+    waits = card is not None and card.job.position is not None
+    why = _why(card, now=cluster.as_of) if card is not None and waits else ""
+    above = element("div", back, job_buttons(job_input), class_="top")
+    return document(key, html.sections(report, above=above, second=why), up="../../")
+
+
+def refused(reason: str, *, title: str, up: str) -> str:
+    """What was not done or given, as a sentence.
+
+    Args:
+        reason: the sentence.
+        title: what it is about.
+        up: leads to the overview.
+    """
+    parts = (
+        element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href=up or "./")),
+        element("h1", title),
+        element("p", reason, class_="lead", role="alert"),
+    )
+    return document("Drumline", joined(*parts), up=up, script=None)
+
+
+def _queue(row: QueueRow, *, now: float) -> Markup:
+    lines = [_quota(each) for each in row.quotas]
+    lines += [text for text in (budget_text(row.budget), stop_text(row)) if text]
+    listed = element("ul", *(element("li", line) for line in lines), class_="quotas")
+    quotas = joined(listed, burn_down(row.queue, row.budget) if row.budget else "")
+    more = [
+        element("a", "what if it had more?", href=more_quota_path(row.queue, quota.pool))
+        for quota in row.quotas[:1]
+        if row.waiting
+    ]
+    running = element("small", f"{many(row.admitted_jobs, 'job')} running")
+    head = element("h3", row.queue, running, *(element("small", link) for link in more))
+    workloads = _workloads(row, now=now)
+    if not row.waiting:
+        return joined(head, quotas, workloads)
+    cells = (
+        (
+            str(each.position),
+            _link(each),
+            gpus_of(each.gpus, each.partition),
+            NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            starts(each, now=now),
+            joined(element("strong", each.reason or NOTHING), " ", each.message),
+        )
+        for each in row.waiting[:MOST_WAITING]
+    )
+    left = len(row.waiting) - MOST_WAITING
+    more = element("p", f"{many(left, 'job')} more: drumline queue {row.queue}", class_="soft")
+    heads = ("#", "job", "GPUs", "waits", "starts", "why")
+    line = table(f"Line of queue {row.queue}", heads, cells)
+    return joined(head, quotas, line, more if left > 0 else "", workloads)
+
+
+def _workloads(row: QueueRow, *, now: float) -> Markup:
+    """What waits for the queue beside jobs: their places are counted in one line."""
+    if not row.workloads:
+        return joined()
+    cells = (
+        (
+            str(each.position or NOTHING),
+            each.workload,
+            str(each.gpus),
+            NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            starts(each, now=now),
+            joined(element("strong", each.reason), " ", each.message),
+        )
+        for each in row.waiting_workloads
+    )
+    title = f"{many(row.workloads, 'other workload')} in line of queue {row.queue}"
+    return table(title, ("#", "workload", "GPUs", "waits", "starts", "why"), cells)
+
+
+def _quota(quota: QuotaRow) -> Markup:
+    """A bar of what is held, to the scale of the larger of quota and use."""
+    whole = max(quota.nominal_gpus, quota.used_gpus, 1)
+    own = min(quota.used_gpus, quota.nominal_gpus) / whole * 100
+    beyond = max(0, quota.used_gpus - quota.nominal_gpus) / whole * 100
+    foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
+    text = f"{quota.pool}: {quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} held{foreign}"
+    bar = element(
+        "svg",
+        element("rect", width=own, height=1),
+        element("rect", x=own, width=beyond, height=1, class_="beyond"),
+        class_="progress",
+        viewBox="0 0 100 1",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=text,
+    )
+    return joined(text, bar)
+
+
+def _over_time(jobs: Sequence[JobRow], *, now: float) -> Markup:
+    since, until = now - _PAST, now + _FUTURE
+    rows = rows_of(jobs, now=now, since=since, until=until)
+    if not rows:
+        return Markup("")
+    left = len(rows) - MOST_DRAWN
+    more = element("p", f"{many(left, 'job')} more: drumline gantt -A", class_="soft")
+    drawn = chart.chart(rows[:MOST_DRAWN], now=now, since=since, until=until)
+    return section("Over time", drawn, more if left > 0 else "")
+
+
+def _running(rows: Sequence[JobRow], colours: Mapping[str, int], *, now: float) -> Markup:
+    if not rows:
+        return Markup("")
+    cells = (
+        (
+            _link(row, colours=colours),
+            row.queue,
+            row.phase,
+            gpus_of(row.gpus, row.partition),
+            NOTHING if row.step is None else f"{row.step}/{row.total_steps or '?'}",
+            row.loss or NOTHING,
+            NOTHING if row.expected_end is None else f"in {duration(row.expected_end - now)}",
+        )
+        for row in rows[:MOST_RUNNING]
+    )
+    left = len(rows) - MOST_RUNNING
+    more = element("p", f"{many(left, 'job')} more: drumline list -A", class_="soft")
+    heads = ("job", "queue", "phase", "GPUs", "step", "loss", "ends")
+    return section("Running", table("Running", heads, cells), more if left > 0 else "")
+
+
+def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
+    if len(rows) < 2:
+        return Markup("")
+    cells = (
+        (
+            row.queue,
+            row.cohort,
+            percent(row.due),
+            NOTHING if row.had is None else percent(row.had),
+            NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
+            f"{row.next_job}, {starts(row, now=now)}" if row.next_job else "nobody waits",
+        )
+        for row in rows
+    )
+    heads = ("queue", "cohort", "due", "had", "owed", "next")
+    return section("Shares", table("Shares", heads, cells))
+
+
+def _ended(rows: Sequence[JobRow], *, now: float, archive: bool) -> Markup:
+    if not rows and not archive:
+        return Markup("")
+    cells = (
+        (_link(row), row.phase, row.reason, f"{duration(now - (row.finished_at or now))} ago")
+        for row in rows[:MOST_ENDED]
+    )
+    ended = table("Ended", ("job", "phase", "reason", "when"), cells) if rows else ""
+    older = element("p", element("a", "Those that are gone, too", href="history"))
+    return section("Ended", ended, older if archive else "")
+
+
+def _why(card: WhyCard, *, now: float) -> Markup:
+    row = card.job
+    facts = [
+        ("Place in line", f"{row.position} of {card.waiting_jobs} in queue {row.queue}"),
+        ("Starts", starts(row, now=now)),
+        ("Asked for before it", gpus(card.gpus_ahead)),
+    ]
+    pairs = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
+    before = (
+        (
+            str(each.position),
+            _link(each, up="../../"),
+            gpus_of(each.gpus, each.partition),
+            starts(each, now=now),
+        )
+        for each in card.ahead
+    )
+    holders = (
+        (
+            element("a", each.job, href=f"../../{job_path(each.job)}"),
+            gpus_of(each.gpus, each.partition),
+            "nobody knows"
+            if each.expected_end is None
+            else f"in {duration(each.expected_end - now)}",
+        )
+        for each in card.holders
+    )
+    tables = chain(
+        [table("Before it", ("#", "before it", "GPUs", "starts"), before)] if card.ahead else [],
+        [table("Holders", ("who holds GPUs it may get", "GPUs", "ends"), holders)]
+        if card.holders
+        else [],
+    )
+    return section("Why it waits", element("dl", *pairs, class_="tiles"), *tables)
+
+
+def _link(row: JobRow, *, up: str = "", colours: Mapping[str, int] | None = None) -> Markup:
+    key = f"{row.namespace}/{row.name}"
+    colour = (colours or {}).get(key)
+    mark = "" if colour is None else element("span", class_=f"dot c{colour}")
+    return element("a", mark, key, href=f"{up}{job_path(key)}")

@@ -1,0 +1,106 @@
+"""Questions of all callers of a process: one is answered at a time, few wait.
+
+The objects of the whole cluster, and what is decided of them, are the largest thing that the page
+holds: they are kept for one caller, for seconds, as he moves a slider several times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from drumline.kube.credentials import Credentials
+from drumline_cli.decide import live_objects, what_if
+from drumline_cli.decide.live_objects import LiveObjects
+from drumline_cli.decide.what_if import Change, WhatIfAnswer
+from drumline_cli.errors import Busy
+from drumline_console.ui.cancellation import finish
+from drumline_console.ui.kept_value import KeptValue, Later, later
+from drumline_scheduler.model import Policy
+
+BASELINE_SECONDS: Final = 15.0
+MOST_WAITING: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    baseline: what_if.Baseline
+    remarks: tuple[str, ...]
+
+
+class Questions:
+    """Answers them, one after another.
+
+    Args:
+        policy: of the operator.
+        read: reads the objects.
+        after: sets the timer.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        read: Callable[[Credentials], Awaitable[LiveObjects]] = live_objects.read,
+        after: Later = later,
+    ) -> None:
+        self._policy = policy
+        self._read = read
+        self._turn = asyncio.Lock()
+        self._waiting: set[bytes] = set()
+        self._caller = b""
+        self._kept: KeptValue[_Asked] = KeptValue(seconds=BASELINE_SECONDS, after=after)
+
+    async def answer(
+        self, change: Change, *, caller: bytes, credentials: Credentials
+    ) -> WhatIfAnswer:
+        """What one cycle would decide otherwise, on objects at most `BASELINE_SECONDS` old.
+
+        Args:
+            change: what is asked.
+            caller: whose objects are kept, and shown to nobody else.
+            credentials: his.
+
+        Raises:
+            Busy: another question of his waits, or those of too many.
+            CommandError: a kind may not be listed, or what would be different is not there.
+        """
+        # cycles of two questions would take as long side by side
+        async with self._turn_of(caller):
+            if caller != self._caller:
+                self._kept.drop()
+                self._caller = caller
+            known = await self._kept.value(lambda: self._baseline(credentials))
+            answer = await finish(asyncio.to_thread(what_if.answer, known.baseline, change))
+        return replace(answer, remarks=(*known.remarks, *answer.remarks))
+
+    def changed_by(self, caller: bytes) -> None:
+        """His next question is of objects that are read again."""
+        if caller == self._caller:
+            self._kept.drop()
+
+    @asynccontextmanager
+    async def _turn_of(self, caller: bytes) -> AsyncGenerator[None]:
+        if caller in self._waiting:
+            raise Busy("Another question of yours still waits for its turn; ask again then.")
+        if len(self._waiting) >= MOST_WAITING:
+            raise Busy("Too many questions wait for their turn; ask again in a minute.")
+        self._waiting.add(caller)
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting.discard(caller)
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    async def _baseline(self, credentials: Credentials) -> _Asked:
+        live = await self._read(credentials)
+        made = await finish(
+            asyncio.to_thread(what_if.baseline, live.manifests, policy=self._policy)
+        )
+        return _Asked(baseline=made, remarks=live.remarks)

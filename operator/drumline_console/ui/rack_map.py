@@ -1,0 +1,107 @@
+"""The nodes of a pool as tiles, rack by rack: whose they are, promised or out of service.
+
+A colour says the same job; the letters in a tile, its tooltip and the list of nodes say which, so
+nothing hangs on colours alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+from zlib import crc32
+
+from drumline.overview.nodes import READY
+from drumline.overview.rows import NodeRow
+from drumline_cli.formatting import many
+from drumline_cli.markup import Markup, element, joined
+from drumline_console.ui.links import job_path
+
+COLOURS: Final = 6
+"""Red and grey are for nodes that are out of service and free."""
+MOST_NODES: Final = 1200
+_LETTERS: Final = 9
+
+
+def colours_of(jobs: Iterable[str]) -> Mapping[str, int]:
+    """A colour for each job, 1 to `COLOURS`: all differ while there are as few jobs as colours.
+
+    Args:
+        jobs: `namespace/name`, the oldest first: these keep theirs while younger ones come and go.
+    """
+    used: Counter[int] = Counter()
+    colours: dict[str, int] = {}
+    for job in dict.fromkeys(jobs):
+        first = crc32(job.encode())
+        around = [(first + step) % COLOURS + 1 for step in range(COLOURS)]
+        colours[job] = min(around, key=lambda colour: used[colour])
+        used[colours[job]] += 1
+    return colours
+
+
+def rack_map(nodes: Sequence[NodeRow], colours: Mapping[str, int]) -> Markup:
+    """All pools; of a very large cluster the first nodes.
+
+    Args:
+        nodes: by pool and rack.
+        colours: of the jobs.
+    """
+    pools: dict[str, dict[str, list[NodeRow]]] = defaultdict(lambda: defaultdict(list))
+    for node in nodes[:MOST_NODES]:
+        pools[node.pool]["/".join(node.domains)].append(node)
+    left = len(nodes) - MOST_NODES
+    more = element("p", f"{many(left, 'node')} more: drumline nodes", class_="soft")
+    sections = (_pool(name, racks, colours) for name, racks in pools.items())
+    return joined(*sections, more if left > 0 else "")
+
+
+def _pool(name: str, racks: dict[str, list[NodeRow]], colours: Mapping[str, int]) -> Markup:
+    nodes = [node for rack in racks.values() for node in rack]
+    held, gpus = sum(node.held_gpus for node in nodes), sum(node.gpus for node in nodes)
+    out = sum(node.state != READY for node in nodes)
+    sick = f", {many(out, 'node')} out of service" if out else ""
+    head = element("h3", name, element("small", f"{held} of {_whole(gpus, nodes[0])} held{sick}"))
+    return joined(
+        head, element("div", *(_rack(*rack, colours) for rack in racks.items()), class_="racks")
+    )
+
+
+def _rack(domain: str, nodes: list[NodeRow], colours: Mapping[str, int]) -> Markup:
+    tiles = (element("li", _tile(node, colours)) for node in nodes)
+    label = element("h4", domain) if domain else ""
+    return element("div", label, element("ul", *tiles), class_="rack")
+
+
+def _tile(node: NodeRow, colours: Mapping[str, int]) -> Markup:
+    job = node.jobs[0] if node.jobs else node.promised_to[0] if node.promised_to else ""
+    classes = ["tile"]
+    if node.state != READY:
+        classes.append("sick")
+    if node.jobs:
+        classes.append(f"held c{colours.get(job, 1)}")
+    elif node.promised_to:
+        classes.append(f"promised c{colours.get(job, 1)}")
+    letters = job.partition("/")[2][:_LETTERS] or ("" if node.state == READY else node.state)
+    text = _sentence(node)
+    if not job:
+        return element("span", letters, class_=" ".join(classes), title=text)
+    return element("a", letters, href=job_path(job), class_=" ".join(classes), title=text)
+
+
+def _whole(number: int, node: NodeRow) -> str:
+    """So many of what the node's pool counts."""
+    return many(number, "GPU" if node.parts_per_gpu == 1 else "part")
+
+
+def _sentence(node: NodeRow) -> str:
+    """What the tile shows, in words."""
+    parts = [f"{node.node}: {node.held_gpus} of {_whole(node.gpus, node)} held"]
+    if node.jobs:
+        parts.append(f"by {', '.join(node.jobs)}")
+    if node.promised_to:
+        parts.append(f"promised to {', '.join(node.promised_to)}")
+    if node.state != READY:
+        parts.append(f"{node.state}: {node.why}" if node.why else node.state)
+    elif node.why:
+        parts.append(f"suspect: {node.why}")
+    return "; ".join(parts)

@@ -1,0 +1,222 @@
+"""The page's server: routes, and what every answer carries.
+
+Who may use it is a `PageAccess`'s matter. On loopback anybody on the machine, and any web page in
+the browser, can reach the port: every path begins with a secret of 256 bits that only the printed
+address has; a request for another host name (DNS rebinding), or one that another page sends
+(Origin, Sec-Fetch-Site), is refused. Content is markup that escapes by construction; the policy
+lets a browser run only the scripts and the styles that are served here.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from drumline_cli.errors import BadInput, Busy, CommandError
+from drumline_cli.jobs.named_job import NamedJob
+from drumline_console.ui import history_pages, pages, what_if_page
+from drumline_console.ui.access import LOOPBACK, LoopbackAccess, PageAccess, answer_of
+from drumline_console.ui.actions import ACTIONS, JobAction
+from drumline_console.ui.archive_source import ArchiveSource
+from drumline_console.ui.cancellation import finish
+from drumline_console.ui.cluster_source import ClusterSource
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_ASSETS: Final = {
+    "report.css": ("drumline_cli.report", "text/css"),
+    "ui.css": ("drumline_console.ui", "text/css"),
+    "live.js": ("drumline_console.ui", "text/javascript"),
+    "what-if.js": ("drumline_console.ui", "text/javascript"),
+}
+_MOST_BODY_BYTES: Final = 16 * 1024
+_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
+"""Where a link, or a picture of a page, may lead here from: nothing is computed for them."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _Unquoted(logging.Filter):
+    """aiohttp's log quotes what it could not read as HTTP, and that may be a token."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep the record without the quotation."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.exc_info = None
+        return True
+
+
+_LOGGER: Final = logging.getLogger("drumline_console.ui.http")
+_LOGGER.addFilter(_Unquoted())
+
+
+@asynccontextmanager
+async def serve(
+    source: ClusterSource, *, archive: ArchiveSource | None = None, port: int, secret: str
+) -> AsyncGenerator[str]:
+    """Serve until the context ends; yields the address.
+
+    Args:
+        source: what is shown.
+        archive: what is shown of jobs that have ended; None: no page of them.
+        port: of loopback; 0 takes a free one.
+        secret: what every path begins with.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    app = application(LoopbackAccess(secret=secret, live=source), archive=archive)
+    async with listening(app, host=LOOPBACK, port=port) as taken:
+        yield f"http://{LOOPBACK}:{taken}/{secret}/"
+
+
+@asynccontextmanager
+async def listening(app: web.Application, *, host: str, port: int) -> AsyncGenerator[int]:
+    """Listen until the context ends; yields the port. No request is logged: addresses have names.
+
+    What nobody waits for any more is not read; changes are finished.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    runner = web.AppRunner(app, access_log=None, logger=_LOGGER, handler_cancellation=True)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def new_secret() -> str:
+    """256 bits."""
+    return secrets.token_urlsafe(32)
+
+
+def application(access: PageAccess, *, archive: ArchiveSource | None = None) -> web.Application:
+    """The routes, behind the guards."""
+    app = web.Application(middlewares=[_guard(access)], client_max_size=_MOST_BODY_BYTES)
+
+    async def overview(request: web.Request) -> web.Response:
+        cluster = await access.source(request).cluster()
+        document = pages.overview(cluster, archive=archive is not None, account=access.account)
+        return answer_of(document)
+
+    async def job(request: web.Request) -> web.Response:
+        source = access.source(request)
+        return answer_of(pages.job(await source.job(_job(request)), await source.cluster()))
+
+    async def ask(request: web.Request) -> web.Response:
+        action = _action(request)
+        if action.ask is None:
+            raise web.HTTPNotFound
+        return answer_of(await action.ask(access.source(request), _job(request), request.query))
+
+    async def act(request: web.Request) -> web.Response:
+        action = _action(request)
+        form = await request.post()
+        fields = {name: value for name, value in form.items() if isinstance(value, str)}
+        done = action.do(access.source(request), _job(request), fields)
+        raise web.HTTPSeeOther(await finish(done))
+
+    async def what_if(request: web.Request) -> web.Response:
+        source = access.source(request)
+        asked = what_if_page.question(request.query)
+        cluster = await source.cluster()  # a token that is not known never waits for a question
+        ours = request.headers.get("Sec-Fetch-Site") not in _OTHER_SITES
+        answer = await source.what_if(asked) if asked is not None and ours else None
+        return answer_of(what_if_page.what_if(cluster, asked, answer))
+
+    prefix = access.prefix
+    app.router.add_get(f"{prefix}/", overview)
+    app.router.add_get(f"{prefix}/asset/{{name}}", _asset)
+    app.router.add_get(f"{prefix}/what-if", what_if)
+    app.router.add_get(f"{prefix}/job/{{namespace}}/{{name}}", job)
+    app.router.add_get(f"{prefix}/job/{{namespace}}/{{name}}/{{action}}", ask)
+    app.router.add_post(f"{prefix}/job/{{namespace}}/{{name}}/{{action}}", act)
+    if archive is not None:
+        _add_history(app, archive, prefix=prefix)
+    access.add_routes(app.router)
+    return app
+
+
+def _job(request: web.Request) -> NamedJob:
+    return NamedJob(namespace=request.match_info["namespace"], name=request.match_info["name"])
+
+
+def _action(request: web.Request) -> JobAction:
+    action = ACTIONS.get(request.match_info["action"])
+    if action is None:
+        raise web.HTTPNotFound
+    return action
+
+
+def _add_history(app: web.Application, archive: ArchiveSource, *, prefix: str) -> None:
+    async def history(_request: web.Request) -> web.Response:
+        return answer_of(history_pages.history(await archive.ended(), now=time.time()))
+
+    async def ended(request: web.Request) -> web.Response:
+        names = (request.match_info[part] for part in ("namespace", "name", "uid"))
+        return answer_of(history_pages.ended_job(await archive.job(*names)))
+
+    app.router.add_get(f"{prefix}/history", history)
+    app.router.add_get(f"{prefix}/history/{{namespace}}/{{name}}/{{uid}}", ended)
+
+
+def _guard(access: PageAccess) -> Callable[..., Awaitable[web.StreamResponse]]:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            access.check(request)
+            answer = await handler(request)
+        except web.HTTPException as error:
+            error.headers.update(_HEADERS)
+            raise
+        except CommandError as error:
+            answer = _refused(access, request, error)
+        answer.headers.update(_HEADERS)
+        return answer
+
+    return guard
+
+
+def _refused(access: PageAccess, request: web.Request, error: CommandError) -> web.Response:
+    shown = access.refused(request, error)
+    if shown is not None:
+        return shown
+    up = "../" * (request.path.count("/") - access.prefix.count("/") - 1)
+    if isinstance(error, BadInput):
+        title = "That cannot be done as it was asked for"
+        return answer_of(pages.refused(str(error), title=title, up=up), status=400)
+    if isinstance(error, Busy):
+        return answer_of(pages.refused(str(error), title="Not now", up=up), status=503)
+    title = "The cluster did not answer that"
+    return answer_of(pages.refused(str(error), title=title, up=up), status=502)
+
+
+async def _asset(request: web.Request) -> web.Response:
+    known = _ASSETS.get(request.match_info["name"])
+    if known is None:
+        raise web.HTTPNotFound
+    package, kind = known
+    text = files(package).joinpath(request.match_info["name"]).read_text(encoding="utf-8")
+    return web.Response(text=text, content_type=kind, charset="utf-8")

@@ -1,0 +1,378 @@
+"""Admission of pending gangs: may a gang start, does it fit, where; else why not.
+
+A gang is tried in this order (`Admission.admit`):
+
+1. Its queue admits it and has budget left, few enough of its sweep hold slots, and there are pools
+   that it may use; it is not backing off.
+2. An elastic gang gets the largest size that fits anywhere, any other gang its only size.
+3. In each pool, in the order of trying: the quota can ever suffice; no gang is ahead of it (strict
+   rule); the quota suffices now; slots are free; no reservation is delayed (backfill rule).
+   Where another one is entitled to what it would borrow, that one is asked first (`turns`).
+4. If all pools reject it, preemption is tried.
+5. If that fails too, the rejection is cached for equivalent gangs, and under the backfill rule the
+   gang gets a reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from drumline_scheduler.cycle_session import CycleSession
+from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption
+from drumline_scheduler.faults import Stage, deciding
+from drumline_scheduler.model import Gang, Queue
+from drumline_scheduler.placement.placer import placed
+from drumline_scheduler.placement.quota_remedies import QuotaRemedyChecker
+from drumline_scheduler.queueing.expected_ends import GangPlacement
+from drumline_scheduler.queueing.groups import GangGroup
+from drumline_scheduler.queueing.pending_gangs import is_individual
+from drumline_scheduler.queueing.reservation_plan import ReservationRequest
+from drumline_scheduler.queueing.reservations import RESERVED_FOR
+from drumline_scheduler.quota.entitlement import Entitlements
+from drumline_scheduler.quota.queue_access import QueueAccess
+from drumline_scheduler.rejections import Rejection, noting_spared
+from drumline_scheduler.turns import Turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedByPools:
+    """A gang that no pool has room or quota for now; preemption may help."""
+
+    rejections: Mapping[str, Rejection]
+    """By pool, in the order of trying; at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yields:
+    """A gang that could start, but borrows what another one is entitled to: that is asked first."""
+
+    to: Gang
+    room: GangPlacement
+    """Where the gang could start now."""
+
+
+class Admission:
+    """Admits pending gangs, one after the other."""
+
+    def __init__(self, session: CycleSession) -> None:
+        self._session = session
+        self._rejections = session.rejections
+        self._reservations = session.reservations
+        self._access = QueueAccess(session.queues)
+        self._remedies = QuotaRemedyChecker(
+            current=session.projection.current, placer=session.placer, explain=session.explain
+        )
+        self._released = False
+        self.turns = Turns(
+            session,
+            passed=self._is_known,
+            closed=self._is_class_known,
+            admits=lambda gang: self._not_admitted(gang) is None,
+        )
+
+    def is_nominated(self, gang: Gang) -> bool:
+        """Whether slots are nominated for a gang."""
+        return self._session.projection.nomination(gang) is not None
+
+    def waiting(self, gang: Gang) -> Blocked:
+        """The answer for a nominated gang whose victims have not left yet."""
+        nomination = self._session.projection.nomination(gang)
+        if nomination is None:
+            raise ValueError(f"no slots are nominated for {gang.key}")
+        return self._session.preemptor.waiting(nomination)
+
+    def start_nominated(self, gang: Gang) -> Placed | Blocked:
+        """Start a nominated gang in its nominated slots or, if these are not free, in any others.
+
+        A larger size of an elastic gang comes first, if it fits anywhere and would not borrow what
+        a waiting gang is entitled to: that one would reclaim it at once, and start large itself.
+        """
+        session, projection = self._session, self._session.projection
+        nomination, queue = projection.nomination(gang), session.queues[gang.queue]
+        if nomination is None:
+            raise ValueError(f"no slots are nominated for {gang.key}")
+        self.turns.ask_early(gang)
+        if gang.retry_at > session.now:
+            return session.unmet_demand.back_off(gang=gang, pools=()).of(gang)
+        projection.release(nomination)
+        pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
+        larger = [size for size in sizes if size > nomination.size]
+        entitled = self._entitlements() if larger else None
+        room = self._room_anywhere(gang=gang, queue=queue, sizes=larger, entitled=entitled)
+        has_quota = projection.has_quota(gang=gang, pool=pool, size=nomination.size)
+        if (
+            room is None
+            and has_quota
+            and projection.current.fits(gang=gang, pool=pool, nodes=nodes)
+        ):
+            return self._start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
+        asked = [size for size in sizes if size <= nomination.size]
+        room = room or self._room_anywhere(gang=gang, queue=queue, sizes=asked)
+        if room is None:
+            projection.nominate(nomination)
+            return session.preemptor.waiting(nomination)
+        started = self._start(room)
+        session.placer.forget()
+        self._released = True
+        return started
+
+    def take_released(self) -> bool:
+        """Whether nominated slots became free for others since the last call."""
+        repair = self._session.repair
+        released = self._released or repair.gave_back
+        self._released = repair.gave_back = False
+        return released
+
+    def admit(self, gang: Gang) -> Placed | Preemption | Rejection | Yields:
+        """Start a pending gang, preempt for it, reject it, or say who is to be asked before it."""
+        session = self._session
+        is_ready = gang.retry_at <= session.now
+        rejection = self._rejections.rejection(gang) if is_ready else None
+        if rejection is None:
+            session.candidates.take_spared()  # for whom else is another's answer
+            outcome = self._try(gang)
+            if isinstance(outcome, GangPlacement):
+                return self._start(outcome)
+            if isinstance(outcome, Yields):
+                self.turns.ask_early(outcome.to)
+                return outcome
+            if isinstance(outcome, RejectedByPools):
+                preemption = self._preempt(gang=gang, rejected=outcome)
+                if preemption is not None:
+                    return preemption
+            rejection = noting_spared(
+                self._merged(gang=gang, outcome=outcome),
+                spared=[held.gang.key for held in session.candidates.take_spared()],
+            )
+            if is_ready:
+                self._rejections.record(gang=gang, rejection=rejection)
+        self._reserve([gang], reason=rejection.reason)
+        return rejection
+
+    def admit_together(self, group: GangGroup) -> dict[str, Placed | Rejection | Preemption]:
+        """Start all gangs of a group or none of them; the answers by uid."""
+        session, members = self._session, group.members
+        if not group.is_complete:
+            return {gang.uid: group.incomplete() for gang in members}
+        is_ready = all(gang.retry_at <= session.now for gang in members)
+        rejected = self._rejections.of_group(members) if is_ready else None
+        if rejected is None:
+            outcome = self._try_together(group)
+            if not isinstance(outcome, Mapping):
+                return {start.uid: start for start in outcome}
+            rejected = {
+                i: group.without_own(self._merged(gang=members[i], outcome=rejection))
+                for i, rejection in outcome.items()
+            }
+            if is_ready:
+                self._rejections.record_group(members=members, rejected=rejected)
+        if {rejection.reason for rejection in rejected.values()} <= RESERVED_FOR:
+            self._reserve(members, reason=BlockReason.WAITING_FOR_GROUP)
+        held_up = group.held_up({members[i].key: why for i, why in rejected.items()})
+        return {gang.uid: rejected.get(i, held_up) for i, gang in enumerate(members)}
+
+    def _is_known(self, gang: Gang) -> bool:
+        """Whether the rejection of an equivalent gang is this gang's answer as well."""
+        if is_individual(gang):
+            return False
+        rejection = self._rejections.rejection(gang)
+        return rejection is not None and not self._reservations.wants(rejection.reason)
+
+    def _is_class_known(self, gang: Gang) -> bool:
+        """Whether that holds for the gang's whole class, whatever their maximum runtimes."""
+        rejection = self._rejections.of_class(gang)
+        return (
+            rejection is not None
+            and not is_individual(gang)
+            and not self._reservations.wants(rejection.reason)
+        )
+
+    def _merged(self, *, gang: Gang, outcome: Rejection | RejectedByPools) -> Rejection:
+        """The answer to the gang; records the demand that its pools could not meet."""
+        if isinstance(outcome, Rejection):
+            return outcome
+        return self._session.unmet_demand.reject(gang=gang, rejections=outcome.rejections)
+
+    def _try(self, gang: Gang) -> GangPlacement | Yields | Rejection | RejectedByPools:
+        """Steps 1 to 3: the slots in which a gang can start now; nothing is taken."""
+        session = self._session
+        rejection = self._not_admitted(gang)
+        if rejection:
+            return rejection
+        queue = session.queues[gang.queue]
+        pools = session.pools.of(gang=gang, queue=queue)
+        if isinstance(pools, Rejection):
+            pool, least = pools.remedy.pool if pools.remedy else "", gang.legal_sizes[0]
+            if not pool:
+                return pools
+            return self._remedies.complete(pools, gang=gang, pool=pool, pods=least)
+        if gang.retry_at > session.now:
+            return session.unmet_demand.back_off(gang=gang, pools=pools)
+        smallest, *larger = gang.legal_sizes
+        room = self._room_anywhere(gang=gang, queue=queue, sizes=larger, entitled=self.turns)
+        if room is not None:
+            return room
+        rejections: dict[str, Rejection] = {}
+        yields: Yields | None = None
+        for pool in pools:
+            nodes = self._find(gang=gang, pool=pool, pods=smallest)
+            if isinstance(nodes, Rejection):
+                rejections[pool] = nodes
+                continue
+            room = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
+            deprived = self.turns.first_deprived_by(gang, pool=pool, size=smallest)
+            if deprived is None:
+                return room
+            self._reservations.replan()  # the plan may count on the start already
+            yields = yields or Yields(to=deprived, room=room)
+        return yields or RejectedByPools(rejections=rejections)
+
+    def _not_admitted(self, gang: Gang) -> Rejection | None:
+        """The first part of step 1: a rejection that no eviction helps against."""
+        with deciding(gang, Stage.ADMIT):  # also asked about gangs that another one would deprive
+            return (
+                self._access.rejection(gang)
+                or self._session.budgets.rejection(gang)
+                or self._session.sweeps.rejection(gang)
+            )
+
+    def _entitlements(self) -> Entitlements:
+        """What gangs are entitled to that wait, or will once they have left."""
+        session, projected = self._session, self._session.projection.projected
+        heads = (chain[0] for chain in session.pending.chains)
+        return Entitlements(
+            waiting=[
+                gang
+                for gang in (*heads, *session.evicted)
+                if not projected.has_places(gang) and self._not_admitted(gang) is None
+            ],
+            quota=projected.quota,
+            pools=session.pools,
+            queues=session.queues,
+        )
+
+    def _try_together(
+        self, group: GangGroup
+    ) -> list[Placed] | Mapping[int, Rejection | RejectedByPools]:
+        """Start all gangs of a group, or why some cannot start, by position in the group.
+
+        The gangs are tried in several orders; the rejections are those of the first order.
+        """
+        first: dict[int, Rejection | RejectedByPools] = {}
+        for order in group.orders():
+            mark = self._session.placer.mark()
+            starts: list[Placed] = []
+            rejected: dict[int, Rejection | RejectedByPools] = {}
+            for gang in order:
+                with deciding(gang, Stage.ADMIT):
+                    outcome = self._try(gang)
+                if isinstance(outcome, Yields):
+                    outcome = outcome.room  # a group has a turn of its own
+                if isinstance(outcome, GangPlacement):
+                    starts.append(self._start(outcome))
+                else:
+                    rejected[group.members.index(gang)] = outcome
+            if not rejected:
+                return starts
+            self._withdraw(starts, gangs=order, mark=mark)
+            first = first or rejected
+        return first
+
+    def _withdraw(
+        self,
+        starts: Iterable[Placed],
+        *,
+        gangs: Iterable[Gang],
+        mark: Mapping[Hashable, Rejection],
+    ) -> None:
+        """Undo starts; `mark` are the placer's rejections before them."""
+        session = self._session
+        by_uid = {gang.uid: gang for gang in gangs}
+        for start in starts:
+            session.projection.withdraw(gang=by_uid[start.uid], pool=start.pool)
+            session.sweeps.withdraw(by_uid[start.uid])
+            self._reservations.replan()
+        session.placer.reset(mark)
+
+    def _preempt(self, *, gang: Gang, rejected: RejectedByPools) -> Preemption | None:
+        """Step 4."""
+        session = self._session
+        if gang.is_foreign:
+            return None
+        preemption = session.preemptor.preempt(
+            gang=gang, queue=session.queues[gang.queue], rejections=rejected.rejections
+        )
+        if preemption is not None:
+            session.sweeps.start(gang)
+            self._rejections.clear()
+            self._reservations.replan()
+        return preemption
+
+    def _reserve(self, gangs: Sequence[Gang], *, reason: BlockReason) -> None:
+        """Step 5: a reservation for gangs that start together."""
+        session = self._session
+        if not self._reservations.wants(reason):
+            return
+        requests: list[ReservationRequest] = []
+        for gang in gangs:
+            pools = session.pools.of(gang=gang, queue=session.queues[gang.queue])
+            if not isinstance(pools, Rejection):
+                requests.append(ReservationRequest(gang=gang, pools=pools))
+        self._reservations.reserve(requests=requests, question=self._rejections.key(gangs))
+
+    def _room_anywhere(
+        self,
+        *,
+        gang: Gang,
+        queue: Queue,
+        sizes: Sequence[int],
+        entitled: Entitlements | Turns | None = None,
+    ) -> GangPlacement | None:
+        """Step 2: slots for the largest of some sizes, in the first pool that has room for it.
+
+        It borrows nothing that gangs are `entitled` to.
+        """
+        session = self._session
+        pools = session.pools.of(gang=gang, queue=queue)
+        for size in reversed(sizes):
+            for pool in () if isinstance(pools, Rejection) else pools:
+                if session.unmet_demand.behind(
+                    gang=gang, pool=pool
+                ) or not session.projection.has_quota(gang=gang, pool=pool, size=size):
+                    continue
+                if entitled and entitled.first_deprived_by(gang, pool=pool, size=size):
+                    continue
+                nodes = session.placer.glimpse(gang=gang, pool=pool, pods=size)
+                spare = nodes and self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
+                if spare and not isinstance(spare, Rejection):
+                    return GangPlacement(gang=gang, pool=pool, nodes=tuple(spare))
+        return None
+
+    def _find(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Rejection:
+        """Step 3: slots in a pool, or why there are none; nothing is changed."""
+        session = self._session
+        rejection = session.projection.current.quota.never(gang=gang, pool=pool, size=pods)
+        if rejection:
+            return self._remedies.complete(rejection, gang=gang, pool=pool, pods=pods)
+        rejection = session.unmet_demand.behind(gang=gang, pool=pool)
+        if rejection:
+            return rejection
+        rejection = session.projection.exhausted(gang=gang, pool=pool, size=pods)
+        if rejection:
+            # A gang that can never fit must not wait for quota, nor hold its queue back.
+            infeasible = session.placer.infeasible(gang=gang, pool=pool, pods=pods)
+            return infeasible or self._remedies.complete(rejection, gang=gang, pool=pool, pods=pods)
+        nodes = session.placer.find(gang=gang, pool=pool, pods=pods)
+        if isinstance(nodes, Rejection):
+            return nodes
+        return self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
+
+    def _start(self, room: GangPlacement) -> Placed:
+        session, gang, pool, nodes = self._session, room.gang, room.pool, room.nodes
+        session.projection.take(gang=gang, pool=pool, nodes=nodes)
+        session.projection.hold(gang=gang, pool=pool, size=room.size)
+        self._reservations.start(gang=gang, pool=pool, nodes=nodes)
+        session.sweeps.start(gang)
+        view = session.projection.current.pools[pool]
+        return placed(gang=gang, view=view, assignment=nodes)

@@ -1,0 +1,279 @@
+"""A cluster that might be: what was decided is done, and nodes that were asked for have come.
+
+The cycle decides on it about one gang at a time; each takes its places before the next is looked
+at. Nobody is preempted, repaired or moved in it but the gang that is asked about.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Decisions, NeedsNodes, Placed, Preemption
+from drumline_scheduler.model import Admitted, Gang, Node, NodeOffer, Policy, Snapshot
+from drumline_scheduler.model.autoscaling import ZONE_LABEL
+from drumline_scheduler.resources import NOTHING, Resources
+
+Decide = Callable[[CycleInput], Decisions]
+"""Decides a cycle."""
+_BARE_POLICY: Final = Policy()
+"""No gang waits for another one: such a gang was not rejected for capacity."""
+
+
+def bare_cycle(snapshot: Snapshot, pending: tuple[Gang, ...], *, now: float) -> CycleInput:
+    """Return a cycle that asks only whether these gangs have capacity on a cluster."""
+    return CycleInput(
+        snapshot=snapshot, pending=pending, policy=_BARE_POLICY, now=now, explain=False
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangStart:
+    """A gang that starts, and the nodes that it needs for it; none where `need.nodes` is 0."""
+
+    placed: Placed
+    need: NeedsNodes
+
+
+class GrownCluster:
+    """A cluster that might be: what was decided is done, and what was asked for has come.
+
+    Args:
+        snapshot: the cluster without anything that is still to be decided.
+        now: the time of the cycle.
+        decide: decides a cycle.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, now: float, decide: Decide) -> None:
+        self._snapshot = snapshot
+        self._now = now
+        self._decide = decide
+        self.new: list[Node] = []
+        """What has come."""
+        self._broken = {
+            held.gang.uid: replace(held, leaving=False) for held in snapshot.admitted if held.lost
+        }
+
+    def takes_free_places(self, gang: Gang) -> bool:
+        """Whether a gang fits on what is free beside the gangs before it; it has the places then.
+
+        Before any new node was added the cycle itself has said no.
+        """
+        placed = self._placed(gang, more=()) if self.new else None
+        if placed is None or len(placed.assignment) < gang.nodes + gang.extras:
+            return False
+        self._take(gang, placed, more=())
+        return True
+
+    def start(self, gang: Gang, *, offer: NodeOffer, most: int) -> GangStart | None:
+        """Start a gang, in its largest size that fits, with the fewest nodes of an offer.
+
+        Where the new nodes are in one zone, it is placed in that zone alone: what is free elsewhere
+        would be asked for once more, as placeholders go to that zone.
+
+        Returns:
+            None: not even `most` nodes are enough.
+        """
+        gang = _within_zone(gang, offer)
+        nodes = [self._new_node(offer, number) for number in range(most)]
+        best = self._placed(gang, more=nodes)
+        if best is None:
+            return None
+        size = len(best.assignment)
+
+        def starts(count: int) -> bool:
+            placed = self._placed(gang, more=_in_service(nodes, count))
+            return placed is not None and len(placed.assignment) >= size
+
+        # Mostly each of its pods takes a node, and nothing is free: then one less is one too few.
+        last = most - 1
+        count = bisect_left(range(last), x=True, key=starts) if starts(last) else most
+        fewest = best if count == most else self._placed(gang, more=_in_service(nodes, count))
+        placed = fewest or best
+        self._take(gang, placed, more=nodes[:count])
+        need = NeedsNodes(
+            key=gang.key,
+            uid=gang.uid,
+            pool=offer.pool,
+            zone=offer.zone,
+            nodes=count,
+            shares=_shares(gang, placed),
+        )
+        return GangStart(placed=placed, need=need)
+
+    def left_on(self, names: Collection[str]) -> dict[str, Resources]:
+        """What nobody has of these nodes, once pods that are being deleted are gone."""
+        left = {
+            node.name: node.allocatable - node.used
+            for node in self._snapshot.nodes
+            if node.name in names
+        }
+        for held in self._snapshot.admitted:
+            for position in held.reserved - held.lost:
+                name = held.assignment[position]
+                if name in left:
+                    left[name] -= held.gang.request_of(position)
+        return left
+
+    def _placed(self, gang: Gang, *, more: Sequence[Node]) -> Placed | None:
+        """The places of a gang if there were more nodes."""
+        broken = self._broken.get(gang.uid)
+        world = replace(self._snapshot, nodes=(*self._snapshot.nodes, *more))
+        if broken is not None:
+            unbroken = (held for held in world.admitted if held.gang.uid != gang.uid)
+            world = replace(world, admitted=(*unbroken, broken))
+        pending = () if broken is not None else (gang,)
+        decisions = self._decide(bare_cycle(world, pending, now=self._now))
+        return next((placed for placed in decisions.placed if placed.uid == gang.uid), None)
+
+    def _take(self, gang: Gang, placed: Placed, *, more: Sequence[Node]) -> None:
+        before = tuple(held for held in self._snapshot.admitted if held.gang.uid != gang.uid)
+        held = self._broken.pop(gang.uid, None)
+        whole = (
+            _promised(gang, pool=placed.pool, assignment=placed.assignment)
+            if held is None
+            else replace(
+                held,
+                assignment=placed.assignment,
+                lost=frozenset(),
+                reserved=held.reserved | held.lost,
+                preemptible=False,
+            )
+        )
+        self.new += more
+        self._snapshot = replace(
+            self._snapshot,
+            nodes=(*self._snapshot.nodes, *more),
+            admitted=(*before, whole),
+        )
+
+    def _new_node(self, offer: NodeOffer, number: int) -> Node:
+        """Named as no node of a cluster can be, behind those that are there."""
+        total = len(self._snapshot.nodes) + number
+        return replace(offer.node, name=f"~{offer.pool}/{offer.zone}/{total:06d}")
+
+
+def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:
+    zone = offer.node.labels.get(ZONE_LABEL)
+    if not offer.zone or zone is None:
+        return gang
+    return replace(gang, selector={**gang.selector, ZONE_LABEL: zone})
+
+
+def new_positions(placed: Placed) -> Sequence[int]:
+    """The positions that are new."""
+    return placed.replaced or range(len(placed.assignment))
+
+
+def _in_service(nodes: Sequence[Node], count: int) -> list[Node]:
+    """The first nodes, and the others out of service: a view with as many nodes is not rebuilt."""
+    return [*nodes[:count], *(replace(node, ready=False) for node in nodes[count:])]
+
+
+def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisions) -> Snapshot:
+    """The cluster after a cycle, with nobody left to preempt, to repair or to move.
+
+    Victims keep what they hold beside what their preemptors will have: that is too little capacity
+    for a minute, never too much. What pods hold that are being deleted is free, if it should not
+    have been long ago.
+    """
+    held = {each.gang.uid: _with_nominated(each) for each in snapshot.admitted}
+    known = (*gangs.values(), *(each.gang for each in snapshot.admitted))
+    surplus = {gang.surplus.uid: gang.surplus for gang in known if gang.surplus is not None}
+    for placed in decisions.placed:
+        before = held.get(placed.uid)
+        if before is None:
+            gang = surplus.get(placed.uid) or gangs[placed.uid]
+            held[placed.uid] = _promised(gang, pool=placed.pool, assignment=placed.assignment)
+        else:
+            held[placed.uid] = replace(
+                before,
+                assignment=placed.assignment,
+                lost=frozenset(),
+                reserved=before.reserved | frozenset(placed.replaced),
+            )
+    for gang, pool, assignment in _nominated(gangs, decisions.preemptions):
+        if gang.uid not in held:
+            held[gang.uid] = _promised(gang, pool=pool, assignment=assignment)
+    return replace(
+        snapshot,
+        offers=(),
+        asked=(),
+        nodes=tuple(map(_without_terminating, snapshot.nodes)),
+        admitted=tuple(_frozen(each) for each in held.values()),
+    )
+
+
+def _without_terminating(node: Node) -> Node:
+    if node.terminating == NOTHING:
+        return node
+    return replace(node, used=node.used - ending(node), terminating=NOTHING, overdue=NOTHING)
+
+
+def ending(node: Node) -> Resources:
+    """What pods hold there whose end is near."""
+    if node.overdue == NOTHING:
+        return node.terminating
+    return node.terminating - node.overdue
+
+
+def _nominated(
+    gangs: Mapping[str, Gang], preemptions: Iterable[Preemption]
+) -> Iterator[tuple[Gang, str, tuple[str, ...]]]:
+    """Gangs that wait for their victims to leave, and the places that are kept for them."""
+    for preemption in preemptions:
+        if preemption.uid in gangs:
+            yield gangs[preemption.uid], preemption.pool, preemption.assignment
+    for gang in gangs.values():
+        if gang.nominated:
+            yield gang, gang.nominated_pool, gang.nominated
+
+
+def _promised(gang: Gang, *, pool: str, assignment: tuple[str, ...]) -> Admitted:
+    return Admitted(
+        gang=replace(gang, nominated=(), nominated_pool="") if gang.nominated else gang,
+        pool=pool,
+        assignment=assignment,
+        reserved=frozenset(range(len(assignment))),
+        preemptible=False,
+    )
+
+
+def _with_nominated(held: Admitted) -> Admitted:
+    """A broken gang with the places that are kept for its repair."""
+    if not held.nominated or held.leaving:
+        return held
+    places = (held.nominated.get(i, name) for i, name in enumerate(held.assignment))
+    return replace(
+        held,
+        assignment=tuple(places),
+        lost=frozenset(),
+        reserved=held.reserved | held.nominated.keys(),
+        nominated={},
+    )
+
+
+def _frozen(held: Admitted) -> Admitted:
+    """A running gang that is no victim, and not repaired or moved itself."""
+    if held.lost or held.displaced or held.preemptible:
+        leaving = held.leaving or bool(held.lost)
+        return replace(held, preemptible=False, leaving=leaving, displaced=frozenset())
+    return held
+
+
+def shares_by_node(gang: Gang, placed: Placed) -> dict[str, Resources]:
+    """What the new pods of a gang take of each of their nodes."""
+    shares: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
+    for position in new_positions(placed):
+        shares[placed.assignment[position]] += gang.request_of(position)
+    return dict(shares)
+
+
+def _shares(gang: Gang, placed: Placed) -> tuple[Resources, ...]:
+    shares = shares_by_node(gang, placed)
+    largest_first = sorted(shares.items(), key=lambda each: (-each[1].gpus, each[0]))
+    return tuple(share for _, share in largest_first)

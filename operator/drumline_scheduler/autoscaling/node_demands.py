@@ -1,0 +1,239 @@
+"""What autoscalers have been asked for: asked, answered in part or in full, withdrawn.
+
+An autoscaler answers node by node and promises nothing, so a demand is kept as one, for one gang:
+
+    asked ──► the gang starts: nothing is visible any more ──► over once its pods are there
+      │
+      ├─────► nobody would start with it any more (quota, deleted, suspended) ──► over
+      └─────► refused, or timeout ──► over; this zone is to grow as far only after a pause
+
+While it stands, what comes is kept for the gang, the first in line first (`node_needs`), so two
+gangs never hold halves. Of a demand that is over nothing is asked any more: what came in part is
+everybody's, and the autoscaler takes it away when it is idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from drumline_scheduler.decisions import NeedsNodes
+from drumline_scheduler.model import AskedNodes, NodeOffer, Snapshot
+from drumline_scheduler.resources import Resources
+
+FIRST_PAUSE_SECONDS: Final = 60.0
+LONGEST_PAUSE_SECONDS: Final = 3600.0
+_DOUBLINGS: Final = 10
+"""More than enough for the longest."""
+STARTED_SECONDS: Final = 15.0
+"""A gang that starts has bound all its pods by then, or is not worth the autoscaler's attention:
+Karpenter leaves nodes alone for 20 s after it last nominated them."""
+
+
+NOTHING_SAID: Final[Mapping[str, str]] = {}
+
+
+class DemandEnd(StrEnum):
+    """Why a demand is over."""
+
+    STARTED = "Started"
+    TIMED_OUT = "TimedOut"
+    REFUSED = "Refused"
+    NOT_NEEDED = "NotNeeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDemand:
+    """What is asked of an autoscaler for one gang."""
+
+    key: str
+    uid: str
+    pool: str
+    zone: str
+    nodes: int
+    """How many were missing when it was asked for."""
+    pool_nodes: int
+    """How many nodes the pool would have had with them."""
+    shares: tuple[Resources, ...]
+    """What the gang takes of each node, of those that were there too (`NeedsNodes.shares`)."""
+    asked_at: float
+    started_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBackoff:
+    """A pool did not reach so many nodes; fewer may be asked for at once, as many after a while."""
+
+    pool: str
+    zone: str
+    pool_nodes: int
+    until: float
+    timeouts: int
+    why: str = ""
+    """What the autoscaler said last of these nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDemands:
+    """All that is asked for, and what did not come lately."""
+
+    open: tuple[NodeDemand, ...] = ()
+    backoffs: tuple[NodeBackoff, ...] = ()
+
+    @property
+    def asked(self) -> tuple[AskedNodes, ...]:
+        """As the scheduler reads it."""
+        return tuple(
+            AskedNodes(uid=each.uid, pool=each.pool, zone=each.zone, nodes=each.nodes)
+            for each in self.open
+            if each.started_at is None
+        )
+
+    def shown_to(self, snapshot: Snapshot, *, offers: Iterable[NodeOffer], now: float) -> Snapshot:
+        """The snapshot with the nodes that can be had by asking, and what was asked for."""
+        return replace(snapshot, offers=self.within(offers, now=now), asked=self.asked)
+
+    def within(self, offers: Iterable[NodeOffer], *, now: float) -> tuple[NodeOffer, ...]:
+        """The offers, each with what may be asked of it now."""
+        closed = {
+            (backoff.pool, backoff.zone): backoff
+            for backoff in self.backoffs
+            if now < backoff.until
+        }
+        return tuple(_limited(offer, by=closed.get((offer.pool, offer.zone))) for offer in offers)
+
+    def next_change(self, timeouts: Mapping[str, float], *, now: float) -> float | None:
+        """When time alone changes something: a timeout, or the end of a backoff."""
+        ends = [each.asked_at + timeouts.get(each.pool, 0.0) for each in self.open]
+        ends += [each.started_at + STARTED_SECONDS for each in self.open if each.started_at]
+        ends += [backoff.until for backoff in self.backoffs if now < backoff.until]
+        return min(ends, default=None)
+
+
+def _limited(offer: NodeOffer, *, by: NodeBackoff | None) -> NodeOffer:
+    if by is None:
+        return replace(offer, new_limit=None)
+    return replace(offer, new_limit=by.pool_nodes - 1, limited_until=by.until, limited_why=by.why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandsAfter:
+    """The demands after a cycle, and which of the earlier ones are over."""
+
+    demands: NodeDemands
+    ended: tuple[tuple[NodeDemand, DemandEnd], ...] = ()
+
+
+def demands_after(
+    before: NodeDemands,
+    *,
+    needs: Iterable[NeedsNodes],
+    started: Collection[str],
+    held_back: Collection[str] = (),
+    refused: Collection[str] = (),
+    said: Mapping[str, str] = NOTHING_SAID,
+    bound: Collection[str],
+    timeouts: Mapping[str, float],
+    now: float,
+) -> DemandsAfter:
+    """What is asked for after a cycle.
+
+    Args:
+        before: what was asked for before it.
+        needs: what it says that gangs need.
+        started: uids of the gangs that it started, or repaired.
+        held_back: uids of those that it would have, but their nodes are not guarded yet.
+        refused: uids of those that get no nodes, as the autoscaler or the API server says.
+        said: by uid, what the autoscaler said last of the nodes of a gang.
+        bound: uids of gangs all of whose pods are there.
+        timeouts: by pool, seconds after which a demand is withdrawn.
+        now: seconds on the clock of `asked_at`.
+    """
+    needed = {need.uid: need for need in needs}
+    kept: list[NodeDemand] = []
+    ended: list[tuple[NodeDemand, DemandEnd]] = []
+    for demand in before.open:
+        if demand.started_at is None and demand.uid in started:
+            demand = replace(demand, started_at=now)  # noqa: PLW2901 - the same demand, later
+        need = needed.pop(demand.uid, None)
+        end = _end(demand, need=need, refused=refused, bound=bound, timeouts=timeouts, now=now)
+        if end is None or (demand.started_at is None and demand.uid in held_back):
+            kept.append(demand)
+        else:
+            ended.append((demand, end))
+    asked = (
+        NodeDemand(
+            key=need.key,
+            uid=need.uid,
+            pool=need.pool,
+            zone=need.zone,
+            nodes=need.nodes,
+            pool_nodes=need.pool_nodes,
+            shares=need.shares,
+            asked_at=now,
+        )
+        for need in needed.values()
+    )
+    return DemandsAfter(
+        demands=NodeDemands(
+            open=(*kept, *asked),
+            backoffs=_backoffs(before.backoffs, ended=ended, said=said, now=now),
+        ),
+        ended=tuple(ended),
+    )
+
+
+def _end(
+    demand: NodeDemand,
+    *,
+    need: NeedsNodes | None,
+    refused: Collection[str],
+    bound: Collection[str],
+    timeouts: Mapping[str, float],
+    now: float,
+) -> DemandEnd | None:
+    """Why a demand is over; None: it stands."""
+    if demand.started_at is not None:
+        is_over = demand.uid in bound or now >= demand.started_at + STARTED_SECONDS
+        return DemandEnd.STARTED if is_over else None
+    if need is None or (need.pool, need.zone) != (demand.pool, demand.zone):
+        return DemandEnd.NOT_NEEDED
+    if demand.uid in refused:
+        return DemandEnd.REFUSED
+    is_late = now >= demand.asked_at + timeouts.get(demand.pool, 0.0)
+    return DemandEnd.TIMED_OUT if is_late else None
+
+
+def _backoffs(
+    before: Iterable[NodeBackoff],
+    *,
+    ended: Iterable[tuple[NodeDemand, DemandEnd]],
+    said: Mapping[str, str],
+    now: float,
+) -> tuple[NodeBackoff, ...]:
+    """One for each pool and zone; it is over for good when a gang has started there."""
+    backoffs = {(each.pool, each.zone): each for each in before}
+    known = dict(backoffs)
+    for demand, end in ended:
+        place = (demand.pool, demand.zone)
+        if end is DemandEnd.STARTED:
+            backoffs.pop(place, None)
+        if end not in (DemandEnd.TIMED_OUT, DemandEnd.REFUSED):
+            continue
+        timeouts = known[place].timeouts + 1 if place in known else 1
+        doublings = min(timeouts - 1, _DOUBLINGS)  # after weeks of timeouts 2.0 ** n overflows
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
+        current = backoffs.get(place)
+        is_open = current is not None and now < current.until
+        goals = [demand.pool_nodes, *([current.pool_nodes] if current and is_open else [])]
+        backoffs[place] = NodeBackoff(
+            pool=demand.pool,
+            zone=demand.zone,
+            pool_nodes=min(goals),
+            until=now + pause,
+            timeouts=timeouts,
+            why=said.get(demand.uid, ""),
+        )
+    return tuple(backoffs.values())

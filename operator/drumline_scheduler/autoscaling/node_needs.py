@@ -1,0 +1,331 @@
+"""Which waiting gangs would start if autoscalers added nodes, and with how few of them.
+
+Nothing is estimated: the cycle itself decides on a cluster that has n more empty nodes of an offer
+(`NodeOffer`). So quota, priority, topology, taints and affinity keep a gang from asking for nodes
+as they keep it from starting, and a gang over its quota asks for none.
+
+1. Promises, before the cycle. Gangs for which nodes were asked take their places in a world in
+   which nobody is preempted, repaired or moved: on the nodes that are free, then on the fewest new
+   ones. These places are nominated for them, quota included, so that no other gang takes the nodes
+   one by one as they come. A new node that is not there yet is a node full of pods that end.
+2. The cycle. A gang that was promised its places starts in these or in any others.
+3. Needs, after it. Other gangs that wait for capacity do the same, each after the one before it.
+   So two gangs never count on the same place, and a gang that fits beside an earlier one on its
+   new nodes asks for none. It counts on free nodes as well, which no elastic or surplus gang may
+   take in the same cycle: a gang that is too big for the cluster as it is kept nobody from growing
+   there.
+
+More empty nodes never keep a gang from starting, so the fewest are found by bisection, from the
+top: mostly each pod takes a new node.
+
+Example: a pool of 0 nodes, limit 6, nodes of 8 GPUs. A (4 pods of 8) needs 4 nodes, B (4 pods of
+4) needs 2, C (1 pod of 8) finds the limit reached and waits. Four nodes come: they are A's.
+
+A node that is still being set up is one of those that are to come: no place yet, and not counted
+beside those that are asked for.
+
+A gang that does not fit beside pods that are being deleted asks once they are gone: an autoscaler
+that still sees them would add nodes for these places too. Pods that should have been gone a while
+ago (`Node.overdue`) are like any other.
+
+Gangs of a group ask for no nodes, nor does the growth of elastic gangs.
+
+Cost: two cycles with one pending gang for each of `MAX_GANGS` gangs; O(log nodes of the gang) where
+it uses what is free, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+from drumline_scheduler.autoscaling.grown_cluster import (
+    Decide,
+    GrownCluster,
+    ending,
+    settled,
+    shares_by_node,
+)
+from drumline_scheduler.autoscaling.node_offers import (
+    PoolSizes,
+    asked_before,
+    choices,
+    in_turn,
+    limits_text,
+    room_of,
+)
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Blocked, BlockReason, Decisions, NeedsNodes, Placed
+from drumline_scheduler.model import Admitted, Gang, Node, Snapshot, is_surplus, order_key
+from drumline_scheduler.rejections import bounded, counted, request_text
+from drumline_scheduler.resources import NOTHING, Resources
+
+MAX_GANGS: Final = 8
+"""For so many gangs, the first in line, nodes are asked at a time; each costs some cycles."""
+MAX_TRIED: Final = 32
+"""So many gangs are looked at: some wait for what no new node has."""
+
+_HELPED_BY_NODES: Final = frozenset(
+    {
+        BlockReason.EXCEEDS_CLUSTER,
+        BlockReason.NODES_UNAVAILABLE,
+        BlockReason.INSUFFICIENT_GPUS,
+        BlockReason.INSUFFICIENT_RESOURCES,
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promised:
+    """A cluster in which gangs for which nodes were asked have their places nominated.
+
+    Attributes:
+        snapshot: what the cycle decides on.
+        pending: the pending gangs.
+        needs: what the gangs still need.
+        coming: the new nodes as they will be.
+    """
+
+    snapshot: Snapshot
+    pending: tuple[Gang, ...]
+    needs: tuple[NeedsNodes, ...] = ()
+    coming: tuple[Node, ...] = ()
+
+
+def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
+    """Nominate the places of the gangs for which nodes were asked.
+
+    Args:
+        cycle: the arguments of the cycle.
+        decide: decides a cycle on a hypothetical cluster.
+    """
+    snapshot, pending = cycle.snapshot, cycle.pending
+    asked = {each.uid: each for each in snapshot.asked}
+    gangs = {gang.uid: gang for gang in pending}
+    broken = {held.gang.uid: held for held in snapshot.admitted if held.lost and not held.leaving}
+    candidates = [gang for gang in pending if gang.uid in asked]
+    candidates += [held.gang for uid, held in broken.items() if uid in asked]
+    line = sorted((gang for gang in candidates if _may_ask(gang)), key=order_key)
+    if not line:
+        return Promised(snapshot=snapshot, pending=pending)
+    world = GrownCluster(
+        settled(snapshot, gangs=gangs, decisions=Decisions()), now=cycle.now, decide=decide
+    )
+    sizes = PoolSizes(node for node in snapshot.nodes if node.ready)
+    needs: list[NeedsNodes] = []
+    places: dict[str, Placed] = {}
+    for gang in line[:MAX_GANGS]:
+        for offer, most in asked_before(asked[gang.uid], snapshot.offers, gang=gang):
+            # others may have taken what came for it: with as many again the pool gets too large
+            room = max(0, offer.pool_limit - sizes.without_starting(offer.pool))
+            start = world.start(gang, offer=offer, most=min(most, room))
+            if start is not None:
+                places[gang.uid] = start.placed
+                sizes.ask(offer.pool, start.need.nodes)
+                needs += [start.need] if start.need.nodes else []
+    return Promised(
+        snapshot=replace(
+            snapshot,
+            nodes=(*snapshot.nodes, *_promised_nodes(world.new, places=places, line=line)),
+            admitted=tuple(
+                _repaired_later(held, places.get(held.gang.uid)) for held in snapshot.admitted
+            ),
+        ),
+        pending=tuple(_starts_later(gang, places.get(gang.uid)) for gang in pending),
+        needs=tuple(needs),
+        coming=tuple(world.new),
+    )
+
+
+def with_node_needs(
+    decisions: Decisions, *, snapshot: Snapshot, promises: Promised, now: float, decide: Decide
+) -> Decisions:
+    """The decisions of a cycle with what autoscalers are to be asked for.
+
+    Args:
+        decisions: about the nodes that are there.
+        snapshot: the cluster without what is promised.
+        promises: what the cycle has decided on.
+        now: the time of the cycle.
+        decide: decides a cycle on a hypothetical cluster.
+    """
+    gangs = {held.gang.uid: held.gang for held in snapshot.admitted if held.lost}
+    gangs.update((gang.uid, gang) for gang in promises.pending)
+    started = {placed.uid for placed in decisions.placed}
+    needs = {need.uid: need for need in promises.needs if need.uid not in started}
+    waiting = [
+        gangs[blocked.uid]
+        for blocked in decisions.blocked
+        if blocked.reason in _HELPED_BY_NODES
+        and blocked.uid not in needs
+        and _may_ask(gangs[blocked.uid])
+    ]
+    sizes = PoolSizes(snapshot.nodes)
+    for need in needs.values():
+        sizes.ask(need.pool, need.nodes)
+    if waiting and any(room_of(offer, sizes) for offer in snapshot.offers):
+        world = GrownCluster(
+            settled(
+                replace(promises.snapshot, nodes=(*snapshot.nodes, *promises.coming)),
+                gangs=gangs,
+                decisions=_without_growth(
+                    decisions, in_pools={offer.pool for offer in snapshot.offers}, snapshot=snapshot
+                ),
+            ),
+            now=now,
+            decide=decide,
+        )
+        more = _needs(waiting, snapshot=snapshot, sizes=sizes, world=world)
+        needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
+    limits = {
+        gang.uid: limits_text(gang, snapshot, sizes=sizes)
+        for gang in waiting[:MAX_TRIED]
+        if gang.uid not in needs
+    }
+
+    def explained(blocked: Blocked) -> Blocked:
+        if blocked.uid in needs:
+            need, gang = needs[blocked.uid], gangs[blocked.uid]
+            return _waits_for_nodes(blocked, need=need, gang=gang, sizes=sizes)
+        limit = limits.get(blocked.uid)
+        return _with_limit(blocked, limit) if limit else blocked
+
+    asked = {each.uid for each in snapshot.asked}
+    pools = {need.pool for need in needs.values() if need.uid not in asked}
+    return replace(
+        _without_growth(decisions, in_pools=pools, snapshot=snapshot),
+        needs_nodes=tuple(needs.values()),
+        blocked=tuple(map(explained, decisions.blocked)),
+    )
+
+
+def _without_growth(
+    decisions: Decisions, *, in_pools: Collection[str], snapshot: Snapshot
+) -> Decisions:
+    """Without the growth of whole gangs and without surplus that starts; repairs stay."""
+    if not in_pools:
+        return decisions
+    running = {held.gang.uid for held in snapshot.admitted}
+    broken = {held.gang.uid for held in snapshot.admitted if held.lost}
+    return replace(
+        decisions,
+        placed=tuple(
+            each
+            for each in decisions.placed
+            if each.pool not in in_pools or each.uid in running or not is_surplus(each.uid)
+        ),
+        resized=tuple(
+            each
+            for each in decisions.resized
+            if each.pool not in in_pools or each.uid in broken or not each.added
+        ),
+    )
+
+
+def _with_limit(blocked: Blocked, limit: str) -> Blocked:
+    """With why its pools are not asked for more nodes."""
+    return replace(blocked, message=bounded(f"{blocked.message}; {limit}"))
+
+
+def _may_ask(gang: Gang) -> bool:
+    """Whether nodes are asked for a gang; not for one whose victims leave, nor for a group."""
+    return not (gang.group or gang.nominated or gang.is_foreign)
+
+
+def _needs(
+    waiting: Sequence[Gang],
+    *,
+    snapshot: Snapshot,
+    sizes: PoolSizes,
+    world: GrownCluster,
+) -> Iterator[NeedsNodes]:
+    """What gangs need for which nothing was asked before; the first in line come first.
+
+    Args:
+        waiting: the gangs.
+        snapshot: the cluster, with what can be had.
+        sizes: of the pools; what is needed is added.
+        world: where the gangs take their places.
+    """
+    ends = {node.name: ending(node) for node in snapshot.nodes if node.terminating != NOTHING}
+    for gang in waiting[:MAX_TRIED]:
+        if world.takes_free_places(gang):
+            continue
+        tried = choices(gang, in_turn(gang, snapshot), sizes=sizes)
+        starts = (world.start(gang, offer=offer, most=most) for offer, most in tried)
+        start = next(filter(None, starts), None)
+        if start is None or not start.need.nodes:
+            continue
+        if not _waits_for_pods(gang, start.placed, ends=ends, world=world):
+            sizes.ask(start.need.pool, start.need.nodes)
+            yield replace(start.need, pool_nodes=sizes.of(start.need.pool))
+
+
+def _waits_for_pods(
+    gang: Gang, placed: Placed, *, ends: Mapping[str, Resources], world: GrownCluster
+) -> bool:
+    """Whether a gang that has taken its places does not fit beside the pods that end there.
+
+    Args:
+        gang: the gang.
+        placed: its places.
+        ends: by node, what such pods hold.
+        world: where it has taken its places.
+    """
+    taken = shares_by_node(gang, placed)
+    shares = {name: share for name, share in taken.items() if name in ends}
+    left = world.left_on(shares) if shares else {}
+    return any(not share.fits_in(left[name] + share - ends[name]) for name, share in shares.items())
+
+
+def _promised_nodes(
+    coming: Iterable[Node], *, places: Mapping[str, Placed], line: Iterable[Gang]
+) -> Iterator[Node]:
+    """New nodes as they are now: full, and free later for those to whom they are promised."""
+    free: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
+    gangs = {gang.uid: gang for gang in line}
+    for uid, placed in places.items():
+        for name, share in shares_by_node(gangs[uid], placed).items():
+            free[name] += share
+    for node in coming:
+        yield replace(node, used=node.allocatable, terminating=free[node.name])
+
+
+def _starts_later(gang: Gang, placed: Placed | None) -> Gang:
+    if placed is None:
+        return gang
+    return replace(gang, nominated=placed.assignment, nominated_pool=placed.pool)
+
+
+def _repaired_later(held: Admitted, placed: Placed | None) -> Admitted:
+    if placed is None:
+        return held
+    return replace(
+        held, nominated={position: placed.assignment[position] for position in placed.replaced}
+    )
+
+
+def _waits_for_nodes(
+    blocked: Blocked, *, need: NeedsNodes, gang: Gang, sizes: PoolSizes
+) -> Blocked:
+    starting = sizes.starting(need.pool)
+    come = f"; {counted(starting, 'node')} of it {'is' if starting == 1 else 'are'} being set up"
+    where = f"pool {need.pool}" + (f" in {need.zone}" if need.zone else "")
+    return replace(
+        blocked,
+        reason=BlockReason.WAITING_FOR_NODES,
+        message=bounded(
+            f"needs {request_text(gang=gang, pods=gang.nodes)}; starts with"
+            f" {counted(need.nodes, 'more node')} of {where}, for which the autoscaler is asked"
+            f"{come if starting else ''}"
+        ),
+        blockers=(),
+        resource="nodes",
+        needed=need.nodes,
+        available=0,
+        remedy=None,
+    )

@@ -1,0 +1,112 @@
+"""Which new nodes a gang may ask for: of which pools, in which order, and how many of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from drumline_scheduler.model import AskedNodes, Gang, Node, NodeOffer, Snapshot
+from drumline_scheduler.quota.pool_prices import turn_of
+from drumline_scheduler.quota.pool_selection import requested_pools
+from drumline_scheduler.rejections import counted
+
+MAX_LIMITS: Final = 3
+"""So many zones are named."""
+
+
+class PoolSizes:
+    """How many nodes each pool has or will have, those out of service counted.
+
+    What is being set up is what was asked for, as far as that goes.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._there: Counter[str] = Counter()
+        self._starting: Counter[str] = Counter()
+        for node in nodes:
+            (self._starting if node.starting else self._there)[node.pool] += 1
+        self._asked: Counter[str] = Counter()
+
+    def ask(self, pool: str, nodes: int) -> None:
+        """So many more are asked for."""
+        self._asked[pool] += nodes
+
+    def of(self, pool: str) -> int:
+        """How many nodes the pool has once all are there."""
+        return self._there[pool] + max(self._starting[pool], self._asked[pool])
+
+    def without_starting(self, pool: str) -> int:
+        """The same, where those that are being set up are some of those that were asked for."""
+        return self._there[pool] + self._asked[pool]
+
+    def starting(self, pool: str) -> int:
+        """How many are being set up."""
+        return self._starting[pool]
+
+
+def asked_before(
+    asked: AskedNodes, offers: Iterable[NodeOffer], *, gang: Gang
+) -> Iterator[tuple[NodeOffer, int]]:
+    """The offer of which nodes were asked: it stands, though those that have come are counted."""
+    for offer in offers:
+        if (offer.pool, offer.zone) == (asked.pool, asked.zone):
+            yield offer, min(gang.nodes + gang.extras, asked.nodes)
+
+
+def in_turn(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
+    """The offers in the order of cost, as the pools of a gang that names none are tried."""
+    queue = next((queue for queue in snapshot.queues if queue.name == gang.queue), None)
+    if queue is None:
+        return ()
+    pools = {pool.name: pool for pool in snapshot.pools}
+    known = [offer for offer in snapshot.offers if offer.pool in pools]
+    return sorted(known, key=lambda offer: turn_of(pools[offer.pool], gang=gang, queue=queue))
+
+
+def choices(
+    gang: Gang, offers: Iterable[NodeOffer], *, sizes: PoolSizes
+) -> Iterator[tuple[NodeOffer, int]]:
+    """The offers that a gang may take, in the order of trying, and how many nodes of each."""
+    wished, pods = requested_pools(gang), gang.nodes + gang.extras
+    ranks = {pool: rank for rank, pool in enumerate(wished)}
+    open_offers = [offer for offer in offers if not wished or offer.pool in ranks]
+    for offer in sorted(open_offers, key=lambda each: ranks.get(each.pool, 0)):
+        most = min(pods, room_of(offer, sizes))
+        if most:
+            yield offer, most
+
+
+def room_of(offer: NodeOffer, sizes: PoolSizes) -> int:
+    """How many nodes may be asked for by a gang that has not asked yet."""
+    limits = [each for each in (offer.pool_limit, offer.new_limit) if each is not None]
+    return max(0, min(limits) - sizes.of(offer.pool))
+
+
+def limits_text(gang: Gang, snapshot: Snapshot, *, sizes: PoolSizes) -> str:
+    """Why pools that may grow are not asked for a node for each pod of a gang; '' if one is.
+
+    `pool h100 has the 32 nodes of its maxNodes`: what an administrator would look for.
+    """
+    wished, pods = requested_pools(gang), gang.nodes + gang.extras
+    said: list[str] = []
+    for offer in in_turn(gang, snapshot):
+        if wished and offer.pool not in wished:
+            continue
+        if room_of(offer, sizes) >= pods:
+            return ""
+        said.append(_limit_text(offer, pods=pods, sizes=sizes))
+    return "; ".join(said[:MAX_LIMITS])
+
+
+def _limit_text(offer: NodeOffer, *, pods: int, sizes: PoolSizes) -> str:
+    where = f"pool {offer.pool}" + (f" in {offer.zone}" if offer.zone else "")
+    if offer.new_limit is None or offer.pool_limit - sizes.of(offer.pool) < pods:
+        return f"{where} grows to {counted(offer.pool_limit, 'node')} at most (maxNodes)"
+    until = datetime.fromtimestamp(offer.limited_until, tz=UTC).strftime("%H:%M:%S UTC")
+    why = f" ({offer.limited_why})" if offer.limited_why else ""
+    return (
+        f"{where} did not reach {counted(offer.new_limit + 1, 'node')} lately{why} and is asked"
+        f" for as many again from {until} on"
+    )

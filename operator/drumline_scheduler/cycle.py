@@ -1,0 +1,291 @@
+"""One scheduling cycle: a snapshot and the pending gangs in, decisions out.
+
+A gang gets all its slots or none, and they are taken from the views before the next gang is tried.
+So two gangs never hold parts of what one of them needs (I4), and a gang that fits starts in this
+cycle (I8). Slots that a preemption frees are reserved for the preemptor from then on (I6).
+
+Example: two free nodes; a broken gang lost one node; A (priority 2) needs two nodes and B (priority
+1) one. The repair takes one node, A is rejected and, if its queue may preempt nothing, B starts on
+the other node. With a preemption for A, its future nodes would be reserved, and B rejected if it
+needed one of them.
+
+The decisions do not depend on the order of anything in the arguments. In a full cluster most of a
+cycle goes into explanations: whose end would help a blocked gang.
+
+Cost: O(nodes x levels) to build the view, O(nodes) for each shape of pods, and for each gang
+O(domains of the searched levels + its pods); equivalent gangs that do not fit cost one search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from drumline_scheduler.admission import Admission, Yields
+from drumline_scheduler.admitted_gangs import AdmittedGangs
+from drumline_scheduler.autoscaling.node_needs import promised, with_node_needs
+from drumline_scheduler.cycle_answers import (
+    Answer,
+    BlockableGangs,
+    blocked_gangs,
+    next_retry_at,
+    order_of,
+)
+from drumline_scheduler.cycle_cache import CycleCache
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.cycle_session import CycleSession, open_session
+from drumline_scheduler.decisions import Decisions, Placed, Preemption, Resized
+from drumline_scheduler.fault_isolation import decide_around_faults
+from drumline_scheduler.faults import Stage, deciding
+from drumline_scheduler.growth import Growth
+from drumline_scheduler.model import Admitted, Gang, Snapshot, order_key
+from drumline_scheduler.queue_evictions import queue_evictions, with_evictions
+from drumline_scheduler.queueing.groups import GangGroups
+from drumline_scheduler.queueing.pending_gangs import PendingGangs
+from drumline_scheduler.quota.usage_budgets import Budgets
+from drumline_scheduler.rejections import Rejection
+
+
+def decide(cycle: CycleInput, *, cache: CycleCache | None = None) -> Decisions:
+    """Decide which waiting gangs start and where, which are preempted, and repair broken gangs.
+
+    An exception on one gang is that gang's answer (`Decisions.faults`, `SchedulerError`).
+
+    Args:
+        cycle: the cluster, the waiting gangs, the policy and the time.
+        cache: of earlier cycles with the same policy; it saves time and changes no decision.
+
+    Raises:
+        InvalidSnapshotError: if two gangs have the same uid.
+        TooManyFaultsError: if more gangs raise than one call sets aside.
+    """
+    cache = cache or CycleCache()
+
+    def attempt(cycle: CycleInput) -> Decisions:
+        try:
+            return _decide(cycle, cache=cache)
+        except Exception:
+            cache.clear()  # it may have been left in the middle of a change
+            raise
+
+    return decide_around_faults(attempt, cycle=cycle)
+
+
+def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
+    """Decide about all gangs of a cycle. An exception on one of them is raised."""
+    given, pending = cycle.snapshot, cycle.pending
+    # 1. Budgets and drained queues: gangs that they evict count as leaving from here on.
+    budgets = Budgets(given, now=cycle.now)
+    evictions = queue_evictions(given, budgets=budgets, now=cycle.now)
+    snapshot = with_evictions(given, leaving=evictions.leaving, staying=evictions.staying)
+    cycle = replace(cycle, snapshot=snapshot)
+    if snapshot.offers:
+        # 2. Nodes that an autoscaler adds: nominate their slots for the gangs that requested them.
+        # `on_more_nodes` decides on hypothetical clusters that have these nodes.
+        on_more_nodes = partial(_cycle, cache=cache.what_if)
+        promises = promised(cycle, decide=on_more_nodes)
+        # 3. The cycle.
+        cycle = replace(cycle, snapshot=promises.snapshot, pending=promises.pending)
+        decisions = _cycle(cycle, cache=cache)
+        # 4. Nodes for gangs that still wait.
+        decisions = with_node_needs(
+            decisions, snapshot=snapshot, promises=promises, now=cycle.now, decide=on_more_nodes
+        )
+    else:
+        decisions = _cycle(cycle, cache=cache)
+    # 5. What phase 1 adds to the answers.
+    times = (decisions.retry_at, evictions.again_at)
+    return replace(
+        decisions,
+        placed=_warned(decisions.placed, pending=pending, budgets=budgets),
+        evictions=evictions.leaving,
+        stay=(*decisions.stay, *evictions.staying),
+        retry_at=min((at for at in times if at is not None), default=None),
+    )
+
+
+def _warned(
+    placed: tuple[Placed, ...], *, pending: Sequence[Gang], budgets: Budgets
+) -> tuple[Placed, ...]:
+    """Add a warning to each start of a gang that exceeds its queue's budget."""
+    if not budgets.warns:
+        return placed
+    gangs = {gang.uid: gang for gang in pending}
+    return tuple(
+        replace(start, message=warning)
+        if start.uid in gangs and (warning := budgets.warning(gangs[start.uid]))
+        else start
+        for start in placed
+    )
+
+
+def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
+    """Decide on the nodes of the snapshot alone; errors as of `decide`."""
+    # 1. The session: the current and the projected view, with earlier nominations.
+    snapshot = cycle.snapshot
+    admitted = cache.admitted(snapshot)
+    queued = cache.pending(snapshot=snapshot, pending=cycle.pending)
+    queued.reject_admitted(admitted.uids)
+    session = open_session(
+        cycle,
+        admitted=admitted,
+        cluster=cache.cluster_view(snapshot=snapshot, policy=cycle.policy),
+        pending=queued,
+    )
+    admission, growth = Admission(session), Growth(session)
+    # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,
+    # then gangs that would break because their nodes are about to go.
+    broken = sorted(admitted.broken, key=_admitted_key)
+    answers = _repair_and_start_nominated(
+        session=session, admission=admission, admitted=admitted, broken=broken
+    )
+    _relocate(session=session, admitted=admitted, answers=answers)
+    # 3. The other pending gangs in scheduling order, each at most once.
+    tried = _admit(session=session, admission=admission, snapshot=snapshot, answers=answers)
+    # 4. Growth into capacity that no pending gang needs.
+    _grow(growth=growth, admitted=admitted, pending=queued, answers=answers)
+    # 5. The answers; moves come last, as they may only use what is left.
+    blockable = BlockableGangs(broken=broken, pending=queued, tried=tried, answers=answers)
+    blocked = blocked_gangs(blockable, session=session, admission=admission, cache=cache.blocked)
+    return Decisions(
+        placed=tuple(answer for answer in answers.values() if isinstance(answer, Placed)),
+        blocked=tuple(blocked),
+        preemptions=tuple(answer for answer in answers.values() if isinstance(answer, Preemption)),
+        resized=tuple(answer for answer in answers.values() if isinstance(answer, Resized)),
+        moves=growth.moves(),
+        stay=session.stay,
+        reservations=session.reservations.made(),
+        order=order_of(pending=queued, answers=answers),
+        retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
+    )
+
+
+def _admitted_key(held: Admitted) -> tuple[int, float, str]:
+    return order_key(held.gang)
+
+
+def _repair_and_start_nominated(
+    *,
+    session: CycleSession,
+    admission: Admission,
+    admitted: AdmittedGangs,
+    broken: Sequence[Admitted],
+) -> dict[str, Answer]:
+    """The answers of broken and of nominated gangs, by uid.
+
+    A surplus gang waits, without an answer, while the gang that it is beside stays broken.
+
+    A gang that gets other slots than its nominated ones releases these, and all gangs without slots
+    are tried again: at most once for each gang.
+    """
+    nominated = sorted(filter(admission.is_nominated, session.pending.individual), key=order_key)
+    answers: dict[str, Answer] = {}
+    while True:
+        for held in broken:
+            if _stays_broken(admitted.beside(held), answers=answers):
+                continue
+            if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
+                with deciding(held.gang, Stage.REPAIR):
+                    repaired = session.repair.repair(held)
+                if repaired is not None:
+                    answers[held.gang.uid] = repaired
+        for gang in nominated:
+            if not isinstance(answers.get(gang.uid), Placed):
+                with deciding(gang, Stage.START):
+                    answers[gang.uid] = admission.start_nominated(gang)
+        if not admission.take_released():
+            return answers
+
+
+def _stays_broken(held: Admitted | None, *, answers: Mapping[str, Answer]) -> bool:
+    return (
+        held is not None and bool(held.lost) and not isinstance(answers.get(held.gang.uid), Placed)
+    )
+
+
+def _relocate(
+    *, session: CycleSession, admitted: AdmittedGangs, answers: dict[str, Answer]
+) -> None:
+    for held in sorted(admitted.displaced, key=_admitted_key):
+        with deciding(held.gang, Stage.RELOCATE):
+            moved = session.repair.relocate(held)
+        if moved is not None:
+            answers[held.gang.uid] = moved
+
+
+def _admit(
+    *,
+    session: CycleSession,
+    admission: Admission,
+    snapshot: Snapshot,
+    answers: dict[str, Answer],
+) -> list[Gang]:
+    """Add the answers of pending gangs in scheduling order.
+
+    A gang is skipped if the rejection of an equivalent gang is its answer as well.
+
+    Returns:
+        The gangs that were tried one by one.
+    """
+    tried: list[Gang] = []
+    individual = sorted(session.pending.individual, key=order_key)
+    unanswered = [gang for gang in individual if gang.uid not in answers]
+    groups = GangGroups(waiting=unanswered, admitted=snapshot.admitted)
+    for gang in admission.turns:
+        if gang.uid in answers:
+            continue
+        group = groups.of(gang)
+        if group is None:
+            for each, answer in _ask(gang, admission=admission):
+                answers[each.uid] = answer
+                tried.append(each)
+            continue
+        with deciding(gang, Stage.ADMIT):
+            answers.update(admission.admit_together(group))
+    return tried
+
+
+def _ask(
+    gang: Gang, *, admission: Admission
+) -> Iterator[tuple[Gang, Placed | Preemption | Rejection]]:
+    """The answers of all gangs that are asked before a gang, then its own."""
+    while isinstance(answer := _admitted(gang, admission=admission), Yields):
+        yield from _ask(answer.to, admission=admission)
+    yield gang, answer
+
+
+def _admitted(gang: Gang, *, admission: Admission) -> Placed | Preemption | Rejection | Yields:
+    with deciding(gang, Stage.ADMIT):
+        return admission.admit(gang)
+
+
+def _grow(
+    *, growth: Growth, admitted: AdmittedGangs, pending: PendingGangs, answers: dict[str, Answer]
+) -> None:
+    """Running gangs grow in scheduling order; then surplus gangs start beside theirs."""
+    for held in sorted(admitted.may_grow, key=_admitted_key):
+        beside = admitted.beside(held)
+        if beside is not None and (beside.gang.uid in answers or growth.leaves(beside)):
+            continue
+        with deciding(held.gang, Stage.GROW):
+            resized = growth.grow(held)
+        if resized is not None:
+            answers[held.gang.uid] = resized
+    gangs = [
+        (held.gang, held.pool)
+        for held in admitted.may_take_surplus
+        if held.gang.uid not in answers and not growth.leaves(held)
+    ]
+    gangs += [
+        (pending.of(uid), answer.pool)
+        for uid, answer in answers.items()
+        if isinstance(answer, Placed) and uid in pending
+    ]
+    for gang, pool in sorted(gangs, key=lambda pair: order_key(pair[0])):
+        if gang.surplus is None:
+            continue
+        with deciding(gang.surplus, Stage.SURPLUS):
+            started = growth.start_surplus(gang.surplus, beside=pool)
+        if started is not None:
+            answers[gang.surplus.uid] = started

@@ -1,0 +1,73 @@
+"""What one cycle leaves for the next, so that a cycle costs only what changed since.
+
+Everything in it is derived from the arguments of earlier cycles and updated by what differs:
+objects that are identical are taken as unchanged, which is true of frozen values. The decisions are
+the same with and without a cache, whatever it has seen before.
+
+A cache serves one cycle at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from drumline_scheduler.admitted_gangs import AdmittedGangs, admitted_gangs
+from drumline_scheduler.model import Gang, Policy, Snapshot
+from drumline_scheduler.placement.cluster_view import ClusterView
+from drumline_scheduler.queueing.blocked_cache import BlockedCache
+from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
+from drumline_scheduler.queueing.pending_gangs import PendingGangs
+from drumline_scheduler.snapshot_cache import SnapshotCache
+
+_SLACK: Final = 1000
+"""Up to this many equivalence classes without pending gangs are kept."""
+
+
+class CycleCache:
+    """Opaque to everything but the cycle; empty at first."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: a cycle that failed may have left it in the middle of a change."""
+        self._snapshots = SnapshotCache()
+        self._admitted = admitted_gangs(())
+        self._pending = PendingGangs(EquivalenceClasses())
+        self._user_limited: frozenset[str] = frozenset()
+        self.blocked = BlockedCache()
+        self._what_if: CycleCache | None = None
+
+    @property
+    def what_if(self) -> CycleCache:
+        """Of cycles on clusters that might be, which resemble each other more than this one."""
+        if self._what_if is None:
+            self._what_if = CycleCache()
+        return self._what_if
+
+    def pending(self, *, snapshot: Snapshot, pending: Iterable[Gang]) -> PendingGangs:
+        """The pending gangs, sorted.
+
+        Raises:
+            InvalidSnapshotError: a gang is listed twice.
+        """
+        limited = frozenset(queue.name for queue in snapshot.queues if queue.limits_users)
+        classes = len(self._pending.examples)
+        if limited != self._user_limited or classes > _SLACK + 2 * len(self._pending.gangs):
+            self._pending, self._user_limited = PendingGangs(EquivalenceClasses(limited)), limited
+            self.blocked = BlockedCache()
+        self._pending.update(pending)
+        return self._pending
+
+    def admitted(self, snapshot: Snapshot) -> AdmittedGangs:
+        """The running gangs, sorted by what they need."""
+        if not self._admitted.are(snapshot.admitted):
+            self._admitted = admitted_gangs(snapshot.admitted)
+        return self._admitted
+
+    def cluster_view(self, *, snapshot: Snapshot, policy: Policy) -> ClusterView:
+        """The current view of the cluster; the view of the last cycle is invalid afterwards."""
+        return self._snapshots.cluster_view(
+            snapshot=snapshot, waiting=self._pending.examples, policy=policy
+        )

@@ -1,0 +1,25 @@
+"""The arguments of one scheduling cycle as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_scheduler.decisions import GangFault
+from drumline_scheduler.model import Gang, Policy, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleInput:
+    """Everything that the decisions of a cycle depend on."""
+
+    snapshot: Snapshot
+    """The cluster with its running gangs; lost positions (`Admitted.lost`) are repaired."""
+    pending: tuple[Gang, ...]
+    """The waiting gangs, none of them running."""
+    policy: Policy
+    now: float
+    """Seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`."""
+    set_aside: tuple[GangFault, ...] = ()
+    """Faults of earlier cycles; these gangs are not tried again in this cycle."""
+    explain: bool = True
+    """False: blockers and remedies of rejections may be missing; all else is the same."""

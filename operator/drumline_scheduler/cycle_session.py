@@ -1,0 +1,136 @@
+"""The state of one cycle, shared by its phases: repair, admission, growth.
+
+`open_session` builds it from the arguments of the cycle and nominates again the slots that earlier
+cycles reserved. From then on capacity and quota only shrink, except where a preemption, a move or
+a released nomination frees some: then cached rejections are cleared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from drumline_scheduler.admitted_gangs import AdmittedGangs
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.model import Admitted, Gang, Policy, Queue, WaitingRule, order_key
+from drumline_scheduler.placement.cluster_view import ClusterView
+from drumline_scheduler.placement.placer import Placer
+from drumline_scheduler.placement.projection import Projection, recall_pending
+from drumline_scheduler.preemption.candidates import Candidates
+from drumline_scheduler.preemption.consolidation import Consolidator
+from drumline_scheduler.preemption.preemptor import Preemptor
+from drumline_scheduler.preemption.relocation import MoveAllowance
+from drumline_scheduler.preemption.repair import GangRepair
+from drumline_scheduler.queueing.pending_gangs import PendingGangs
+from drumline_scheduler.queueing.rejection_cache import RejectionCache
+from drumline_scheduler.queueing.reservations import Reservations
+from drumline_scheduler.queueing.sweeps import SweepLimits
+from drumline_scheduler.quota.pool_selection import PoolSelector
+from drumline_scheduler.quota.unmet_demand import UnmetDemand
+from drumline_scheduler.quota.usage_budgets import Budgets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleSession:
+    """What the phases of one cycle share."""
+
+    policy: Policy
+    now: float
+    explain: bool
+    """Whether rejections say whose end would help."""
+    queues: Mapping[str, Queue]
+    pools: PoolSelector
+    projection: Projection
+    placer: Placer
+    candidates: Candidates
+    move_budget: MoveAllowance
+    preemptor: Preemptor
+    repair: GangRepair
+    unmet_demand: UnmetDemand
+    """It holds later gangs back (under the strict rule) and keeps elastic gangs from growing."""
+    pending: PendingGangs
+    evicted: Sequence[Gang]
+    """By earlier cycles; they have not left yet, and wait again then."""
+    rejections: RejectionCache
+    reservations: Reservations
+    sweeps: SweepLimits
+    budgets: Budgets
+    stay: tuple[str, ...]
+    """Uids of gangs that were about to move and stay, because their new slots are gone."""
+
+
+def open_session(
+    cycle: CycleInput, *, admitted: AdmittedGangs, cluster: ClusterView, pending: PendingGangs
+) -> CycleSession:
+    """Open the session of a cycle.
+
+    Args:
+        cycle: the arguments of the cycle.
+        admitted: the running gangs of its snapshot.
+        cluster: the current view of its snapshot.
+        pending: its waiting gangs, sorted.
+    """
+    snapshot, policy, now, explain = cycle.snapshot, cycle.policy, cycle.now, cycle.explain
+    queues = {queue.name: queue for queue in snapshot.queues}
+    budgets = Budgets(snapshot, now=now)
+    # The two views and the searches in them.
+    projection = Projection(current=cluster, admitted=admitted.unsettled)
+    placer = Placer(projection, explain=explain)
+    # Preemption and moves.
+    candidates = Candidates(snapshot=snapshot, budgets=budgets, policy=policy, now=now)
+    moving, costs = admitted.unsettled, candidates.moving_costs
+    budget = MoveAllowance.of(policy.moves, admitted=moving, cost=costs)
+    consolidator = Consolidator(projection=projection, candidates=candidates, budget=budget)
+    preemptor = Preemptor(projection=projection, candidates=candidates, consolidator=consolidator)
+    # Pending gangs.
+    running, strict = snapshot.admitted, policy.waiting is WaitingRule.STRICT
+    unmet_demand = UnmetDemand(tree=cluster.quota.tree, strict=strict)
+    reservations = Reservations(projection=projection, running=running, policy=policy, now=now)
+    session = CycleSession(
+        policy=policy,
+        now=now,
+        explain=explain,
+        queues=queues,
+        pools=PoolSelector(pools=snapshot.pools, quota=cluster.quota),
+        projection=projection,
+        placer=placer,
+        candidates=candidates,
+        move_budget=budget,
+        preemptor=preemptor,
+        repair=GangRepair(
+            projection=projection,
+            placer=placer,
+            candidates=candidates,
+            preemptor=preemptor,
+            preempts=policy.repairs_preempt,
+            unmet_demand=unmet_demand,
+            queues=queues,
+            now=now,
+        ),
+        unmet_demand=unmet_demand,
+        pending=pending,
+        evicted=admitted.evicted,
+        rejections=RejectionCache(pending),
+        reservations=reservations,
+        sweeps=_sweep_limits(running, pending),
+        budgets=budgets,
+        stay=projection.recall_running(admitted.unsettled),
+    )
+    candidates.exclude(projection.nominated)
+    _recall_pending(session)
+    return session
+
+
+def _sweep_limits(running: Iterable[Admitted], pending: PendingGangs) -> SweepLimits:
+    nominated = (gang for gang in pending.individual if gang.nominated)
+    return SweepLimits(admitted=running, nominated=nominated)
+
+
+def _recall_pending(session: CycleSession) -> None:
+    """Nominate again the slots that earlier cycles reserved for pending gangs."""
+    for gang in sorted(session.pending.individual, key=order_key):
+        queue = session.queues.get(gang.queue)
+        if queue is None or queue.drained or session.budgets.rejection(gang):
+            continue
+        if gang.nominated:
+            recall_pending(session.projection, gang=gang, queue=queue)

@@ -1,0 +1,71 @@
+"""Several announcements about one node -> one disruption with one deadline.
+
+A reclaim often shows as three signals (a cordon, a taint, a label). They are one disruption: the
+most specific kind names it, and the earliest deadline counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from drumline_api.conditions import DisruptionKind
+from drumline_scheduler.disruption.model import Disruption
+
+AnnouncedDisruptions = dict[tuple[str, DisruptionKind], Disruption]
+"""The disruptions announced for one node, by source and kind."""
+
+_MOST_SPECIFIC_FIRST = (
+    DisruptionKind.SPOT_RECLAIM,
+    DisruptionKind.HARDWARE,
+    DisruptionKind.UNHEALTHY,
+    DisruptionKind.MAINTENANCE,
+    DisruptionKind.SCALE_DOWN,
+    DisruptionKind.DRAIN,
+)
+"""A cordon is last: it is part of most of the others."""
+
+
+def merged(announced: Iterable[Disruption]) -> Disruption | None:
+    """The disruption of a node; None if none is announced.
+
+    Only the announcements with the highest confidence count.
+
+    Example: Drain (certain, no deadline), SpotReclaim (certain, t=120), Maintenance (possible,
+    t=60): the result is SpotReclaim, certain, t=120.
+    """
+    every = list(announced)
+    if not every:
+        return None
+    highest = max(disruption.confidence for disruption in every)
+    surest = [disruption for disruption in every if disruption.confidence == highest]
+    named = min(
+        surest,
+        key=lambda disruption: (_MOST_SPECIFIC_FIRST.index(disruption.kind), disruption.source),
+    )
+    deadlines = [disruption.deadline for disruption in surest if disruption.deadline is not None]
+    return replace(named, deadline=min(deadlines, default=None))
+
+
+def keep_earliest_deadlines(
+    before: AnnouncedDisruptions, seen: Iterable[Disruption]
+) -> AnnouncedDisruptions:
+    """The disruptions announced now, each with the earliest deadline that it ever had.
+
+    Otherwise a deadline computed from the time of reading would move with every reading.
+
+    Args:
+        before: what this function returned when this node was read last.
+        seen: what `announced_disruptions` returns now.
+    """
+    kept: AnnouncedDisruptions = {}
+    for disruption in seen:
+        key = (disruption.source, disruption.kind)
+        known = before.get(key)
+        deadlines = [
+            announced.deadline
+            for announced in (disruption, known)
+            if announced is not None and announced.deadline is not None
+        ]
+        kept[key] = replace(disruption, deadline=min(deadlines, default=None))
+    return kept

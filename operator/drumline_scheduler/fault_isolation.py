@@ -1,0 +1,293 @@
+"""Keep an exception that one gang causes away from all other gangs.
+
+An exception that is raised while one gang is decided becomes that gang's answer (`SchedulerError`).
+The cycle then starts again without the gang, as if it did not exist, because the exception may have
+left the views in the middle of a change. A running gang keeps what it has, and no phase of the
+cycle changes it; with a surplus gang, both are kept so. Pure: no I/O, no clock.
+
+The phases of a cycle name the gang that they decide (`deciding`). An exception without such a gang
+is traced to one by bisection over all gangs. The work is bounded: after a few faults of waiting
+gangs in one namespace, all waiting gangs of the namespace are set aside together, and after
+`MAX_FAULTS` the cycle fails.
+
+Example: the repair of A raises, and B and C wait. The first attempt is repeated without the cache.
+The third one leaves A as it is and starts B and C. The caller sets A aside (`set_aside`) for some
+time: the next cycles need one attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.decisions import Blocked, BlockReason, Decisions, GangFault
+from drumline_scheduler.faults import GangError, Stage, fault_about, message_of
+from drumline_scheduler.model import Admitted, Gang, InvalidSnapshotError
+
+MAX_FAULTS: Final = 48
+"""Exceptions that one call of `decide` answers; with more, the cycle fails."""
+MAX_NAMESPACE_FAULTS: Final = 4
+"""Exceptions on waiting gangs of one namespace, before all of its waiting gangs are set aside."""
+
+
+class TooManyFaultsError(RuntimeError):
+    """More gangs raise than one call sets aside; `faults` has those that were set aside."""
+
+    def __init__(self, faults: Sequence[GangFault]) -> None:
+        super().__init__(f"{len(faults)} gangs raise, the last one: {faults[-1].error}")
+        self.faults = tuple(faults)
+
+
+def without(cycle: CycleInput, uids: Collection[str]) -> CycleInput:
+    """Return the arguments without some waiting gangs, and with some running gangs inert.
+
+    An inert gang keeps its slots and its quota. It is not repaired, resized, moved or evicted.
+    A waiting gang waits without its surplus gang if only the surplus gang is listed.
+    """
+    if not uids:
+        return cycle
+    snapshot = replace(
+        cycle.snapshot,
+        admitted=tuple(
+            _inert(held) if _is_meant(held, uids) else held for held in cycle.snapshot.admitted
+        ),
+    )
+    pending = tuple(_without_surplus(gang, uids) for gang in cycle.pending if gang.uid not in uids)
+    return replace(cycle, snapshot=snapshot, pending=pending)
+
+
+def all_gangs(cycle: CycleInput) -> dict[str, Gang]:
+    """Return all gangs by uid: the waiting ones, the running ones, and their surplus gangs."""
+    gangs = [*cycle.pending, *(held.gang for held in cycle.snapshot.admitted)]
+    gangs += [gang.surplus for gang in gangs if gang.surplus is not None]
+    return {gang.uid: gang for gang in gangs}
+
+
+def decide_around_faults(
+    attempt: Callable[[CycleInput], Decisions], *, cycle: CycleInput
+) -> Decisions:
+    """Return the decisions about all gangs that can be decided, and the faults of the others.
+
+    Args:
+        attempt: decide about some gangs; it starts from nothing that an earlier attempt changed.
+        cycle: all gangs; those of `cycle.set_aside` are not tried.
+
+    Raises:
+        TooManyFaultsError: more than `MAX_FAULTS` gangs raise.
+        InvalidSnapshotError: the arguments contradict each other.
+        Exception: the cycle raises whatever gangs are set aside.
+    """
+    known = {fault.uid: fault for fault in cycle.set_aside}
+    search = _FaultSearch(attempt=attempt, cycle=cycle, known=known.keys())
+    first: Exception | None = None
+    while True:
+        try:
+            decisions = attempt(without(cycle, search.out))
+        except InvalidSnapshotError:
+            raise
+        except Exception as error:
+            if first is None:
+                first = error  # once more: what earlier cycles left behind may be the cause
+                continue
+            if not search.set_aside(error):
+                raise
+            if search.count > MAX_FAULTS:
+                raise TooManyFaultsError(list(search.faults.values())) from error
+        else:
+            if first is not None and not search.faults:
+                cause = first.__cause__ or first if isinstance(first, GangError) else first
+                search.faults[""] = fault_about("", uid="", stage=Stage.CACHE, error=cause)
+            return _with_faults(decisions, cycle=cycle, faults={**known, **search.faults})
+
+
+class _FaultSearch:
+    """Finds the gangs that exceptions are about.
+
+    Args:
+        attempt: decide about some gangs.
+        cycle: all gangs.
+        known: uids of the gangs that earlier cycles set aside.
+    """
+
+    def __init__(
+        self,
+        *,
+        attempt: Callable[[CycleInput], Decisions],
+        cycle: CycleInput,
+        known: Collection[str],
+    ) -> None:
+        self._attempt = attempt
+        self._cycle = cycle
+        self._gangs = all_gangs(cycle)
+        self._known = known
+        self._may_share_a_cause = True
+        self.faults: dict[str, GangFault] = {}
+        """Faults by uid, in the order in which they were found."""
+        self.count = 0
+        """Exceptions so far."""
+
+    @property
+    def out(self) -> set[str]:
+        """Uids of the gangs that the next attempt does without."""
+        return {*self._known, *self.faults}
+
+    def set_aside(self, error: Exception) -> bool:
+        """Set the gang aside that an exception is about. Return False if no gang explains it.
+
+        Each call that returns True makes `out` larger, or is the only one that replaces two faults
+        by the one of a running gang. So the number of attempts is bounded.
+        """
+        fault = self._fault_of(error)
+        if fault is None:
+            return False
+        self.count += 1
+        alike = [each for each in self.faults.values() if each.error == fault.error]
+        if len(alike) == 1 and self._may_share_a_cause:
+            # Both may have met the same running gang, which is at fault.
+            self._may_share_a_cause = False
+            running = self._running_culprit(fault, without=alike[0])
+            if running is not None:
+                del self.faults[alike[0].uid]
+                fault = running
+        self.faults[fault.uid] = fault
+        self._set_namespace_aside(fault)
+        return True
+
+    def _fault_of(self, error: Exception) -> GangFault | None:
+        uid, stage, cause = "", str(Stage.CYCLE), error.__cause__ or error
+        if isinstance(error, GangError):
+            uid, stage = error.gang.uid, error.stage
+        else:
+            cause = error
+        if not uid or uid in self.out or uid not in self._gangs:
+            culprit = self._culprit(out=self.out, among=list(self._gangs))
+            if culprit is None:
+                return None
+            uid = culprit
+        return fault_about(self._gangs[uid].key, uid=uid, stage=stage, error=cause)
+
+    def _running_culprit(self, fault: GangFault, *, without: GangFault) -> GangFault | None:
+        """Return the fault of the running gang that alone explains two faults, if there is one."""
+        out = self.out - {without.uid}
+        running = [held.gang.uid for held in self._cycle.snapshot.admitted]
+        uid = self._culprit(out=out, among=running)
+        if uid is None or uid in (fault.uid, without.uid) or self._raises({*out, uid}):
+            return None
+        return replace(fault, key=self._gangs[uid].key, uid=uid)
+
+    def _set_namespace_aside(self, fault: GangFault) -> None:
+        """Set all waiting gangs of a namespace aside once some of them have raised."""
+        waiting = {gang.uid: gang for gang in self._cycle.pending}
+        if fault.uid not in waiting:
+            return
+        namespace = waiting[fault.uid].namespace
+        members = [gang for gang in waiting.values() if gang.namespace == namespace]
+        if sum(gang.uid in self.faults for gang in members) < MAX_NAMESPACE_FAULTS:
+            return
+        for gang in members:
+            if gang.uid not in self.out:
+                self.faults[gang.uid] = replace(fault, key=gang.key, uid=gang.uid)
+
+    def _culprit(self, *, out: Collection[str], among: Iterable[str]) -> str | None:
+        """Return the uid of a gang without which the cycle does not raise.
+
+        Needs O(log gangs) attempts.
+
+        Args:
+            out: uids of gangs that are set aside anyway.
+            among: uids of the gangs that are looked at; all others take part.
+        """
+        uids = [uid for uid in among if uid not in out]
+        if not uids or self._raises({*out, *uids}):
+            return None
+        # With the first `low` gangs the cycle does not raise; with the first `high` it does.
+        low, high = 0, len(uids)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._raises({*out, *uids[middle:]}):
+                high = middle
+            else:
+                low = middle
+        return uids[high - 1]
+
+    def _raises(self, out: Collection[str]) -> bool:
+        try:
+            self._attempt(without(self._cycle, out))
+        except InvalidSnapshotError:
+            raise
+        except Exception:  # noqa: BLE001 - any exception is the one that is looked for
+            return True
+        return False
+
+
+def _is_meant(held: Admitted, uids: Collection[str]) -> bool:
+    """Return whether a running gang is set aside, for itself or with its surplus gang."""
+    gang = held.gang
+    beside = gang.surplus_of or (gang.surplus.uid if gang.surplus is not None else "")
+    return gang.uid in uids or (bool(beside) and beside in uids)
+
+
+def _inert(held: Admitted) -> Admitted:
+    """Return a running gang that only keeps its slots; one that was about to move stays."""
+    moves = held.leaving and bool(held.nominated)
+    return replace(
+        held,
+        set_aside=True,
+        preemptible=False,
+        leaving=held.leaving and not moves,
+        displaced=frozenset(),
+        nominated={},
+        nominated_pool="",
+    )
+
+
+def _without_surplus(gang: Gang, uids: Collection[str]) -> Gang:
+    if gang.surplus is None or gang.surplus.uid not in uids:
+        return gang
+    return replace(gang, surplus=None)
+
+
+def _of(gang: Gang, faults: Mapping[str, GangFault]) -> GangFault:
+    """Return the fault of a gang or of its surplus gang."""
+    fault = faults.get(gang.uid)
+    return (
+        faults[gang.surplus.uid] if fault is None and gang.surplus is not None else faults[gang.uid]
+    )
+
+
+def _with_faults(
+    decisions: Decisions, *, cycle: CycleInput, faults: dict[str, GangFault]
+) -> Decisions:
+    """Add the answers of the gangs that were set aside: all that wait, and all that are broken."""
+    if not faults:
+        return decisions
+    waiting = [gang for gang in cycle.pending if gang.uid in faults]
+    broken = [
+        held.gang
+        for held in cycle.snapshot.admitted
+        if _is_meant(held, faults) and held.lost and not (held.leaving or held.gang.surplus_of)
+    ]
+    answers = tuple(
+        Blocked(
+            key=gang.key,
+            uid=gang.uid,
+            reason=BlockReason.SCHEDULER_ERROR,
+            message=message_of(_of(gang, faults)),
+            needed=gang.gpus,
+        )
+        for gang in (*broken, *waiting)
+    )
+    stay = [
+        held.gang.uid
+        for held in cycle.snapshot.admitted
+        if _is_meant(held, faults) and held.leaving and held.nominated and not held.departs
+    ]
+    return replace(
+        decisions,
+        stay=(*decisions.stay, *stay),
+        blocked=(*(each for each in decisions.blocked if each.uid not in faults), *answers),
+        order=(*decisions.order, *(gang.uid for gang in waiting)),
+        faults=tuple(faults[uid] for uid in sorted(faults)),
+    )

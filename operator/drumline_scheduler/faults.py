@@ -1,0 +1,114 @@
+"""Exceptions on one gang: how a phase names the gang that it decides, and what is kept of them.
+
+An exception that is raised while one gang is decided becomes that gang's answer (`SchedulerError`);
+`fault_isolation` decides all other gangs.
+"""
+
+from __future__ import annotations
+
+import traceback
+from enum import StrEnum
+from pathlib import PurePath
+from types import TracebackType
+from typing import Final
+
+from drumline_scheduler.decisions import GangFault
+from drumline_scheduler.model import Gang, InvalidSnapshotError
+from drumline_scheduler.rejections import bounded
+
+_MAX_ERROR_CHARS: Final = 200
+_MAX_FRAMES: Final = 16
+
+
+class Stage(StrEnum):
+    """The part of a cycle in which a gang is decided; the value of a metric's label."""
+
+    REPAIR = "repair"
+    START = "start"
+    """Start of a gang in its nominated slots."""
+    RELOCATE = "relocate"
+    ADMIT = "admit"
+    GROW = "grow"
+    SURPLUS = "surplus"
+    MOVE = "move"
+    PREEMPT = "preempt"
+    """Check of a running gang as a candidate for preemption."""
+    EXPLAIN = "explain"
+    QUEUE = "queue"
+    """Eviction for the queue of the gang: it is drained, or its budget is spent."""
+    CACHE = "cache"
+    """An exception that did not return without the cache of earlier cycles."""
+    CYCLE = "cycle"
+    """Any part of the cycle outside the other stages."""
+
+
+class GangError(Exception):
+    """An exception, the cause of this one, that was raised while one gang was decided."""
+
+    def __init__(self, *, gang: Gang, stage: Stage) -> None:
+        super().__init__(f"{stage} {gang.key}")
+        self.gang = gang
+        self.stage = stage
+
+
+class deciding:  # noqa: N801 - a context manager that reads as a phrase: `with deciding(gang, ...)`
+    """Name the gang that the body decides. Costs nothing but a call where nothing is raised."""
+
+    __slots__ = ("_gang", "_stage")
+
+    def __init__(self, gang: Gang, stage: Stage) -> None:
+        self._gang = gang
+        self._stage = stage
+
+    def __enter__(self) -> None:
+        """Enter the body."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Name the gang in an exception of the body, unless an inner body has done so.
+
+        Raises:
+            GangError: the body raised.
+        """
+        if isinstance(error, Exception) and not isinstance(error, GangError | InvalidSnapshotError):
+            raise GangError(gang=self._gang, stage=self._stage) from error
+
+
+def message_of(fault: GangFault) -> str:
+    """Return the message of a job's condition about its fault."""
+    return bounded(
+        f"the scheduler failed on this job (stage {fault.stage}: {fault.error}). Other jobs are not"
+        f" affected. The scheduler tries the job again. Please report it; the operator's log has"
+        f" more under {fault.seed}"
+    )
+
+
+def fault_about(key: str, *, uid: str, stage: str, error: BaseException) -> GangFault:
+    """Return the fault that an exception is, without any path of this machine.
+
+    Args:
+        key: `namespace/name` of the gang.
+        uid: of the gang.
+        stage: part of the cycle that raised.
+        error: the exception.
+    """
+    frames = [
+        (f"{PurePath(frame.filename).name}:{frame.lineno}", frame.name)
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    try:
+        text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    except Exception:  # noqa: BLE001 - its own text may be what raises
+        text = type(error).__name__
+    where = f" ({frames[-1][0]})" if frames else ""
+    return GangFault(
+        key=key,
+        uid=uid,
+        stage=stage,
+        error=f"{text[:_MAX_ERROR_CHARS]}{where}",
+        trace=" < ".join(f"{place} {name}" for place, name in reversed(frames[-_MAX_FRAMES:])),
+    )

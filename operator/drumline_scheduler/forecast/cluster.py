@@ -1,0 +1,330 @@
+"""A simulated cluster for the forecast: decisions take effect at once, gangs end at drawn times.
+
+It has no pods: the slots of running gangs are reserved, so a gang that ends leaves nothing behind,
+and pods that are being deleted at the beginning are gone. A gang that is evicted, for another or
+for its own queue's sake, is gone after `LEAVING_SECONDS` and is pending again with its remaining
+work, unless it need not leave any more by then. Nothing fails, and no job is added.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from heapq import heappop, heappush
+from math import inf
+from typing import Final
+
+from drumline_scheduler.decisions import Decisions, Placed, Preemption, Resized
+from drumline_scheduler.model import DAY_SECONDS, Admitted, Gang, Node, Snapshot
+from drumline_scheduler.quota.usage_budgets import held_in
+from drumline_scheduler.resources import NOTHING
+
+LEAVING_SECONDS: Final = 60.0
+"""How long a gang takes to save and to leave."""
+
+RuntimeEstimate = Callable[[Gang, float, float | None], float]
+"""How long a gang still runs that has run for so many seconds, and reports (unless None) that it
+has so many left."""
+
+
+def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:
+    """Each day of a time, with its seconds of it."""
+    while since < until:
+        day = int(since // DAY_SECONDS)
+        end = min(until, float((day + 1) * DAY_SECONDS))
+        yield day, end - since
+        since = end
+
+
+def _charged(
+    days: Mapping[int, int], rate: Fraction, parts: Iterable[tuple[int, float]]
+) -> Mapping[int, int]:
+    """What was had by day, and at this rate in these parts of days."""
+    if not rate:
+        return days
+    more = Counter(days)
+    for day, length in parts:
+        more[day] += round(float(rate) * length)
+    return more
+
+
+class ForecastCluster:
+    """What runs and what waits, at a moment that is moved from end to end.
+
+    Foreign pods that queues pay for hold their places for as long as is looked ahead, but for those
+    whose end is known. What gangs hold is charged to the budgets of their queues.
+
+    Args:
+        snapshot: the present; see `promised`.
+        pending: who waits.
+        now: the moment of the snapshot.
+        length: how long gangs still run.
+    """
+
+    def __init__(
+        self, *, snapshot: Snapshot, pending: Iterable[Gang], now: float, length: RuntimeEstimate
+    ) -> None:
+        self.now = now
+        self._world = snapshot
+        self._length = length
+        self._spent: Mapping[str, Mapping[int, int]] = {
+            queue.name: snapshot.spent.get(queue.name, {})
+            for queue in snapshot.queues
+            if queue.budget is not None
+        }
+        self._spent_prices = snapshot.spent_prices
+        self._spent_by_user = snapshot.spent_by_user
+        self._pools = {pool.name: pool for pool in snapshot.pools}
+        self._running = {held.gang.uid: held for held in snapshot.admitted}
+        self._pending = {gang.uid: gang for gang in pending}
+        self._ends: list[tuple[float, str]] = []
+        self._end_of: dict[str, float] = {}
+        """By uid; of several entries in the heap the one that counts."""
+        self._comes_back: set[str] = set()
+        """Uids of those that leave before their work is done."""
+        for held in snapshot.admitted:
+            if (held.is_foreign or held.gang.surplus_of) and not held.leaving:
+                if held.is_foreign and held.ends_at is not None:
+                    self._end(uid=held.gang.uid, after=max(LEAVING_SECONDS, held.ends_at - now))
+                continue
+            if held.is_residual or held.gang.surplus_of:
+                self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
+            elif held.leaving:
+                self._comes_back.add(held.gang.uid)
+                self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
+            else:
+                self._end_with_work(held)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What `decide` is shown."""
+        return replace(
+            self._world,
+            admitted=tuple(self._running.values()),
+            spent=self._spent,
+            spent_prices=self._spent_prices,
+            spent_by_user=self._spent_by_user,
+        )
+
+    @property
+    def pending(self) -> tuple[Gang, ...]:
+        """Who waits."""
+        return tuple(self._pending.values())
+
+    def carry_out(self, decisions: Decisions) -> None:
+        """Do what was decided."""
+        for placed in decisions.placed:
+            self._place(placed)
+        for resized in decisions.resized:
+            self._resize(resized)
+        for preemption in decisions.preemptions:
+            self._preempt(preemption)
+        for eviction in decisions.evictions:
+            self._hold(replace(self._told_to_leave(eviction.uid), departs=True))
+        for uid in decisions.stay:
+            self._recall(uid)
+
+    def go_on(self, *, until: float | None) -> bool:
+        """Move to the next end, or to a moment before it; False if nothing happens any more."""
+        while self._ends and not self._counts(self._ends[0]):
+            heappop(self._ends)
+        before = self.now
+        if self._ends and (until is None or self._ends[0][0] <= until):
+            self.now = self._ends[0][0]
+        elif until is not None and until > self.now:
+            self.now = until
+        else:
+            return False
+        self._charge_budgets(since=before)
+        while self._ends and self._ends[0][0] <= self.now:
+            entry = heappop(self._ends)
+            if self._counts(entry):
+                self._leave(entry[1])
+        return True
+
+    def _charge_budgets(self, *, since: float) -> None:
+        """Queues with a budget have held what they hold since then, each day's part on that day."""
+        if not self._spent:
+            return
+        gpus: dict[str, Fraction] = defaultdict(Fraction)
+        priced: dict[str, Fraction] = defaultdict(Fraction)
+        by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+        for held in self._running.values():
+            queue = held.gang.queue
+            if queue in self._spent and (held.is_foreign or not held.is_residual):
+                amount, price = held_in(self._pools.get(held.pool), held.gpus)
+                gpus[queue] += amount
+                priced[queue] += amount * price
+                by_user[queue, held.gang.user] += amount
+        parts = tuple(_by_day(since, self.now))
+        self._spent = {
+            queue: _charged(days, gpus[queue], parts) for queue, days in self._spent.items()
+        }
+        self._spent_prices = {
+            queue: _charged(days, priced[queue], parts)
+            for queue, days in self._spent_prices.items()
+        }
+        self._spent_by_user = {
+            queue: {
+                user: _charged(users.get(user, {}), by_user[queue, user], parts)
+                for user in {*users, *(user for of, user in by_user if of == queue)}
+            }
+            for queue, users in self._spent_by_user.items()
+        }
+
+    def _place(self, placed: Placed) -> None:
+        if placed.uid in self._running:
+            held = self._running[placed.uid]
+            self._hold(replace(held, assignment=placed.assignment, lost=frozenset()))
+            return
+        gang = self._pending.pop(placed.uid, None)
+        if gang is None:
+            self._start_surplus(placed)
+            return
+        gang = replace(gang, nominated=(), nominated_pool="")
+        self._hold(
+            Admitted(
+                gang=gang,
+                pool=placed.pool,
+                assignment=placed.assignment,
+                admitted_at=self.now,
+                preemptible=not gang.is_foreign,
+                is_residual=gang.is_foreign,
+                is_foreign=gang.is_foreign,
+            )
+        )
+        if gang.max_runtime_seconds is not None or not gang.is_foreign:
+            self._end(uid=gang.uid, after=self._length(gang, 0.0, None))
+
+    def _start_surplus(self, placed: Placed) -> None:
+        """It ends with the gang that it is beside."""
+        beside = next(
+            held
+            for held in self._running.values()
+            if held.gang.surplus is not None and held.gang.surplus.uid == placed.uid
+        )
+        assert beside.gang.surplus is not None  # noqa: S101 - as was just looked for
+        self._hold(
+            Admitted(
+                gang=beside.gang.surplus,
+                pool=placed.pool,
+                assignment=placed.assignment,
+                admitted_at=beside.admitted_at,
+                ends_at=beside.ends_at,
+            )
+        )
+
+    def _resize(self, resized: Resized) -> None:
+        if not (resized.kept or resized.added):
+            del self._running[resized.uid]
+            self._end_of.pop(resized.uid, None)
+            return
+        held = self._running[resized.uid]
+        kept = tuple(held.assignment[position] for position in resized.kept)
+        self._hold(replace(held, assignment=(*kept, *resized.added), lost=frozenset()))
+
+    def _preempt(self, preemption: Preemption) -> None:
+        for victim in preemption.victims:
+            self._hold(self._told_to_leave(victim.uid))
+        gang = self._pending.get(preemption.uid)
+        if gang is not None:
+            self._pending[gang.uid] = replace(
+                gang, nominated=preemption.assignment, nominated_pool=preemption.pool
+            )
+
+    def _told_to_leave(self, uid: str) -> Admitted:
+        held = self._running[uid]
+        if held.gang.surplus is not None and held.gang.surplus.uid in self._running:
+            self._hold(replace(self._running[held.gang.surplus.uid], leaving=True))
+        if self._end_of.get(uid, inf) > self.now + LEAVING_SECONDS:
+            self._end(uid=uid, after=LEAVING_SECONDS)
+            # What the owner of a foreign pod makes instead asks another scheduler.
+            if not (held.is_foreign or held.gang.surplus_of):
+                self._comes_back.add(uid)
+        return replace(held, leaving=True)
+
+    def _recall(self, uid: str) -> None:
+        """It was told to leave and need not: it goes on to the end of its work."""
+        held = replace(self._running[uid], leaving=False, departs=False)
+        self._comes_back.discard(uid)
+        self._hold(held)
+        self._end_with_work(held)
+
+    def _end_with_work(self, held: Admitted) -> None:
+        left = None if held.ends_at is None else held.ends_at - self.now
+        ran = self.now - held.admitted_at
+        self._end(uid=held.gang.uid, after=self._length(held.gang, ran, left))
+
+    def _hold(self, held: Admitted) -> None:
+        whole = frozenset(range(len(held.assignment))) - held.lost
+        self._running[held.gang.uid] = replace(held, reserved=whole)
+
+    def _end(self, *, uid: str, after: float) -> None:
+        self._end_of[uid] = self.now + after
+        heappush(self._ends, (self.now + after, uid))
+
+    def _counts(self, entry: tuple[float, str]) -> bool:
+        at, uid = entry
+        return self._end_of.get(uid) == at
+
+    def _leave(self, uid: str) -> None:
+        held = self._running.pop(uid)
+        del self._end_of[uid]
+        if held.gang.surplus_of:
+            return
+        if held.gang.surplus is not None:
+            self._running.pop(held.gang.surplus.uid, None)
+            self._end_of.pop(held.gang.surplus.uid, None)
+        if uid in self._comes_back:
+            self._comes_back.remove(uid)
+            limit = held.gang.max_runtime_seconds
+            ran = self.now - held.admitted_at
+            left = None if limit is None else max(LEAVING_SECONDS, limit - ran)
+            self._pending[uid] = replace(held.gang, max_runtime_seconds=left)
+        elif not held.is_residual:
+            self._release_successors(held.gang.key)
+
+    def _release_successors(self, key: str) -> None:
+        """A job has ended, with success: nothing fails here."""
+        for uid, gang in self._pending.items():
+            after = tuple(each for each in gang.after if each.key != key)
+            if len(after) < len(gang.after):
+                queued_at = max(gang.queued_at, self.now)
+                self._pending[uid] = replace(gang, after=after, queued_at=queued_at)
+
+
+def promised(snapshot: Snapshot) -> Snapshot:
+    """The same cluster with what gangs hold promised to them instead of bound, and no pods ending.
+
+    Gangs that move stay where they are, and elastic ones keep what they were told to give up.
+    """
+    bound: dict[str, list[tuple[Admitted, int]]] = {}
+    for held in snapshot.admitted:
+        for position, name in enumerate(held.assignment):
+            if position not in held.lost and position not in held.reserved:
+                bound.setdefault(name, []).append((held, position))
+    return replace(
+        snapshot,
+        nodes=tuple(_without(node=node, ours=bound.get(node.name, ())) for node in snapshot.nodes),
+        admitted=tuple(
+            replace(
+                held,
+                reserved=frozenset(range(len(held.assignment))) - held.lost,
+                giving_up=frozenset(),
+                nominated={},
+                nominated_pool="",
+            )
+            for held in snapshot.admitted
+        ),
+    )
+
+
+def _without(*, node: Node, ours: Sequence[tuple[Admitted, int]]) -> Node:
+    if not ours and node.terminating is NOTHING:
+        return node
+    used = node.used - node.terminating
+    for held, position in ours:
+        used -= held.gang.request_of(position)
+    return replace(node, used=used, terminating=NOTHING)

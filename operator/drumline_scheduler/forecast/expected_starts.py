@@ -1,0 +1,228 @@
+"""Expected starts of pending gangs: `decide` itself, run ahead on a virtual clock.
+
+The remaining runtimes of gangs are drawn at random, several times; of a gang's starts, the median
+is its p50 and the 90th percentile its p90. The distributions:
+
+* With a maximum runtime: either limits are honest and all gangs use them up, or users request one
+  to three times the need: then a gang runs for its limit divided by a number between 1 and 3, given
+  how long it has run already. The running gangs show which is more likely: if many have used most
+  of their limits, limits are honest (`_honesty`). That probability is the share of honest samples.
+* With steps that the program reports: it ends with the last of them, give or take `REPORT_ERROR`,
+  and at its maximum runtime at the latest.
+* Without either, nobody knows, and the band says so: its length is log-normal, given how long it
+  has run already. Half of such gangs run for an hour at most, or for as long as half of the running
+  ones have run, if that is longer. By `SPREAD` one in ten runs for less than a thirteenth of that,
+  and one in ten for more than thirteen times as much, as in traces of shared clusters (Philly,
+  ATC'19; Helios, SC'21). Behind a gang that has just started, that is an hour or half a day.
+
+Not modelled are later jobs with a higher priority, failures, and gangs behind the first `LINE` in
+the order: with many of these the expected starts are too early. The result is deterministic.
+
+Cost: samples x events x a cycle; both are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import exp, inf, log
+from random import Random
+from statistics import NormalDist, median
+from typing import Final
+
+from drumline_scheduler.cycle import decide
+from drumline_scheduler.cycle_cache import CycleCache
+from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.forecast.cluster import ForecastCluster, RuntimeEstimate, promised
+from drumline_scheduler.model import Admitted, Gang, Snapshot
+from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS
+
+LINE: Final = 32
+"""How many of those who wait are looked at, the first in line."""
+MOMENTS: Final = 100
+"""How many times a sample goes on to the next end before it is given up."""
+RESERVATIONS: Final = 2
+"""How many gangs of a pool have reservations in the futures, under the backfill rule."""
+MOST_ASKED: Final = 3.0
+"""How many times what they need people ask for at most."""
+REPORT_ERROR: Final = 0.2
+"""How far the end of a gang may be from what its steps say, either way, as a part of the rest."""
+USUAL_SECONDS: Final = 3600.0
+"""The median length of gangs of which nobody knows anything."""
+SPREAD: Final = 2.0
+"""Standard deviation of the logarithm of such lengths: two thirds within a factor of e**2 = 7.4."""
+MOST_SECONDS: Final = 366 * 86_400.0
+"""What such a gang still runs at most: a moment that has a date."""
+FARTHEST_SECONDS: Final = 366 * 86_400.0
+"""No rough or corrected forecast is farther away: a moment that has a date."""
+_NORMAL: Final = NormalDist()
+_LEAST_CHANCE, _MOST_CHANCE = 1e-300, 1.0 - 1e-12
+_NEARLY_ALL: Final = 0.99
+"""Of a limit: whoever has used up more shows no more than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedStart:
+    """When a waiting gang will probably start, on the clock of `now`."""
+
+    key: str
+    uid: str
+    p50_at: float | None
+    """As likely before as after; None: later than was looked ahead, or never."""
+    p90_at: float | None
+    """Nine in ten before it."""
+
+
+def expected_starts(
+    cycle: CycleInput,
+    *,
+    samples: int = 8,
+    seed: int = 0,
+    go_on: Callable[[], bool] = lambda: True,
+) -> tuple[ExpectedStart, ...]:
+    """Return when each of the first gangs in line will probably start, in the order of the line.
+
+    Args:
+        cycle: as for `decide`; nothing is moved in the forecast.
+        samples: how many futures are looked at.
+        seed: of chance.
+        go_on: asked before each cycle; once it says no, nothing is told of anybody.
+    """
+    now = cycle.now
+    waiting = {gang.uid: gang for gang in cycle.pending}
+    calm = replace(
+        cycle.policy,
+        moves=None,
+        move_back=False,
+        surplus=False,
+        repairs_preempt=False,
+        reservations=min(cycle.policy.reservations, RESERVATIONS),
+    )
+    # The time until new nodes arrive is not known here.
+    snapshot = replace(cycle.snapshot, offers=(), asked=())
+    pending = tuple(waiting.values())
+    still = replace(cycle, snapshot=snapshot, pending=pending, policy=calm, explain=False)
+    first = decide(still)
+    still = replace(still, set_aside=first.faults)
+    faulty = {fault.uid for fault in first.faults}
+    line = [waiting[uid] for uid in first.order if uid not in faulty][:LINE]
+    start = promised(snapshot)
+    usual = _usual(snapshot=snapshot, now=now)
+    honest = round(samples * _honesty(snapshot=snapshot, now=now))
+    starts: dict[str, list[float]] = {gang.uid: [] for gang in line}
+    cache = CycleCache()
+    for sample in range(samples):
+        chance = f"{seed}/{sample}"
+        length = _lengths(chance=chance, usual=usual, honest=sample < honest)
+        future = ForecastCluster(snapshot=start, pending=line, now=now, length=length)
+        for uid, at in _run(still, future=future, line=line, cache=cache, go_on=go_on).items():
+            starts[uid].append(at)
+        if not go_on():
+            return ()
+    return tuple(
+        ExpectedStart(
+            key=gang.key,
+            uid=gang.uid,
+            p50_at=_quantile(starts[gang.uid], of=samples, share=0.5),
+            p90_at=_quantile(starts[gang.uid], of=samples, share=0.9),
+        )
+        for gang in line
+    )
+
+
+def _run(
+    still: CycleInput,
+    *,
+    future: ForecastCluster,
+    line: Sequence[Gang],
+    cache: CycleCache,
+    go_on: Callable[[], bool],
+) -> dict[str, float]:
+    """Return when each gang starts in one future, as far as the forecast looks ahead."""
+    starts: dict[str, float] = {}
+    for _ in range(MOMENTS):
+        if not go_on():
+            break
+        moment = replace(still, snapshot=future.snapshot, pending=future.pending, now=future.now)
+        decisions = decide(moment, cache=cache)
+        future.carry_out(decisions)
+        for placed in decisions.placed:
+            starts.setdefault(placed.uid, future.now)
+        if all(gang.uid in starts for gang in line) or not future.go_on(until=decisions.retry_at):
+            break
+    return {gang.uid: starts[gang.uid] for gang in line if gang.uid in starts}
+
+
+def _lengths(*, chance: str, usual: float, honest: bool) -> RuntimeEstimate:
+    """How long gangs run in one future: the same gang as long, whatever else happens.
+
+    Args:
+        chance: the seed of the future.
+        usual: the median length of those that nobody knows anything about.
+        honest: whether limits are used up.
+    """
+
+    def length(gang: Gang, ran: float, left: float | None) -> float:
+        draw = 1.0 - Random(f"{chance}/{gang.uid}").random()  # noqa: S311 - no secret
+        limit = gang.max_runtime_seconds
+        if left is not None and left > 0:
+            drawn = max(LEAST_SECONDS, left * (1.0 + REPORT_ERROR * (2.0 * draw - 1.0)))
+            return drawn if limit is None else min(drawn, max(LEAST_SECONDS, limit - ran))
+        if limit is None:
+            return max(LEAST_SECONDS, _unknown_length(draw, usual=usual, ran=ran) - ran)
+        if limit <= ran:
+            return LEAST_SECONDS
+        if honest:
+            return limit - ran
+        most = min(MOST_ASKED, limit / ran) if ran > 0 else MOST_ASKED
+        return limit / (1.0 + (most - 1.0) * (1.0 - draw)) - ran
+
+    return length
+
+
+def _usual(*, snapshot: Snapshot, now: float) -> float:
+    """The median length of gangs that nobody knows anything about."""
+    had = [now - held.admitted_at for held in snapshot.admitted if _is_open(held)]
+    return max(USUAL_SECONDS, median(had) if had else 0.0)
+
+
+def _unknown_length(draw: float, *, usual: float, ran: float) -> float:
+    """The length that a share `draw` of the gangs exceed which have run for `ran` seconds."""
+    longer = _NORMAL.cdf(-log(ran / usual) / SPREAD) if ran > 0 else 1.0
+    chance = min(_MOST_CHANCE, max(_LEAST_CHANCE, draw * longer))
+    return min(max(ran, usual * exp(-SPREAD * _NORMAL.inv_cdf(chance))), ran + MOST_SECONDS)
+
+
+def _honesty(*, snapshot: Snapshot, now: float) -> float:
+    """How likely it is that limits are used up, after what the running gangs have used of theirs.
+
+    Beforehand both are as likely. Of an honest limit each part is as likely to be used by now: the
+    density is 1. Otherwise a gang that asked for `u` times its need is seen in proportion to how
+    long it runs, anywhere in the first 1 / u of its limit: P(u < 1 / part) / E(1 / u).
+    """
+    evidence = 0.0
+    for held in snapshot.admitted:
+        limit = held.gang.max_runtime_seconds
+        if limit is not None and not held.leaving:
+            part = min(_NEARLY_ALL, max(0.0, now - held.admitted_at) / limit)
+            evidence -= log(_density(part))
+    return 1.0 / (1.0 + exp(min(-evidence, 500.0)))
+
+
+def _density(part: float) -> float:
+    """Of the used part of a limit, where people ask for one to `MOST_ASKED` times their need."""
+    spread = MOST_ASKED - 1.0
+    longer = 1.0 if part * MOST_ASKED <= 1.0 else (1.0 / part - 1.0) / spread
+    return longer * spread / log(MOST_ASKED)
+
+
+def _is_open(held: Admitted) -> bool:
+    """Whether nobody knows how long it runs."""
+    return held.gang.max_runtime_seconds is None and not held.is_residual
+
+
+def _quantile(starts: Sequence[float], *, of: int, share: float) -> float | None:
+    """The moment before which that share of all samples had started."""
+    full = sorted([*starts, *[inf] * (of - len(starts))])
+    at = full[min(of - 1, int(share * of))]
+    return None if at == inf else at

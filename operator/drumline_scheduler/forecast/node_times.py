@@ -1,0 +1,66 @@
+"""How long a pool's nodes took to come when a gang waited for them, and so when one will start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final
+
+from drumline_scheduler.autoscaling.node_demands import NodeDemand
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+
+MOST: Final = 20
+"""Of the times of a pool, the newest count: clouds change."""
+FEWEST: Final = 3
+"""With fewer, nothing is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTimes:
+    """Whole seconds from asking for nodes to the start of the gang, by pool, the newest last.
+
+    Only of gangs that got their nodes: how likely that is, nobody knows.
+    """
+
+    seconds: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+
+    def with_time(self, pool: str, seconds: float) -> NodeTimes:
+        """These, and one more."""
+        newest = (*self.seconds.get(pool, ()), float(max(1, ceil(seconds))))[-MOST:]
+        return NodeTimes(seconds={**self.seconds, pool: newest})
+
+    def start(self, pool: str, *, asked_at: float, now: float) -> tuple[float, float] | None:
+        """The moments before which half, and nine in ten, of such gangs have started.
+
+        Of the times that are longer than it has been waited already; None where there are too few
+        times, or none is as long.
+        """
+        times = self.seconds.get(pool, ())
+        longer = sorted(each for each in times if asked_at + each >= now)
+        if len(times) < FEWEST or not longer:
+            return None
+        middle, late = (longer[int(share * (len(longer) - 1) + 0.5)] for share in (0.5, 0.9))
+        return asked_at + middle, asked_at + late
+
+
+def node_starts(
+    demands: Iterable[NodeDemand], *, times: NodeTimes, now: float
+) -> dict[str, ExpectedStart]:
+    """The expected starts, by uid, of gangs whose pool has let enough others start.
+
+    Args:
+        demands: what is asked for.
+        times: how long the last ones took.
+        now: seconds on the clock of `asked_at`.
+    """
+    starts: dict[str, ExpectedStart] = {}
+    for demand in demands:
+        if demand.started_at is None:
+            start = times.start(demand.pool, asked_at=demand.asked_at, now=now)
+            if start is not None:
+                p50_at, p90_at = start
+                starts[demand.uid] = ExpectedStart(
+                    key=demand.key, uid=demand.uid, p50_at=p50_at, p90_at=p90_at
+                )
+    return starts

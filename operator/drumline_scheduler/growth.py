@@ -1,0 +1,105 @@
+"""The last phase of a cycle: gangs grow and running gangs move into unused capacity.
+
+An elastic gang grows in its pool, and a gang with a surplus gang has it started beside it. Nothing
+takes what a pending gang could use.
+"""
+
+from __future__ import annotations
+
+from drumline_scheduler.cycle_session import CycleSession
+from drumline_scheduler.decisions import Move, Placed, Resized
+from drumline_scheduler.model import Admitted, Gang
+from drumline_scheduler.placement.placer import placed
+from drumline_scheduler.preemption.defragmentation import Defragmenter
+from drumline_scheduler.preemption.migration import Migrator
+from drumline_scheduler.preemption.resizing import Resizer
+from drumline_scheduler.rejections import Rejection
+
+
+class Growth:
+    """Growth and moves of running gangs."""
+
+    def __init__(self, session: CycleSession) -> None:
+        self._session = session
+        self._resizer = Resizer(projection=session.projection, placer=session.placer)
+        self._defragmenter = Defragmenter(
+            projection=session.projection,
+            candidates=session.candidates,
+            budget=session.move_budget,
+        )
+        self._migrator = Migrator(
+            projection=session.projection,
+            placer=session.placer,
+            candidates=session.candidates,
+            budget=session.move_budget,
+            pools=session.pools,
+            queues=session.queues,
+            is_wanted=lambda gang, pool: session.unmet_demand.wants(gang=gang, pool=pool),
+        )
+
+    def grow(self, held: Admitted) -> Resized | None:
+        """More slots for an elastic gang, unless a pending gang could use them."""
+        session, gang = self._session, held.gang
+        if held.pool not in session.projection.current.pools or self.leaves(held):
+            return None
+        if not self._may_take_more(gang) or session.unmet_demand.wants(gang=gang, pool=held.pool):
+            return None
+        queue = session.queues[gang.queue]
+        if not session.pools.accepts(gang=gang, queue=queue, pool=held.pool):
+            return None
+        resized = self._resizer.grow(held)
+        if resized is not None:
+            session.candidates.exclude((gang.uid,))
+        return resized
+
+    def start_surplus(self, surplus: Gang, *, beside: str) -> Placed | None:
+        """The most slots that a surplus gang can have, in the first pool that has room for it.
+
+        Args:
+            surplus: the gang.
+            beside: the pool of the gang that it is beside; GPUs are of the same kind in both.
+        """
+        session, projection = self._session, self._session.projection
+        if not self._may_take_more(surplus):
+            return None
+        pools = session.pools.of(gang=surplus, queue=session.queues[surplus.queue])
+        if isinstance(pools, Rejection):
+            return None
+        unwanted = [
+            pool
+            for pool in pools
+            if session.pools.are_alike(pool, beside)
+            and not session.unmet_demand.wants(gang=surplus, pool=pool)
+        ]
+        for size in reversed(surplus.legal_sizes):
+            for pool in unwanted:
+                if not projection.has_quota(gang=surplus, pool=pool, size=size):
+                    continue
+                nodes = session.placer.glimpse(gang=surplus, pool=pool, pods=size)
+                if nodes is not None:
+                    projection.take(gang=surplus, pool=pool, nodes=nodes)
+                    projection.hold(gang=surplus, pool=pool, size=size)
+                    view = projection.current.pools[pool]
+                    return placed(gang=surplus, view=view, assignment=nodes)
+        return None
+
+    def leaves(self, held: Admitted) -> bool:
+        """Whether a gang is evicted, in part or as a whole, be it in this cycle."""
+        view = self._session.projection.current.pools.get(held.pool)
+        return view is not None and held.gang.uid in view.leaving
+
+    def _may_take_more(self, gang: Gang) -> bool:
+        session = self._session
+        return (
+            gang.queue in session.queues
+            and gang.retry_at <= session.now
+            and session.budgets.rejection(gang) is None
+        )
+
+    def moves(self) -> tuple[Move, ...]:
+        """Moves to preferred pools, then moves that free whole domains."""
+        session = self._session
+        back = self._migrator.moves_back() if session.policy.move_back else []
+        pools = session.projection.current.pools
+        quiet = [pool for pool in pools if not session.unmet_demand.is_wanted(pool)]
+        return (*back, *self._defragmenter.moves(quiet))

@@ -1,0 +1,107 @@
+"""The scheduler's input: nodes, pools, queues, what is admitted and what waits, as plain values.
+
+A `Snapshot` is everything one cycle may know. It is frozen: the cycle works on a view of its own
+(`view.View`) and gives back decisions (`decisions`). Nothing here reads a clock, and the order of
+the tuples in a snapshot never changes a decision: names, priorities and ages do.
+
+Capacity is counted twice over nothing and forgotten for nothing: `Node.used` holds every pod that
+is bound to the node, foreign and terminating ones too; `Admitted.reserved` names the places whose
+pods are not yet there.
+"""
+
+from drumline_scheduler.model.autoscaling import AskedNodes, NodeOffer
+from drumline_scheduler.model.capacity import ANY_PRICE, CapacityType, PriceRule, SpotRule
+from drumline_scheduler.model.gangs import (
+    Admitted,
+    Gang,
+    NodeOperator,
+    NodeRequirement,
+    OrderKey,
+    Predecessor,
+    PredecessorState,
+    Role,
+    Slice,
+    order_key,
+)
+from drumline_scheduler.model.nodes import (
+    Node,
+    Pool,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
+from drumline_scheduler.model.policy import (
+    MoveBudget,
+    Ordering,
+    Policy,
+    PreemptionLimit,
+    WaitingRule,
+)
+from drumline_scheduler.model.queues import (
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    Budget,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Refill,
+    WhenSpent,
+    WithinQueue,
+)
+from drumline_scheduler.model.snapshot import InvalidSnapshotError, Snapshot
+from drumline_scheduler.model.surplus_gang import (
+    at_size,
+    can_be_split,
+    is_surplus,
+    job_uid,
+    parts_of,
+    with_surplus,
+)
+
+__all__ = [
+    "ANY_PRICE",
+    "DAY_SECONDS",
+    "HOUR_SECONDS",
+    "Admitted",
+    "AskedNodes",
+    "Budget",
+    "CapacityType",
+    "Gang",
+    "InvalidSnapshotError",
+    "MoveBudget",
+    "Node",
+    "NodeOffer",
+    "NodeOperator",
+    "NodeRequirement",
+    "OrderKey",
+    "Ordering",
+    "Policy",
+    "Pool",
+    "Predecessor",
+    "PredecessorState",
+    "PreemptionLimit",
+    "PreemptionRule",
+    "PriceRule",
+    "Queue",
+    "Reclaim",
+    "Refill",
+    "Role",
+    "Slice",
+    "Snapshot",
+    "SpotRule",
+    "Taint",
+    "TaintEffect",
+    "Toleration",
+    "TolerationOperator",
+    "WaitingRule",
+    "WhenSpent",
+    "WithinQueue",
+    "at_size",
+    "can_be_split",
+    "is_surplus",
+    "job_uid",
+    "order_key",
+    "parts_of",
+    "with_surplus",
+]

@@ -1,0 +1,60 @@
+"""Everything one cycle may know, at one moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from drumline_scheduler.model.autoscaling import AskedNodes, NodeOffer
+from drumline_scheduler.model.gangs import Admitted
+from drumline_scheduler.model.nodes import Node, Pool
+from drumline_scheduler.model.queues import Queue
+
+
+class InvalidSnapshotError(ValueError):
+    """Arguments of a cycle that contradict each other, such as two gangs with one uid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything one cycle may know, at one moment."""
+
+    nodes: tuple[Node, ...]
+    pools: tuple[Pool, ...]
+    queues: tuple[Queue, ...]
+    admitted: tuple[Admitted, ...] = ()
+    history: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By queue: past dominant share of the cluster times seconds, decayed (`decay`)."""
+    spent: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
+    """By queue with a budget and day (UTC, counted from the epoch): GPU-seconds had by its jobs
+    and by foreign pods that name it."""
+    spent_prices: Mapping[str, Mapping[int, int]] = field(
+        default_factory=dict[str, Mapping[int, int]]
+    )
+    """The same, each GPU-second times the price of its pool then: a cost x 3600 in millionths."""
+    spent_by_user: Mapping[str, Mapping[str, Mapping[int, int]]] = field(
+        default_factory=dict[str, Mapping[str, Mapping[int, int]]]
+    )
+    """As `spent`, by queue that limits each user and user."""
+    offers: tuple[NodeOffer, ...] = ()
+    """Nodes that can be had by asking, in the order of trying."""
+    asked: tuple[AskedNodes, ...] = ()
+    """What has been asked for and not withdrawn; at most once for a gang."""
+
+    def __post_init__(self) -> None:
+        """Reject two things of one name: the result would depend on their order.
+
+        Raises:
+            InvalidSnapshotError: with the kind and the name that stands there twice.
+        """
+        _reject_duplicates(kind="node", names=[node.name for node in self.nodes])
+        _reject_duplicates(kind="pool", names=[pool.name for pool in self.pools])
+        _reject_duplicates(kind="queue", names=[queue.name for queue in self.queues])
+        _reject_duplicates(kind="admitted job", names=[held.gang.uid for held in self.admitted])
+
+
+def _reject_duplicates(*, kind: str, names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        twin = next(name for name, count in Counter(names).items() if count > 1)
+        raise InvalidSnapshotError(f"{kind} {twin} is in the snapshot twice")

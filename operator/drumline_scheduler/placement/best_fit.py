@@ -1,0 +1,272 @@
+"""Where a gang goes: the tightest domain that fits, and inside it the fullest nodes (best fit).
+
+Among equals those go first that less speaks against (`Node.suspicion`).
+
+The search climbs from the narrowest level that is asked for to the widest one that is allowed. At
+each level it takes the domain with the fewest free GPUs that holds the gang, so whole racks stay
+free. Inside the domain, role pods are placed first, where the main pods still fit beside them
+(`role_placement`); pods of a slice that runs already join it; the rest is packed (`packing`).
+Replacements for lost pods go beside the gang's other pods. Capacity is counted exactly: if any
+placement exists, one is found. O(domains of the levels searched + pods), without roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from drumline_scheduler.placement.allocations import Vector
+from drumline_scheduler.placement.frontier import Frontiers, RoleMix
+from drumline_scheduler.placement.packing import Packer, PodsByNode, neighbours
+from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.placement.role_placement import RolePlacer
+from drumline_scheduler.placement.slicing import NO_ROOM, Anchor, SliceLevel, confined, whole_slices
+from drumline_scheduler.placement.slots import SlotIndex
+from drumline_scheduler.placement.topology import Counts, TopologyTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """How many pods need a node, and which topology they need."""
+
+    pods: int
+    """Main pods, without the anchored ones."""
+    roles: tuple[int, ...] = ()
+    """Pods by role."""
+    slice_levels: tuple[SliceLevel, ...] = ()
+    """Slices, broadest first, down to the leaf depth."""
+    anchors: tuple[Anchor, ...] = ()
+    """Main pods that join a slice that has pods already, broadest first."""
+    required_depth: int = 0
+    start_depth: int = 0
+    """Where the search begins: at the required depth or further down."""
+    spread_depth: int = 0
+    """Depth over whose domains a new gang is balanced; 0: it is not."""
+    beside: tuple[int, ...] = ()
+    """Node ordinals of the gang's other pods, where only some pods need a node. The domain with
+    most of them is preferred, and none outside their required domain is used."""
+
+    @property
+    def placed_freely(self) -> bool:
+        """Whether there are pods beside the anchored ones."""
+        return bool(self.pods or any(self.roles))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenNodes:
+    """Node ordinals, each list ascending."""
+
+    main: list[int]
+    roles: list[list[int]]
+    anchored: list[list[int]]
+    """In the order of the demand's anchors."""
+
+
+class CapacityIndex:
+    """What a view of a pool has room for: pods of one shape, and the roles beside them."""
+
+    def __init__(self, *, index: SlotIndex, requests: tuple[Vector, ...] = ()) -> None:
+        self.index = index
+        self.requests = requests
+        self._frontiers: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], Frontiers] = {}
+
+    def renew(self, ordinal: int) -> None:
+        """Count a node again whose value was replaced."""
+        self.index.renew(ordinal)
+        for frontiers in self._frontiers.values():
+            frontiers.renew({ordinal})
+
+    def most(self, *, demand: Demand, depth: int) -> Counts:
+        """By domain id: how many main pods fit beside the role pods and the anchored pods.
+
+        Negative where not even these fit.
+        """
+        self.index.catch_up()
+        rooms: Sequence[Counts] = self._beside_anchored(demand) if demand.anchors else []
+        if any(demand.roles):
+            frontiers = self.frontiers(demand)
+            row = self.index.tree.starts[depth]
+            most = np.array([frontiers.of(depth, i)[-1] for i in range(len(row))])
+        elif demand.anchors:
+            most = rooms[depth]
+        else:
+            return self.index.slots_in_slices(demand.slice_levels)[depth]
+        if not demand.anchors:
+            return most
+        if rooms[0][0] < 0:
+            return np.full_like(most, NO_ROOM)
+        return self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
+
+    def main_slots_to_keep(self, *, demand: Demand, depth: int, identity: int) -> int:
+        """Return the main slots in a domain that its role pods must leave free.
+
+        These are slots for the main pods, and for anchored pods that do not fit around the domain.
+
+        Args:
+            demand: the pods; the domain can hold them.
+            depth: depth of the domain.
+            identity: id of the domain.
+        """
+        rooms = self._beside_anchored(demand) if demand.anchors else ()
+        slots, enough = demand.pods, demand.pods + sum(anchor.pods for anchor in demand.anchors)
+        while slots < enough:
+            most = np.full(len(self.index.tree.starts[depth]), slots)
+            confined_most = self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
+            if confined_most[identity] >= demand.pods:
+                break
+            slots += 1
+        return slots
+
+    def frontiers(self, demand: Demand) -> Frontiers:
+        """The frontiers for the roles of a demand, up to date."""
+        key = (demand.roles, demand.slice_levels)
+        frontiers = None if demand.anchors else self._frontiers.get(key)
+        if frontiers is None:
+            frontiers = Frontiers(
+                index=self.index,
+                mix=RoleMix(requests=self.requests, pods=demand.roles),
+                slice_levels=demand.slice_levels,
+                anchors=demand.anchors,
+            )
+            if not demand.anchors:
+                self._frontiers[key] = frontiers
+        frontiers.catch_up()
+        return frontiers
+
+    def _confined(
+        self, *, demand: Demand, depth: int, most: Counts, rooms: Sequence[Counts]
+    ) -> Counts:
+        return confined(
+            tree=self.index.tree,
+            depth=depth,
+            most=most,
+            rooms=rooms,
+            slice_levels=demand.slice_levels,
+            anchors=demand.anchors,
+        )
+
+    def _beside_anchored(self, demand: Demand) -> Sequence[Counts]:
+        return whole_slices(
+            tree=self.index.tree,
+            slots=self.index.slots,
+            slice_levels=demand.slice_levels,
+            anchors=demand.anchors,
+        )
+
+
+def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
+    """Ids of the domains of a depth that a demand may use, whether it fits or not; ascending."""
+    tree = index.tree
+    usable = tree.usable(depth, within=demand.required_depth)
+    for slice_level in demand.slice_levels:
+        usable = usable & tree.usable(depth, within=min(slice_level.depth, depth))
+    ids = np.flatnonzero(usable)
+    if demand.beside:
+        near = neighbours(index=index, beside=demand.beside, depth=depth)
+        ids = ids[np.isin(ids, list(near))]
+    return ids
+
+
+def best_domain(*, capacity: CapacityIndex, demand: Demand, depth: int) -> int | None:
+    """The tightest domain of a depth that holds the demand; of a repair, beside most pods."""
+    index = capacity.index
+    most = capacity.most(demand=demand, depth=depth)
+    ids = candidates(index=index, demand=demand, depth=depth)
+    ids = ids[most[ids] >= demand.pods]
+    if not ids.size:
+        return None
+    if ids.size == 1:
+        return int(ids[0])
+    gpus = index.gpus[depth][ids]
+    suspicion = index.tree.suspicion_in(depth, ids)
+    if not demand.beside:
+        return int(ids[np.lexsort((ids, suspicion, most[ids], gpus))[0]])
+    near = neighbours(index=index, beside=demand.beside, depth=depth)
+    away = np.array([-near[i] for i in ids.tolist()])
+    return int(ids[np.lexsort((ids, suspicion, most[ids], gpus, away))[0]])
+
+
+def choose_nodes(
+    *, view: PoolView, capacity: CapacityIndex, demand: Demand, domain: tuple[int, int]
+) -> ChosenNodes:
+    """The nodes in a domain that can hold the demand.
+
+    1. Role pods go where the main pods still fit beside them.
+    2. Pods that are anchored inside the domain go into the domain of their slice, deepest first.
+    3. The main pods without an anchor are packed into the domain.
+    4. Pods that are anchored around or beside the domain use the slots that are left there.
+
+    Each phase takes its slots from the view. All slots are given back at the end.
+
+    Example: the domain is a rack with 2 slots. One pod is anchored to the block of that rack, and
+    another rack of the block has 1 slot. The 2 main pods fill the rack, so the anchored pod goes to
+    the other rack. In the opposite order it would take a slot in the rack first.
+
+    Args:
+        view: of the pool; it is as before afterwards.
+        capacity: what is free in it for the demand.
+        demand: what is asked for.
+        domain: depth and id.
+    """
+    index = capacity.index
+    packer = Packer(
+        index=index,
+        slice_levels=demand.slice_levels,
+        beside=demand.beside,
+        spread_depth=0 if demand.beside else demand.spread_depth,
+    )
+    depth, identity = domain
+    roles: list[list[int]] = [[] for _ in demand.roles]
+    anchored: list[list[int]] = [[] for _ in demand.anchors]
+    shares = [(depth, identity, demand.pods)] if demand.pods else []
+    with ExitStack() as taken:
+        if any(demand.roles):
+            role_placer = RolePlacer(packer=packer, frontiers=capacity.frontiers(demand))
+            pods = capacity.main_slots_to_keep(demand=demand, depth=depth, identity=identity)
+            placement = role_placer.find(depth=depth, identity=identity, pods=pods)
+            roles, shares = placement.roles, shares if demand.anchors else placement.main
+            for request, nodes in zip(capacity.requests, roles, strict=True):
+                taken.callback(view.take_anonymously(request=request, places=_by_node(nodes)))
+        main: PodsByNode = {}
+
+        def fill(share_depth: int, share_identity: int, pods: int) -> PodsByNode:
+            index.catch_up()
+            places = packer.fill(depth=share_depth, identity=share_identity, pods=pods)
+            if demand.anchors:  # otherwise nothing is placed after the main pods
+                taken.callback(view.take_anonymously(request=index.shape.request, places=places))
+            return places
+
+        inside, outside = _split_anchors(demand, tree=index.tree, domain=domain)
+        for i, anchor in inside:
+            anchored[i] = listed(fill(anchor.depth, anchor.identity, anchor.pods))
+        for share in shares:
+            main |= fill(*share)
+        for i, anchor in outside:
+            anchored[i] = listed(fill(anchor.depth, anchor.identity, anchor.pods))
+    return ChosenNodes(main=listed(main), roles=roles, anchored=anchored)
+
+
+def _split_anchors(
+    demand: Demand, *, tree: TopologyTree, domain: tuple[int, int]
+) -> tuple[list[tuple[int, Anchor]], list[tuple[int, Anchor]]]:
+    """Return the anchors inside a domain and the other anchors, by index, deepest first."""
+    depth, identity = domain
+    inside: list[tuple[int, Anchor]] = []
+    outside: list[tuple[int, Anchor]] = []
+    for i, anchor in reversed(list(enumerate(demand.anchors))):
+        start = tree.span(anchor.depth, anchor.identity).start
+        is_inside = anchor.depth >= depth and tree.domain_of[depth][start] == identity
+        (inside if is_inside else outside).append((i, anchor))
+    return inside, outside
+
+
+def listed(places: Mapping[int, int]) -> list[int]:
+    """Node ordinals by pod, ascending, so that neighbouring ranks are neighbours in the tree."""
+    return [i for i in sorted(places) for _ in range(places[i])]
+
+
+def _by_node(nodes: Sequence[int]) -> PodsByNode:
+    return {ordinal: nodes.count(ordinal) for ordinal in nodes}

@@ -1,0 +1,171 @@
+"""Which gangs would have to leave a domain before some pods fit there.
+
+Candidates are removed from the view, lowest priority and largest first, then the capacity withheld
+for nominated gangs, foreign pods last; then each is put back whose removal was not necessary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from operator import add, sub
+
+from drumline_scheduler.decisions import FOREIGN_PODS
+from drumline_scheduler.placement.allocations import Allocation, Vector
+from drumline_scheduler.placement.hypothetical import HypotheticalCapacity
+from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.placement.slots import SlotIndex
+from drumline_scheduler.placement.topology import Domain
+from drumline_scheduler.rejections import amount
+from drumline_scheduler.undo import Undo, minimal_subset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """A holder of capacity whose removal may make room."""
+
+    keys: tuple[str, ...]
+    names: tuple[str, ...]
+    """Resource names, in the order of the axis."""
+    held: Callable[[int], int]
+    """How much of a resource, by its index on the axis, it holds in the domain."""
+    verb: str
+    rank: str
+    remove: Callable[[], Undo]
+
+    def text(self, resource: int) -> str:
+        """`training/a holds 2 (priority 0)`; with a unit for everything but GPUs."""
+        name, count = self.names[resource], self.held(resource)
+        what = amount(resource=name, count=count) if resource else str(count)
+        return f"{', '.join(self.keys)} {self.verb} {what}{self.rank}"
+
+
+def find_blockers(search: Search, identity: int) -> list[Blocker]:
+    """The smallest set of blockers, in the order above, without which a domain holds the pods.
+
+    Args:
+        search: the search; its own gang is never a blocker.
+        identity: of the domain.
+    """
+    domain = search.domain(identity)
+    return _blockers_among_gangs(search, identity, domain) or _any_blockers(
+        search, identity, domain
+    )
+
+
+def _blockers_among_gangs(search: Search, identity: int, domain: Domain) -> list[Blocker]:
+    """Blockers among gangs, counted without changing the view; none if that is not enough."""
+    view = search.view
+    if view.leaving or not HypotheticalCapacity.can_be(search):
+        return []
+    hypothetical = HypotheticalCapacity(search)
+    blockers = minimal_subset(
+        candidates=_gangs(view, search.gang.uid, domain, hypothetical.release),
+        remove=lambda candidate: candidate.remove(),
+        fits=lambda: hypothetical.holds(identity),
+    )
+    for candidate in blockers:
+        candidate.remove()
+    return blockers if hypothetical.holds(identity) else []
+
+
+def _any_blockers(search: Search, identity: int, domain: Domain) -> list[Blocker]:
+    view, index, own = search.view, search.index, search.gang.uid
+
+    def fits() -> bool:
+        index.catch_up()
+        return search.holds(identity)
+
+    candidates = chain(
+        _gangs(view, own, domain, partial(_release, view)),
+        _kept(view, own, domain),
+        _foreign(index, view, domain),
+    )
+    blockers = minimal_subset(
+        candidates=candidates, remove=lambda candidate: candidate.remove(), fits=fits
+    )
+    index.catch_up()
+    return blockers
+
+
+def _release(view: PoolView, allocation: Allocation) -> Undo:
+    """Free an allocation; what of it is kept for nominated gangs is withheld."""
+    if allocation.gang.uid in view.leaving:
+        return view.release(allocation)
+    view.shift(allocation, sign=1)
+    return partial(view.shift, allocation, sign=-1)
+
+
+def _gangs(
+    view: PoolView, own: str, domain: Domain, remove: Callable[[Allocation], Undo]
+) -> Iterator[Blocker]:
+    for allocation in view.allocations.in_eviction_order(domain):
+        if allocation.gang.uid != own:
+            yield Blocker(
+                keys=(allocation.gang.key,),
+                names=view.axis.names,
+                held=partial(allocation.held_in, domain),
+                verb="holds",
+                rank=f" (priority {allocation.gang.priority})",
+                remove=partial(remove, allocation),
+            )
+
+
+def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
+    """The capacity withheld for nominated gangs, as one blocker."""
+    ordinals = view.withheld.among(range(domain.start, domain.stop))
+    nominees = [held for uid, held in view.nominees.items() if uid != own]
+    waiting = [held for held in nominees if not held.places.keys().isdisjoint(ordinals)]
+    if waiting:
+        yield Blocker(
+            keys=tuple(sorted(held.gang.key for held in waiting)),
+            names=view.axis.names,
+            held=lambda resource: sum(held.held_in(domain, resource) for held in waiting),
+            verb="will take",
+            rank="",
+            remove=lambda: view.withheld.release(ordinals),
+        )
+
+
+def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Blocker]:
+    ordinals = [i for i in _nodes_with_foreign_pods(view) if domain.start <= i < domain.stop]
+    if ordinals:
+        yield Blocker(
+            keys=(FOREIGN_PODS,),
+            names=view.axis.names,
+            held=lambda resource: sum(
+                _foreign_usage(view, i)[resource] for i in ordinals if index.counted[i]
+            ),
+            verb="hold",
+            rank="",
+            remove=lambda: _without_foreign_pods(view, ordinals),
+        )
+
+
+def _foreign_usage(view: PoolView, ordinal: int) -> Vector:
+    """What foreign pods hold on a node."""
+    return tuple(max(0, amount) for amount in view.used[ordinal])
+
+
+def _nodes_with_foreign_pods(view: PoolView) -> list[int]:
+    """Ordinals of the nodes on which foreign pods hold anything."""
+    return [ordinal for ordinal, used in enumerate(view.used) if max(used) > 0]
+
+
+def _without_foreign_pods(view: PoolView, ordinals: Sequence[int]) -> Undo:
+    """Free what foreign pods hold on these nodes."""
+    before = [(ordinal, view.free[ordinal]) for ordinal in ordinals]
+    for ordinal, free in before:
+        view.free[ordinal] = tuple(map(add, free, _foreign_usage(view, ordinal)))
+    view.log.extend(ordinals)
+
+    def undo() -> None:
+        for ordinal, _ in before:
+            foreign = _foreign_usage(view, ordinal)
+            view.free[ordinal] = tuple(map(sub, view.free[ordinal], foreign))
+        view.log.extend(ordinals)
+
+    return undo

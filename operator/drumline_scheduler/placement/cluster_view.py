@@ -1,0 +1,307 @@
+"""A view of the cluster at one moment: a view of each pool, the quota ledger, and capacity indexes.
+
+A cycle works on the *current* view. Where gangs are being evicted for others there is a second one,
+the *projected* view (`projection`).
+
+A search goes through three caches, because most gangs ask for what another gang has asked for:
+
+1. `_plans`: what a gang asks for (`_request_of`), to the ways to ask for it and their capacities.
+2. `_capacities`: pod shape and role requests, to the capacity of the pool for them.
+3. `_eligible`: node filter, to the nodes that pass it.
+
+Example: ten gangs of 2 pods with 4 GPUs each, three of which tolerate a taint, make two plans, two
+capacities and two lists of eligible nodes. If one of the ten also requires a rack, a third plan
+is made; its capacity is one of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from drumline_scheduler.decisions import BlockReason
+from drumline_scheduler.model import Gang, Node
+from drumline_scheduler.placement.best_fit import CapacityIndex
+from drumline_scheduler.placement.demand_variants import DemandVariant, vacant_positions, variants
+from drumline_scheduler.placement.eligibility import NodeFilter
+from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.placement.slicing import has_whole_slices
+from drumline_scheduler.placement.slots import PodShape, SlotIndex
+from drumline_scheduler.quota.quota_ledger import QuotaLedger
+from drumline_scheduler.rejections import Rejection, correction, named
+from drumline_scheduler.undo import Undo
+
+_NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
+_MAX_LOG: Final = 200_000
+"""Changes in a log before it and everything that reads it is dropped."""
+_MAX_ENTRIES: Final = 2000
+"""Capacities, and plans, before all of them are dropped."""
+
+Kept = tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SearchPlan:
+    """What gangs with equal requests share."""
+
+    variants: Sequence[DemandVariant]
+    capacities: Sequence[CapacityIndex]
+
+
+class ClusterView:
+    """Allocations and free capacity at one moment, and the searches in them."""
+
+    def __init__(self, *, pools: dict[str, PoolView], quota: QuotaLedger) -> None:
+        self.pools = pools
+        self.quota = quota
+        self._capacities: dict[Hashable, CapacityIndex] = {}
+        self._eligible: dict[tuple[str, NodeFilter], list[bool]] = {}
+        """By pool and filter: the eligible nodes; the indexes keep them up to date."""
+        self._idle: dict[Hashable, CapacityIndex] = {}
+        """Capacities in other circumstances (`what_if`)."""
+        self._plans: dict[tuple[str, int, Hashable, Kept], _SearchPlan | Rejection] = {}
+        self.never: dict[Hashable, Rejection | None] = {}
+        """By question: why gangs that hold nothing do not fit even into the empty pool."""
+        self._latest: Search | None = None
+        """One gang is searched for several times in a row: for nodes, reasons and remedies."""
+
+    def copy(self) -> ClusterView:
+        """A view of the same moment that can be changed separately. O(nodes + admitted gangs)."""
+        pools = {pool: view.copy() for pool, view in self.pools.items()}
+        return ClusterView(pools=pools, quota=self.quota.copy())
+
+    def search(
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
+    ) -> Search | Rejection:
+        """The search for nodes for some pods of a gang, or why it cannot even be tried.
+
+        Args:
+            gang: whose pods they are.
+            pool: where.
+            pods: how many main pods it has when all nodes are found.
+            kept: nodes by position of the pods that stay where they are.
+        """
+        view, latest = self.pools[pool], self._latest
+        same = latest and latest.gang is gang and latest.pods == pods and latest.view is view
+        if latest and same and not kept:
+            return latest
+        key = (pool, pods, _request_of(gang), tuple(sorted(kept.items())))
+        if key not in self._plans:
+            self._plans[key] = self._plan(gang=gang, view=view, pods=pods, kept=kept)
+        plan = self._plans[key]
+        if isinstance(plan, Rejection):
+            return plan
+        search = Search(
+            view=view,
+            gang=gang,
+            question=key,
+            variants=plan.variants,
+            capacities=plan.capacities,
+            idle=self._idle,
+            pods=pods,
+        )
+        if not kept:
+            self._latest = search
+        return search
+
+    def renew(self, node: Node) -> None:
+        """Replace a node by its new value and count it again where that may differ."""
+        view = self.pools[node.pool]
+        before = view.tree.nodes[view.ordinal_of[node.name]]
+        ordinal = view.renew(node)
+        if before.allocatable != node.allocatable or not _equally_eligible(before, node):
+            self.never.clear()
+            for capacity in (*self._capacities.values(), *self._idle.values()):
+                if capacity.index.tree is view.tree:
+                    capacity.renew(ordinal)
+
+    def tidy(self) -> None:
+        """Drop what another cycle does not need, and all caches once one of them is too large."""
+        self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
+        self._latest = None
+        changes = max((len(view.log) for view in self.pools.values()), default=0)
+        entries = max(len(self._capacities), len(self._plans))
+        if changes > _MAX_LOG or entries > _MAX_ENTRIES:
+            self._capacities.clear()
+            self._idle.clear()
+            self._plans.clear()
+            self._eligible.clear()
+            self.never.clear()
+            for view in self.pools.values():
+                view.clear_log()
+
+    def _plan(
+        self, *, gang: Gang, view: PoolView, pods: int, kept: Mapping[int, str]
+    ) -> _SearchPlan | Rejection:
+        tree = view.tree
+        unknown = _unknown_level(gang, view)
+        if unknown is not None:
+            return unknown
+        required = tree.depth_of(gang.required_level or "") or 0
+        vacant = vacant_positions(gang=gang, pods=pods, kept=kept, view=view)
+        domains = {tree.domain_of[required][ordinal] for ordinal in vacant.kept.values()}
+        if kept and required and not any(tree.known[required][i] for i in domains):
+            return _infeasible(level=gang.required_level or "")
+        ways = variants(
+            gang=gang,
+            view=view,
+            vacant=vacant,
+            required=required,
+            preferred=tree.depth_of(gang.preferred_level or "") or 0,
+        )
+        required_slices = [piece for piece in gang.slices if piece.required]
+        if not ways or len(ways[-1].slice_levels) < len(required_slices):
+            asked = (required_slices[0].level, gang.required_level or "")
+            return _infeasible(level=max(asked, key=lambda level: tree.depth_of(level) or 0))
+        capacities = [self._capacity(gang=gang, view=view, shape=way.shape) for way in ways]
+        return _SearchPlan(variants=ways, capacities=capacities)
+
+    def _capacity(self, *, gang: Gang, view: PoolView, shape: PodShape) -> CapacityIndex:
+        requests = tuple(view.axis.vector(role.per_pod) for role in gang.roles)
+        key = (view.tree.pool.name, shape, requests)
+        if key not in self._capacities:
+            filtered = (view.tree.pool.name, shape.node_filter)
+            if filtered not in self._eligible:
+                self._eligible[filtered] = shape.node_filter.eligible(view.tree.nodes)
+            index = SlotIndex(
+                tree=view.tree,
+                shape=shape,
+                free=view.free,
+                log=view.log,
+                distinct=view.distinct(view.free),
+                eligible=self._eligible[filtered],
+            )
+            self._capacities[key] = CapacityIndex(index=index, requests=requests)
+        return self._capacities[key]
+
+    def fits(
+        self, *, gang: Gang, pool: str, nodes: Sequence[str], kept: Mapping[int, str] = _NONE_KEPT
+    ) -> bool:
+        """Whether a gang can run on exactly these nodes: eligible, free, and in its topology.
+
+        Args:
+            gang: whose pods they are.
+            pool: where.
+            nodes: of all its positions but those that are kept, in their order.
+            kept: nodes by position of the pods that stay where they are.
+        """
+        pods = len(nodes) + len(kept) - gang.extras
+        search = self.search(gang=gang, pool=pool, pods=pods, kept=kept)
+        if isinstance(search, Rejection):
+            return False
+        view = search.view
+        vacant = [i for i in range(gang.extras + pods) if i not in kept]
+        node_of = {**kept, **dict(zip(vacant, nodes, strict=True))}
+        if not all(name in view.ordinal_of for name in node_of.values()):
+            return False
+        amounts = view.allocation(gang=gang, nodes=nodes, positions=vacant).amounts
+        for ordinal, wanted in amounts.items():
+            free = view.free[ordinal]
+            short = any(need > have for need, have in zip(wanted, free, strict=True) if need)
+            if short or not search.index.eligible[ordinal]:
+                return False
+        ordinals = [view.ordinal_of[node_of[position]] for position in range(gang.extras + pods)]
+        depth, _ = view.tree.common(ordinals)
+        if depth < search.depth or not _are_labelled(view, ordinals, search.depth):
+            return False
+        slice_levels = search.variants[-1].slice_levels
+        main = ordinals[gang.extras :]
+        return has_whole_slices(tree=view.tree, slice_levels=slice_levels, ordinals=main)
+
+    def take(
+        self,
+        *,
+        gang: Gang,
+        pool: str,
+        nodes: Sequence[str],
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        """Give a gang capacity on some nodes, beside what it may hold already.
+
+        Args:
+            gang: whose pods they are.
+            pool: where.
+            nodes: by position.
+            positions: which positions these are; None: the first ones.
+        """
+        view = self.pools[pool]
+        view.occupy(view.allocation(gang=gang, nodes=nodes, positions=positions))
+
+    def has_places(self, gang: Gang) -> bool:
+        """Whether a gang has any in this view."""
+        return any(gang.uid in view.allocations for view in self.pools.values())
+
+    def dismiss(self, *, gang: Gang, pool: str) -> Undo:
+        """Take capacity and quota from a gang that holds both."""
+        view = self.pools[pool]
+        undo_release = view.release(view.allocations[gang.uid])
+        undo_quota = self.quota.credit(gang=gang, pool=pool)
+
+        def undo() -> None:
+            undo_quota()
+            undo_release()
+
+        return undo
+
+
+def _equally_eligible(before: Node, after: Node) -> bool:
+    """Whether two values of a node are eligible for the same gangs."""
+    return (
+        before.ready == after.ready
+        and before.starting == after.starting
+        and before.unschedulable == after.unschedulable
+        and before.distrusted == after.distrusted
+        and before.closed == after.closed
+        and before.quarantined == after.quarantined
+        and before.taints == after.taints
+        and before.labels == after.labels
+    )
+
+
+def _request_of(gang: Gang) -> Hashable:
+    """Everything of a gang that decides where it fits."""
+    return (
+        gang.per_pod,
+        gang.required_level,
+        gang.preferred_level,
+        gang.slices,
+        gang.balanced_level,
+        gang.roles,
+        gang.tolerations,
+        gang.affinity,
+        gang.excluded_nodes,
+        tuple(sorted(gang.selector.items())),
+    )
+
+
+def _are_labelled(view: PoolView, ordinals: Sequence[int], depth: int) -> bool:
+    """Whether all these nodes carry the label of a depth's level."""
+    known, ids = view.tree.known[depth], view.tree.domain_of[depth]
+    return all(known[ids[ordinal]] for ordinal in ordinals)
+
+
+def _infeasible(*, level: str) -> Rejection:
+    return Rejection(
+        reason=BlockReason.NODES_UNAVAILABLE,
+        message=f"has to stay in one {level}, but no node of its other pods carries that label"
+        " any more",
+    )
+
+
+def _unknown_level(gang: Gang, view: PoolView) -> Rejection | None:
+    """The rejection of a gang that names a level which its pool does not have."""
+    tree = view.tree
+    asked = (gang.required_level, gang.preferred_level, gang.balanced_level)
+    for level in (*asked, *(piece.level for piece in gang.slices)):
+        if level and tree.depth_of(level) is None:
+            levels = named(tree.pool.levels) or "none"
+            return Rejection(
+                reason=BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
+                message=f"pool {tree.pool.name} has no topology level {level};"
+                f" its levels: {levels}",
+                remedy=correction(wrong=level, right=tree.pool.levels),
+            )
+    return None

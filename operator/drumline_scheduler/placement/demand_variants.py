@@ -1,0 +1,181 @@
+"""What a gang asks for in a pool, in terms of the topology tree.
+
+Preferred slices may be dropped, the broadest first. Each way to ask is a `DemandVariant`; the first
+has everything, the last only what is required. Slices of a level at which every domain is a single
+node become the grain of the pod shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from drumline_scheduler.model import Gang, Slice
+from drumline_scheduler.placement.best_fit import Demand
+from drumline_scheduler.placement.eligibility import node_filter_of
+from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.placement.slicing import Anchor, SliceLevel, anchored
+from drumline_scheduler.placement.slots import PodShape
+from drumline_scheduler.placement.topology import TopologyTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandVariant:
+    """One way to ask for nodes, and the positions that it is for."""
+
+    shape: PodShape
+    demand: Demand
+    slice_levels: tuple[SliceLevel, ...]
+    """All slices that are asked for, those inside nodes included."""
+    main: tuple[int, ...]
+    """Positions of the main pods without anchor or fixed node."""
+    roles: tuple[tuple[int, ...], ...]
+    """Positions by role."""
+    anchored: tuple[tuple[int, ...], ...] = ()
+    """Positions by anchor."""
+    fixed: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Node ordinals and positions of main pods that have to share a node with others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacantPositions:
+    """Which positions of a gang have a node and which need one."""
+
+    kept: Mapping[int, int]
+    """Node ordinals by position, of the pods that stay on nodes that exist."""
+    main: tuple[int, ...]
+    """Positions of main pods without a node."""
+    roles: tuple[tuple[int, ...], ...]
+    """Positions without a node, by role."""
+
+
+def vacant_positions(
+    *, gang: Gang, pods: int, kept: Mapping[int, str], view: PoolView
+) -> VacantPositions:
+    """Which of a gang's positions are to be filled.
+
+    Args:
+        gang: whose.
+        pods: main pods when it is whole.
+        kept: node names by position of the pods that stay.
+        view: of the pool.
+    """
+    roles: list[tuple[int, ...]] = []
+    begin = 0
+    for role in gang.roles:
+        positions = range(begin, begin + role.pods)
+        roles.append(tuple(i for i in positions if i not in kept))
+        begin += role.pods
+    ordinals = {i: view.ordinal_of[name] for i, name in kept.items() if name in view.ordinal_of}
+    return VacantPositions(
+        kept=ordinals,
+        main=tuple(i for i in range(begin, begin + pods) if i not in kept),
+        roles=tuple(roles),
+    )
+
+
+def variants(
+    *, gang: Gang, view: PoolView, vacant: VacantPositions, required: int, preferred: int
+) -> list[DemandVariant]:
+    """The ways to ask for the vacant places, best first; none where slices are nowhere known.
+
+    Args:
+        gang: who asks.
+        view: of the pool.
+        vacant: the places.
+        required: the depth of its required level.
+        preferred: the depth of its preferred level.
+    """
+    tree = view.tree
+    ways = [
+        _variant(
+            gang=gang,
+            view=view,
+            vacant=vacant,
+            slices=slices,
+            required=required,
+            start=max(required, preferred),
+            spread=tree.depth_of(gang.balanced_level or "") or 0,
+        )
+        for slices in _fewer_and_fewer(gang.slices)
+    ]
+    return [way for way in ways if way is not None]
+
+
+def _fewer_and_fewer(slices: tuple[Slice, ...]) -> list[tuple[Slice, ...]]:
+    """All slices, then without the broadest preferred one, and so on to the required ones."""
+    rows = [slices]
+    while any(not piece.required for piece in rows[-1]):
+        broadest = next(i for i, piece in enumerate(rows[-1]) if not piece.required)
+        rows.append(rows[-1][:broadest] + rows[-1][broadest + 1 :])
+    return rows
+
+
+def _variant(
+    *,
+    gang: Gang,
+    view: PoolView,
+    vacant: VacantPositions,
+    slices: Sequence[Slice],
+    required: int,
+    start: int,
+    spread: int,
+) -> DemandVariant | None:
+    tree, extras = view.tree, gang.extras
+    slice_levels = [
+        SliceLevel(depth=tree.depth_of(piece.level) or 0, pods=piece.pods) for piece in slices
+    ]
+    shape = _shape(gang=gang, view=view, slice_levels=slice_levels)
+    ranks = {i - extras: ordinal for i, ordinal in vacant.kept.items() if i >= extras}
+    groups = anchored(
+        tree=tree,
+        slice_levels=slice_levels,
+        required=required,
+        kept=ranks,
+        vacant=[i - extras for i in vacant.main],
+    )
+    if groups is None:
+        return None
+    positions = {
+        place: tuple(rank + extras for rank in members) for place, members in groups.items()
+    }
+    free = positions.pop(None, ())
+    places = sorted(place for place in positions if place is not None)
+    wide = [place for place in places if place[0] <= tree.leaf_depth]
+    nodes = [place for place in places if place[0] > tree.leaf_depth]
+    demand = Demand(
+        pods=len(free),
+        roles=tuple(len(positions) for positions in vacant.roles),
+        slice_levels=tuple(
+            slice_level for slice_level in slice_levels if slice_level.depth <= tree.leaf_depth
+        ),
+        anchors=tuple(
+            Anchor(depth=depth, identity=identity, pods=len(positions[depth, identity]))
+            for depth, identity in wide
+        ),
+        required_depth=required,
+        start_depth=start,
+        spread_depth=spread,
+        beside=tuple(sorted(vacant.kept.values())),
+    )
+    return DemandVariant(
+        shape=shape,
+        demand=demand,
+        slice_levels=tuple(slice_levels),
+        main=free,
+        roles=vacant.roles,
+        anchored=tuple(positions[place] for place in wide),
+        fixed=tuple((tree.span(*place).start, positions[place]) for place in nodes),
+    )
+
+
+def _shape(*, gang: Gang, view: PoolView, slice_levels: Sequence[SliceLevel]) -> PodShape:
+    """The main pods; slices deeper than the leaves are a matter of single nodes."""
+    tree: TopologyTree = view.tree
+    deep = [slice_level for slice_level in slice_levels if slice_level.depth > tree.leaf_depth]
+    return PodShape(
+        request=view.axis.vector(gang.per_pod),
+        node_filter=node_filter_of(gang),
+        grain=deep[0].pods if deep else 1,
+        grain_depths=tuple(slice_level.depth for slice_level in deep),
+    )

@@ -1,0 +1,159 @@
+"""Which nodes a gang may use, whatever is free on them.
+
+Pods are bound directly, so the checks of the default scheduler are made here: readiness, cordon,
+taints, node labels, required node affinity. A node is ineligible for the first reason that applies,
+in the order of `Ineligibility`, so the counts in a message add up to the ineligible nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from drumline_scheduler.model import (
+    Gang,
+    Node,
+    NodeOperator,
+    NodeRequirement,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
+
+
+class Ineligibility(StrEnum):
+    """Why a gang may not use a node; the values read as parts of a sentence."""
+
+    NOT_READY = "not ready"
+    STARTING = "still being set up"
+    CORDONED = "cordoned"
+    DISTRUSTED = "refused a pod lately"
+    DISRUPTED = "about to be disrupted"
+    QUARANTINED = "quarantined"
+    EXCLUDED = "avoided as a GPU there failed the job"
+    SELECTOR = "without the labels asked for"
+    AFFINITY = "outside the job's node affinity"
+    TAINT = "tainted"
+    SHARED = "with shared GPUs, on which two ranks of a job could meet"
+
+
+OUT_OF_SERVICE: Final = frozenset(
+    {
+        Ineligibility.NOT_READY,
+        Ineligibility.STARTING,
+        Ineligibility.CORDONED,
+        Ineligibility.DISTRUSTED,
+        Ineligibility.DISRUPTED,
+        Ineligibility.QUARANTINED,
+    }
+)
+"""Reasons that end without a change of the job."""
+QUARANTINE: Final = "drumline.dev/quarantined"
+"""A toleration with this key is for quarantined nodes too, as a check needs them; no taint has it.
+
+Who makes a gang gives it to the platform's own jobs alone.
+"""
+_HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFilter:
+    """Everything of a gang that decides which nodes it may use."""
+
+    selector: tuple[tuple[str, str], ...]
+    affinity: tuple[tuple[NodeRequirement, ...], ...]
+    tolerations: tuple[Toleration, ...]
+    excluded: frozenset[str]
+    may_share: bool = False
+
+    def ineligibility(self, node: Node) -> Ineligibility | None:
+        """Why a node is ineligible; None: it is eligible."""
+        if not node.ready:
+            return Ineligibility.NOT_READY
+        if node.starting:
+            return Ineligibility.STARTING
+        if node.unschedulable:
+            return Ineligibility.CORDONED
+        if node.distrusted:
+            return Ineligibility.DISTRUSTED
+        if node.closed:
+            return Ineligibility.DISRUPTED
+        if node.quarantined and not self._accepts_quarantine:
+            return Ineligibility.QUARANTINED
+        if node.name in self.excluded:
+            return Ineligibility.EXCLUDED
+        if any(node.labels.get(name) != value for name, value in self.selector):
+            return Ineligibility.SELECTOR
+        if self.affinity and not any(_meets(node.labels, term) for term in self.affinity):
+            return Ineligibility.AFFINITY
+        if any(self._stands(taint) for taint in node.taints):
+            return Ineligibility.TAINT
+        if node.shares_gpus and not self.may_share:
+            return Ineligibility.SHARED
+        return None
+
+    def eligible(self, nodes: Sequence[Node]) -> list[bool]:
+        """Whether each node is eligible."""
+        if self.selector or self.affinity or self.excluded:
+            return [self.ineligibility(node) is None for node in nodes]
+        return [
+            node.ready
+            and not (node.starting or node.unschedulable or node.distrusted or node.closed)
+            and not (
+                (node.taints or node.quarantined or node.shares_gpus) and self.ineligibility(node)
+            )
+            for node in nodes
+        ]
+
+    @property
+    def _accepts_quarantine(self) -> bool:
+        return any(toleration.key == QUARANTINE for toleration in self.tolerations)
+
+    def _stands(self, taint: Taint) -> bool:
+        return taint.effect in _HARD and not any(t.tolerates(taint) for t in self.tolerations)
+
+
+def node_filter_of(gang: Gang) -> NodeFilter:
+    """The node filter of a gang."""
+    return NodeFilter(
+        selector=tuple(sorted(gang.selector.items())),
+        affinity=gang.affinity,
+        tolerations=gang.tolerations,
+        excluded=gang.excluded_nodes,
+        may_share=gang.may_share,
+    )
+
+
+def _meets(labels: Mapping[str, str], term: tuple[NodeRequirement, ...]) -> bool:
+    """Whether all requirements hold; a term without any never holds (as in core/v1)."""
+    return bool(term) and all(
+        _holds(labels.get(requirement.key), requirement) for requirement in term
+    )
+
+
+def _holds(value: str | None, requirement: NodeRequirement) -> bool:
+    match requirement.operator:
+        case NodeOperator.IN:
+            return value is not None and value in requirement.values
+        case NodeOperator.NOT_IN:
+            return value is None or value not in requirement.values
+        case NodeOperator.EXISTS:
+            return value is not None
+        case NodeOperator.DOES_NOT_EXIST:
+            return value is None
+        case NodeOperator.GREATER_THAN | NodeOperator.LESS_THAN:
+            return _compares(value, requirement)
+
+
+def _compares(value: str | None, requirement: NodeRequirement) -> bool:
+    """Compare a label with one value as integers; False if either is not an integer."""
+    try:
+        have, bound = (
+            int(value or ""),
+            int(requirement.values[0] if len(requirement.values) == 1 else ""),
+        )
+    except ValueError:
+        return False
+    return have > bound if requirement.operator is NodeOperator.GREATER_THAN else have < bound

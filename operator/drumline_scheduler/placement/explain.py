@@ -1,0 +1,266 @@
+"""Why a gang that has its quota finds no nodes: the first of these reasons that applies.
+
+1. ExceedsCluster: not even the empty pool could hold it, with every node in service.
+2. NodesUnavailable: the empty pool could, but not on the nodes that are eligible for this gang.
+3. TopologyDoesNotFit: the pool has room now, but no single domain of the required level, or not in
+   whole slices.
+4. InsufficientResources: GPUs would suffice, another resource does not.
+5. InsufficientGpus.
+
+From 3 on, other gangs' ends help. The message is about the domain with the most room now among
+those that could hold the gang if they were empty, and names its blockers (`blockers`).
+O(nodes + allocations of the pool), once per shape and cycle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import compress
+from typing import Final
+
+from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
+from drumline_scheduler.model import Gang, Node
+from drumline_scheduler.placement.blockers import find_blockers
+from drumline_scheduler.placement.eligibility import Ineligibility
+from drumline_scheduler.placement.remedies import remedy_for
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.placement.what_if import (
+    capacity_for_gpus_alone,
+    capacity_if_empty,
+    fits_without_topology,
+)
+from drumline_scheduler.rejections import Rejection, amount, counted, named, request_text
+from drumline_scheduler.resources import PLAIN_RESOURCES
+
+_PODS: Final = PLAIN_RESOURCES.index("pods")
+
+
+def needs(search: Search) -> str:
+    """The head of every message: the request and its topology."""
+    where = f"one {search.level}" if search.depth else f"pool {search.view.tree.pool.name}"
+    beside = " beside its other pods" if search.demand.beside and search.depth else ""
+    return f"needs {asked_for(search)} in {where}{beside}"
+
+
+def asked_for(search: Search) -> str:
+    """As in `5 GPUs (1 launcher of 1, 2 pods of 2, every 2 in one rack)`."""
+    gang, pods, roles = search.gang, search.vacant, search.demand.roles
+    slices = [f"every {piece.pods} in one {piece.level}" for piece in gang.slices if piece.required]
+    if not any(roles):
+        text = request_text(gang=gang, pods=pods)
+        return f"{text}, {', '.join(slices)}," if slices else text
+    parts = [
+        f"{count} {role.name} of {role.per_pod.gpus}"
+        for role, count in zip(gang.roles, roles, strict=True)
+        if count
+    ]
+    if pods:
+        parts += [f"{counted(pods, 'pod')} of {gang.per_pod.gpus}", *slices]
+    return f"{counted(search.total[0], 'GPU')} ({', '.join(parts)})"
+
+
+def _reject(
+    *, search: Search, reason: BlockReason, tail: str, room: int, helped: bool = True
+) -> Rejection:
+    """A rejection about GPUs (about pods, where the gang asks for no GPU)."""
+    gpus, each = search.total[0], search.gang.per_pod.gpus
+    return Rejection(
+        reason=reason,
+        message=f"{needs(search)}; {tail}",
+        resource="gpus" if gpus else "pods",
+        needed=gpus or search.total[_PODS],
+        available=room * (each or 1),
+        remedy=remedy_for(search, away=reason is BlockReason.NODES_UNAVAILABLE) if helped else None,
+    )
+
+
+def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
+    """The rejection of a gang that does not fit into the empty pool; None: it does. O(nodes).
+
+    Args:
+        search: what was looked for.
+        helped: whether only nodes are missing, so that a remedy can be given.
+    """
+    most = search.most(capacity_if_empty(search, all_nodes=True))
+    best = max(search.ids, key=lambda i: (most[i], -i), default=None)
+    if best is not None and most[best] >= search.demand.pods:
+        return None
+    room = 0 if best is None else max(0, most[best])
+    name = search.domain(best).name if best is not None else ""
+    such = _such(search, room)
+    if search.demand.beside:
+        tail = f"{name or 'it'} has room for {such} even with nobody else in it"
+    elif room:
+        tail = f"{f'the largest, {name},' if name else 'it'} has room for {such} even when empty"
+    elif any(search.demand.roles) or search.demand.slice_levels:
+        tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
+    else:
+        tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
+    advice = "ask for less or add nodes"
+    if hidden := sum(node.hides_gpus for node in search.view.tree.nodes):
+        advice = f"GPUs of {counted(hidden, 'node')} exist only as DRA devices, which do not count"
+    return _reject(
+        search=search,
+        reason=BlockReason.EXCEEDS_CLUSTER,
+        tail=f"{tail}{';' if hidden else ':'} {advice}",
+        room=room,
+        helped=helped,
+    )
+
+
+def why_blocked(search: Search, *, names: bool = True) -> Rejection:
+    """The rejection of a gang that has its quota and finds no nodes now.
+
+    Args:
+        search: what was looked for.
+        names: whether blockers are looked for, if others' ends would help.
+    """
+    never = never_fits(search)
+    if never is not None:
+        return never
+    wanted = search.demand.pods
+    emptied = search.most(capacity_if_empty(search, all_nodes=False))
+    roomy = [i for i in search.ids if emptied[i] >= wanted]
+    if not roomy or _has_ineligible_node(search):
+        return _unavailable(search=search, most=emptied)
+    if fits_without_topology(search):
+        return _occupied(
+            search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT, names=names
+        )
+    gpus = search.most(capacity_for_gpus_alone(search))
+    enough = [i for i in roomy if gpus[i] >= wanted]
+    if enough:
+        return _occupied(
+            search=search, ids=enough, reason=BlockReason.INSUFFICIENT_RESOURCES, names=names
+        )
+    return _occupied(search=search, ids=roomy, reason=BlockReason.INSUFFICIENT_GPUS, names=names)
+
+
+def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
+    nodes = search.view.tree.nodes
+    closed = Counter(filter(None, (_closed_text(search=search, node=node) for node in nodes)))
+    reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
+    room = max((max(0, most[i]) for i in search.ids), default=0)
+    where = f"the best {search.level}" if search.depth else "the rest"
+    return _reject(
+        search=search,
+        reason=BlockReason.NODES_UNAVAILABLE,
+        tail=f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
+        f" {where} has room for {_such(search, room)} when empty",
+        room=room,
+    )
+
+
+def _has_ineligible_node(search: Search) -> bool:
+    """Whether a pod has to go to a certain node that the gang may not use."""
+    return not all(search.index.eligible[ordinal] for ordinal, _ in search.variants[-1].fixed)
+
+
+def _closed_text(*, search: Search, node: Node) -> str | None:
+    why = search.shape.node_filter.ineligibility(node)
+    return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
+
+
+def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: bool) -> Rejection:
+    most = search.most()
+    search.index.catch_up()  # pods with a fixed node were taken from it for `most`
+    gpus = search.index.gpus[search.depth].tolist()
+    best = max(ids, key=lambda i: (most[i], gpus[i], -i))
+    scarce = 0
+    if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.total[0]:
+        scarce = _scarcest(search=search, identity=best)
+    free = int(gpus[best])
+    if scarce:
+        free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
+    whole = _whole(search=search, identity=best, resource=scarce)
+    needed = search.total[scarce]
+    resource = search.view.axis.names[scarce]
+    tail = f"{_free_text(resource=resource, free=free, whole=whole)} free"
+    if search.depth:
+        tail = f"the best {search.level}, {search.domain(best).name}, has {tail}"
+    if free >= needed:
+        tail += f" but room for {_such(search, max(0, most[best]))}"
+    if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
+        whole_pool = int(search.index.slots[0][0])
+        tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
+    blockers = find_blockers(search, best) if names else []
+    held = [blocker.text(scarce) for blocker in blockers]
+    head = needs(search)
+    if resource not in ("gpus", "pods"):
+        head += f" and {amount(resource=resource, count=needed)}"
+    return Rejection(
+        reason=reason,
+        message=f"{head}; {tail}; {named(held)}",
+        blockers=tuple(dict.fromkeys(key for blocker in blockers for key in blocker.keys)),
+        resource=resource,
+        needed=needed,
+        available=free,
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=search.view.tree.pool.name),
+    )
+
+
+def _such(search: Search, room: int) -> str:
+    """`2 such pods`, and whether whole slices or the roles were counted."""
+    text = counted(room, "such pod")
+    text += " in whole slices" if search.demand.slice_levels else ""
+    return f"{text} beside {_roles(search)}" if any(search.demand.roles) else text
+
+
+def _all_but(search: Search) -> str:
+    main = "one slice" if search.demand.slice_levels else "such a pod"
+    return f"{main} beside {_roles(search)}" if any(search.demand.roles) else main
+
+
+def _roles(search: Search) -> str:
+    roles = zip(search.gang.roles, search.demand.roles, strict=True)
+    return " and ".join(f"{count} {role.name}" for role, count in roles if count)
+
+
+def _whole(*, search: Search, identity: int, resource: int) -> int:
+    """How much of a resource the counted nodes of a domain have."""
+    if not resource and search.gang.uid not in search.view.allocations:
+        return int(capacity_if_empty(search, all_nodes=False).index.gpus[search.depth][identity])
+    amounts = search.view.capacity
+    return _total(search=search, identity=identity, amounts=amounts, resource=resource)
+
+
+def _total(
+    *, search: Search, identity: int, amounts: Sequence[Sequence[int]], resource: int
+) -> int:
+    """The sum of a resource over the counted nodes of a domain."""
+    span = search.view.tree.span(search.depth, identity)
+    inside = compress(amounts[span.start : span.stop], search.index.counted[span.start : span.stop])
+    return sum(max(0, amount[resource]) for amount in inside)
+
+
+def _scarcest(*, search: Search, identity: int) -> int:
+    """The requested resource that alone limits the pods most."""
+    span, total = search.view.tree.span(search.depth, identity), search.total
+    is_open = search.index.counted[span.start : span.stop]
+    inside = list(compress(search.view.free[span.start : span.stop], is_open))
+
+    def rooms(resource: int) -> float:
+        need = search.shape.request[resource]
+        if not need or any(search.demand.roles):
+            return sum(max(0, free[resource]) for free in inside) / total[resource]
+        return sum(max(0, free[resource]) // need for free in inside)
+
+    requested = [r for r, need in enumerate(total) if need]
+    return min(requested, key=lambda r: (rooms(r), r))
+
+
+def _free_text(*, resource: str, free: int, whole: int) -> str:
+    """`2 of 4` GPUs, `0 of 110 pod slots`, `4 of 64 CPU`: the unit stands once."""
+    if resource == "gpus":
+        return f"{free} of {whole}"
+    number = amount(resource=resource, count=free).partition(" ")[0]
+    return f"{number} of {amount(resource=resource, count=whole)}"
+
+
+def _pod_text(gang: Gang) -> str:
+    return ", ".join(
+        amount(resource=name, count=count)
+        for name, count in gang.per_pod.amounts().items()
+        if name != "pods"
+    )

@@ -1,0 +1,67 @@
+"""The slots that domains would have without some gangs, counted without changing the view.
+
+Every index over a view would read a change and its undo. Where gangs are removed only to see
+whether the pods would fit, adding up the slots of the nodes they hold is enough: O(nodes of the
+gang) each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import add, sub
+
+from drumline_scheduler.placement.allocations import Allocation, Vector
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.undo import Undo
+
+
+class HypotheticalCapacity:
+    """The domains of a search that has no room now, without some gangs.
+
+    Args:
+        search: for main pods only, none of them anchored or in slices (`can_be`).
+    """
+
+    def __init__(self, search: Search) -> None:
+        self._index = search.index
+        self._index.catch_up()
+        depth, tree = search.depth, search.view.tree
+        self._domain_of = tree.domain_of[depth]
+        self._usable = tree.usable(depth, within=depth)
+        self._slots = self._index.slots[depth]
+        self._pods = search.demand.pods
+        self._changed: dict[int, tuple[Vector, int]] = {}
+        """By ordinal, where it differs from the view: free amounts and slots."""
+        self._gains: dict[int, int] = {}
+        """By domain id: additional slots."""
+
+    @staticmethod
+    def can_be(search: Search) -> bool:
+        """Whether counting slots alone answers a search."""
+        demand = search.demand
+        special = demand.slice_levels or demand.anchors or demand.beside or any(demand.roles)
+        return not special and not search.variants[-1].fixed
+
+    def release(self, allocation: Allocation) -> Undo:
+        """Remove a gang that is not being evicted already; undone in any order."""
+        self._shift(allocation, add)
+        return lambda: self._shift(allocation, sub)
+
+    def holds(self, identity: int) -> bool:
+        """Whether a domain could hold the pods without the removed gangs."""
+        return bool(self._slots[identity] + self._gains.get(identity, 0) >= self._pods)
+
+    def has_room(self) -> bool:
+        """Whether any domain could hold the pods without the removed gangs."""
+        return any(self._usable[domain] and self.holds(domain) for domain in self._gains)
+
+    def _shift(self, allocation: Allocation, change: Callable[[int, int], int]) -> None:
+        index, changed, gains = self._index, self._changed, self._gains
+        for ordinal, amount in allocation.amounts.items():
+            before, had = changed.get(ordinal) or (index.free[ordinal], index.cells[ordinal][1])
+            after = tuple(map(change, before, amount))
+            has = index.slots_of(ordinal, after)
+            changed[ordinal] = (after, has)
+            if has != had:
+                domain = self._domain_of[ordinal]
+                gains[domain] = gains.get(domain, 0) + has - had

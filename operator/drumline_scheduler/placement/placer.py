@@ -1,0 +1,128 @@
+"""Finds nodes for one gang at a time in the current view, or the reason why there are none.
+
+Free capacity only shrinks while gangs start, so a rejection is valid for equal requests until
+capacity that was withheld comes free; then all rejections are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from drumline_scheduler.decisions import Placed
+from drumline_scheduler.model import Gang
+from drumline_scheduler.placement.explain import never_fits, why_blocked
+from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.placement.projection import Projection
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.rejections import Rejection, counted
+
+_NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
+
+
+class Placer:
+    """Finds nodes; the caller takes them from the projection.
+
+    Args:
+        projection: the current and the projected view.
+        explain: whether rejections name blockers.
+    """
+
+    def __init__(self, projection: Projection, *, explain: bool = True) -> None:
+        self._projection = projection
+        self._explain = explain
+        self._rejected: dict[Hashable, Rejection] = {}
+
+    def find(
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
+    ) -> list[str] | Rejection:
+        """Nodes for the positions of a gang that need one, in their order, or the rejection.
+
+        Args:
+            gang: whose pods they are.
+            pool: where.
+            pods: how many main pods it has when all are found.
+            kept: nodes by position of the pods that stay where they are.
+        """
+        search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
+        if isinstance(search, Rejection):
+            return search
+        question = search.question
+        if question in self._rejected:
+            return self._rejected[question]
+        nodes = search.find()
+        if nodes is not None:
+            return nodes
+        rejection = why_blocked(search, names=self._explain)
+        if not kept:
+            # The rejection of a repair does not count its own pods: it is valid for this gang only.
+            self._rejected[question] = rejection
+        return rejection
+
+    def has_room(self, search: Search) -> bool:
+        """Whether a search in the current view finds nodes now."""
+        return search.question not in self._rejected and search.has_room()
+
+    def glimpse(
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
+    ) -> list[str] | None:
+        """Nodes as from `find`, or None without a reason, which is cheaper."""
+        search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
+        if isinstance(search, Rejection) or search.question in self._rejected:
+            return None
+        return search.find()
+
+    def infeasible(self, *, gang: Gang, pool: str, pods: int) -> Rejection | None:
+        """The rejection of a gang that does not fit even into the empty pool; None: it does."""
+        search = self._projection.current.search(gang=gang, pool=pool, pods=pods)
+        if isinstance(search, Rejection):
+            return search
+        question = search.question
+        if gang.uid in search.view.allocations:  # its own pods never make room
+            return never_fits(search, helped=False)
+        known = self._projection.current.never
+        if question not in known:
+            known[question] = never_fits(search, helped=False)
+        return known[question]
+
+    def forget(self) -> None:
+        """Forget all rejections: there may be more capacity than before."""
+        self._rejected.clear()
+
+    def mark(self) -> Mapping[Hashable, Rejection]:
+        """The rejections so far, for `reset`."""
+        return dict(self._rejected)
+
+    def reset(self, mark: Mapping[Hashable, Rejection]) -> None:
+        """Forget the rejections since `mark`: the capacity taken since then is free again."""
+        self._rejected = dict(mark)
+
+
+def placed(
+    *, gang: Gang, view: PoolView, assignment: Sequence[str], replaced: tuple[int, ...] = ()
+) -> Placed:
+    """The decision for a gang that has all its nodes."""
+    level, domain, where = whereabouts(view=view, nodes=assignment)
+    pods = len(assignment) - gang.extras
+    fewer = pods < gang.nodes and not replaced
+    size = f" with {pods} of {counted(gang.nodes, 'pod')}" if fewer else ""
+    return Placed(
+        key=gang.key,
+        uid=gang.uid,
+        pool=view.tree.pool.name,
+        assignment=tuple(assignment),
+        replaced=replaced,
+        level=level,
+        domain=domain,
+        message=f"placed on {counted(len(set(assignment)), 'node')}, {where}{size}",
+    )
+
+
+def whereabouts(*, view: PoolView, nodes: Sequence[str]) -> tuple[str | None, tuple[str, ...], str]:
+    """Level and path of the narrowest domain that holds these nodes, and a text of it."""
+    known = [view.ordinal_of[name] for name in nodes if name in view.ordinal_of]
+    depth, domain = view.tree.common(known) if known else (0, view.tree.domain(0, 0))
+    level = view.tree.level_name(depth)
+    words = f"in {level} {domain.name}" if level else f"across pool {view.tree.pool.name}"
+    return level, domain.path, words

@@ -1,0 +1,277 @@
+"""A mutable view of one pool: what is free on each node and which gang holds the rest.
+
+`free` is a node's allocatable minus everything bound there (`Node.used`) minus the reserved pods of
+admitted gangs. It may be negative where foreign pods over-commit a node; then no pod fits.
+
+Every change returns its `Undo` and appends the changed ordinals to `log`. Indexes over a pool
+(`slots`) read the log from where they stopped instead of looking at every node again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from operator import add, mul, sub
+
+from drumline_scheduler.model import Admitted, Gang, Node, Snapshot
+from drumline_scheduler.placement.allocations import Allocation, Allocations, Vector
+from drumline_scheduler.placement.distinct_capacities import DistinctCapacities
+from drumline_scheduler.placement.resource_axis import ResourceAxis
+from drumline_scheduler.placement.topology import TopologyTree, build_tree
+from drumline_scheduler.placement.withheld_capacity import WithheldCapacity
+from drumline_scheduler.resources import NOTHING
+from drumline_scheduler.undo import Undo
+
+
+class PoolView:
+    """One pool's nodes, their free capacity and the allocations of gangs."""
+
+    def __init__(self, *, tree: TopologyTree, axis: ResourceAxis) -> None:
+        self.tree = tree
+        self.axis = axis
+        self.ordinal_of = {node.name: i for i, node in enumerate(tree.nodes)}
+        self.capacity = axis.vectors([node.allocatable for node in tree.nodes])
+        self.used = axis.vectors([node.used for node in tree.nodes])
+        """By ordinal: `Node.used` without the bound pods of the allocations."""
+        self.free: list[Vector] = [
+            tuple(map(sub, whole, used)) if any(used) else whole
+            for whole, used in zip(self.capacity, self.used, strict=True)
+        ]
+        self.allocations = Allocations(tree)
+        self.nominees: dict[str, Allocation] = {}
+        """By uid: nominated gangs, with what they will hold once the evicted gangs have left."""
+        self.leaving: set[str] = set()
+        """Uids of allocations whose gangs are being evicted."""
+        self.log: list[int] = []
+        self.withheld = WithheldCapacity(free=self.free, log=self.log)
+        self._distinct_of: dict[int, DistinctCapacities] = {}
+        """Of `free` and `capacity`, by identity."""
+        self._mark: tuple[list[Vector], list[Vector], int] | None = None
+        """`free`, `used` and the length of the log when a cycle began."""
+
+    def copy(self) -> PoolView:
+        """A view of the same moment that can be changed separately. O(nodes)."""
+        twin = copy(self)
+        twin.used, twin.free, twin.log = list(self.used), list(self.free), []
+        twin._distinct_of = {}  # noqa: SLF001 - a new object of this class
+        twin.allocations, twin.nominees = Allocations(self.tree, self.allocations), {}
+        twin.withheld, twin.leaving = WithheldCapacity(free=twin.free, log=twin.log), set()
+        return twin
+
+    def allocation(
+        self, *, gang: Gang, nodes: Sequence[str], positions: Iterable[int] | None = None
+    ) -> Allocation:
+        """The allocation of one pod on each named node; a node that is gone holds nothing.
+
+        Args:
+            gang: whose pods they are.
+            nodes: by position.
+            positions: which positions these are; None: the first ones.
+        """
+        places: dict[int, int] = {}
+        amounts: dict[int, Vector] = {}
+        requests = self.axis.requests(gang)
+        for position, name in zip(
+            range(len(nodes)) if positions is None else positions, nodes, strict=True
+        ):
+            ordinal = self.ordinal_of.get(name)
+            if ordinal is None:
+                continue
+            request = requests[min(position, len(requests) - 1)]
+            before = amounts.get(ordinal)
+            if before is None:
+                places[ordinal], amounts[ordinal] = 1, request
+            else:
+                places[ordinal] += 1
+                amounts[ordinal] = tuple(map(add, before, request))
+        return Allocation(gang=gang, places=places, amounts=amounts)
+
+    def add_admitted(self, admitted: Admitted) -> None:
+        """Enter a gang that was admitted before this cycle.
+
+        Its bound pods are in `Node.used` already, so only the reserved ones are taken from `free`.
+        """
+        whole, reserved, bound = self._allocations_of(admitted)
+        if reserved is not None:
+            self.shift(reserved, sign=-1)
+        self.allocations[admitted.gang.uid] = whole
+        for ordinal, amount in bound.amounts.items():
+            self.used[ordinal] = tuple(map(sub, self.used[ordinal], amount))
+
+    def remove_admitted(self, admitted: Admitted) -> None:
+        """Undo `add_admitted`."""
+        _, reserved, bound = self._allocations_of(admitted)
+        if reserved is not None:
+            self.shift(reserved, sign=1)
+        for ordinal, amount in bound.amounts.items():
+            self.used[ordinal] = tuple(map(add, self.used[ordinal], amount))
+        del self.allocations[admitted.gang.uid]
+
+    def _allocations_of(
+        self, admitted: Admitted
+    ) -> tuple[Allocation, Allocation | None, Allocation]:
+        """Of an admitted gang: all pods that it has not lost, the reserved and the bound ones."""
+        gang, names = admitted.gang, admitted.assignment
+
+        def part(positions: list[int]) -> Allocation:
+            return self.allocation(
+                gang=gang, nodes=[names[i] for i in positions], positions=positions
+            )
+
+        kept = [i for i in range(len(names)) if i not in admitted.lost]
+        reserved = [i for i in kept if i in admitted.reserved]
+        whole = part(kept)
+        if not reserved:
+            return whole, None, whole
+        return whole, part(reserved), part([i for i in kept if i not in admitted.reserved])
+
+    def distinct(self, amounts: Sequence[Vector]) -> DistinctCapacities:
+        """The distinct vectors of some amounts by ordinal; of `free` and `capacity` kept here."""
+        if amounts is not self.free and amounts is not self.capacity:
+            return DistinctCapacities(amounts=amounts)
+        known = self._distinct_of.get(id(amounts))
+        if known is None:
+            known = self._distinct_of[id(amounts)] = DistinctCapacities(
+                amounts=amounts, log=self.log
+            )
+        return known
+
+    def clear_log(self) -> None:
+        """Forget all changes; the caller drops every index that has read the log."""
+        self.log.clear()
+        self._distinct_of.clear()
+
+    def renew(self, node: Node) -> int:
+        """Replace a node by its new value, in the same domains; returns its ordinal."""
+        ordinal = self.ordinal_of[node.name]
+        before, capacity = self.tree.nodes[ordinal], self.axis.vector(node.allocatable)
+        more = tuple(map(sub, self.axis.vector(node.used), self.axis.vector(before.used)))
+        gain = map(sub, map(sub, capacity, self.capacity[ordinal]), more)
+        self.capacity[ordinal] = capacity
+        self.used[ordinal] = tuple(map(add, self.used[ordinal], more))
+        self.free[ordinal] = tuple(map(add, self.free[ordinal], gain))
+        self.tree.nodes[ordinal] = node
+        self.tree.suspicion.pop(ordinal, None)
+        if node.suspicion:
+            self.tree.suspicion[ordinal] = node.suspicion
+        self.log.append(ordinal)
+        return ordinal
+
+    def mark(self) -> None:
+        """Remember the state for `rewind`. O(nodes)."""
+        self._mark = (list(self.free), list(self.used), len(self.log))
+        self.allocations.mark()
+
+    def rewind(self) -> None:
+        """Restore the state at the last `mark`."""
+        if self._mark is None:
+            return
+        free, self.used, length = self._mark
+        touched = set(self.log[length:])
+        for ordinal in touched:
+            self.free[ordinal] = free[ordinal]
+        self.log.extend(touched)
+        self.allocations.rewind()
+        self.nominees, self.leaving = {}, set()
+        self.withheld.clear()
+        self._mark = None
+
+    def occupy(self, allocation: Allocation) -> Undo:
+        """Give a gang capacity beside what it may hold already. O(nodes of the allocation)."""
+        uid = allocation.gang.uid
+        before = self.allocations.get(uid)
+        self.allocations[uid] = before + allocation if before else allocation
+        self.shift(allocation, sign=-1)
+
+        def undo() -> None:
+            self.shift(allocation, sign=1)
+            if before is None:
+                del self.allocations[uid]
+            else:
+                self.allocations[uid] = before
+
+        return undo
+
+    def release(self, allocation: Allocation) -> Undo:
+        """Take everything from a gang. O(nodes of the allocation).
+
+        Of a gang that is being evicted, nominated gangs may need what it leaves: that is withheld.
+        """
+        uid = allocation.gang.uid
+        del self.allocations[uid]
+        self.shift(allocation, sign=1)
+        if uid in self.leaving:
+            self.withheld.update(allocation.places)
+
+        def undo() -> None:
+            self.shift(allocation, sign=-1)
+            if uid in self.leaving:
+                self.withheld.update(allocation.places)
+            self.allocations[uid] = allocation
+
+        return undo
+
+    def remove_terminating(self) -> None:
+        """Free what pods hold that are being deleted."""
+        for ordinal, node in enumerate(self.tree.nodes):
+            if node.terminating is not NOTHING:
+                amounts = self.axis.vector(node.terminating)
+                self.used[ordinal] = tuple(map(sub, self.used[ordinal], amounts))
+                self.free[ordinal] = tuple(map(add, self.free[ordinal], amounts))
+
+    def shift(self, allocation: Allocation, *, sign: int) -> None:
+        """Free the capacity of an allocation (`sign` 1) or take it (-1), and nothing else."""
+        change = add if sign > 0 else sub
+        for ordinal, amount in allocation.amounts.items():
+            self.free[ordinal] = tuple(map(change, self.free[ordinal], amount))
+        self.log.extend(allocation.amounts)
+
+    def take_anonymously(self, *, request: Vector, places: Mapping[int, int]) -> Undo:
+        """Take capacity for equal pods, `places` by ordinal, without an allocation."""
+        if not places:
+            return _nothing
+        before = {ordinal: self.free[ordinal] for ordinal in places}
+        for ordinal, pods in places.items():
+            taken = request if pods == 1 else map(mul, request, (pods,) * len(request))
+            self.free[ordinal] = tuple(map(sub, self.free[ordinal], taken))
+        self.log.extend(places)
+        return self._restore(before)
+
+    def close(self, ordinals: Iterable[int]) -> Undo:
+        """Let nothing be free on these nodes."""
+        before = {ordinal: self.free[ordinal] for ordinal in ordinals}
+        nothing = (0,) * len(self.axis.names)
+        for ordinal in before:
+            self.free[ordinal] = nothing
+        self.log.extend(before)
+        return self._restore(before)
+
+    def _restore(self, before: Mapping[int, Vector]) -> Undo:
+        """The undo that sets `free` to what it was, by ordinal."""
+
+        def undo() -> None:
+            for ordinal, free in before.items():
+                self.free[ordinal] = free
+            self.log.extend(before)
+
+        return undo
+
+
+def _nothing() -> None:
+    """The undo of no change."""
+
+
+def build_views(*, snapshot: Snapshot, axis: ResourceAxis) -> dict[str, PoolView]:
+    """A view of each pool of the snapshot. O(nodes x levels + pods of admitted gangs)."""
+    members: dict[str, list[Node]] = {pool.name: [] for pool in snapshot.pools}
+    for node in snapshot.nodes:
+        if node.pool in members:
+            members[node.pool].append(node)
+    views = {
+        pool.name: PoolView(tree=build_tree(pool=pool, nodes=members[pool.name]), axis=axis)
+        for pool in snapshot.pools
+    }
+    for admitted in snapshot.admitted:
+        if admitted.pool in views:
+            views[admitted.pool].add_admitted(admitted)
+    return views

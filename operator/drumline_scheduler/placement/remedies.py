@@ -1,0 +1,205 @@
+"""What would let a gang start that no domain can hold: the first of these that is true.
+
+1. `ReturnNodes`: enough of the nodes that are out of service come back, where that is the reason.
+2. `RelaxTopology`: the nearest wider level has room for it now.
+3. `AskForLess`: the most pods for which there is room now. Not for a gang that runs already.
+4. `AskForSmallerPods`: no node is large enough for a pod, in one resource only.
+5. `AddNodes`: the fewest more nodes, like the largest eligible one, all in one domain.
+
+Each is checked in the current view first: with it, all else unchanged, the gang starts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from drumline_scheduler.decisions import Remedy, RemedyKind
+from drumline_scheduler.model import Node
+from drumline_scheduler.placement.best_fit import candidates
+from drumline_scheduler.placement.eligibility import OUT_OF_SERVICE
+from drumline_scheduler.placement.frontier import Frontiers
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.placement.slicing import whole_slices
+from drumline_scheduler.placement.what_if import Circumstances, capacity_with
+
+_FEW: Final = 4
+"""Domains that are tried where a try is expensive."""
+
+
+def remedy_for(search: Search, *, away: bool) -> Remedy | None:
+    """The remedy for a gang that does not fit even if other gangs end.
+
+    Args:
+        search: what was looked for.
+        away: whether there would be places with all nodes in service.
+    """
+    remedy = next(filter(None, _tried(search, away=away)), None)
+    return None if remedy is None else replace(remedy, pool=search.view.tree.pool.name)
+
+
+def _tried(search: Search, *, away: bool) -> Iterator[Remedy | None]:
+    if away:
+        yield _return_nodes(search)
+    yield _relax_topology(search)
+    if not search.demand.beside:
+        yield _ask_for_less(search)
+    yield _ask_for_smaller_pods(search)
+    yield _add_nodes(search)
+
+
+def _return_nodes(search: Search) -> Remedy | None:
+    """Nodes that are ineligible only because they are out of service, most slots first."""
+    tree, view, shape = search.view.tree, search.view, search.shape
+    away = {
+        ordinal: shape.slots_in(view.free[ordinal])
+        for ordinal, node in enumerate(tree.nodes)
+        if shape.node_filter.ineligibility(node) in OUT_OF_SERVICE
+        and shape.node_filter.ineligibility(_in_service(node)) is None
+    }
+    best: Remedy | None = None
+    for identity in search.ids if away else ():
+        inside = [i for i in tree.span(search.depth, identity) if i in away]
+        inside.sort(key=lambda i: (-away[i], i))
+
+        def helps(count: int, inside: list[int] = inside, identity: int = identity) -> bool:
+            eligible = list(search.index.eligible)
+            for ordinal in inside[:count]:
+                eligible[ordinal] = True
+            capacity = capacity_with(search, view.free, Circumstances(eligible=eligible))
+            return search.most(capacity)[identity] >= search.demand.pods
+
+        if inside and helps(len(inside)):
+            count = bisect_left(range(len(inside)), x=True, lo=1, key=helps)
+            if best is None or count < best.amount:
+                where = search.domain(identity).name
+                best = Remedy(kind=RemedyKind.RETURN_NODES, amount=count, where=where)
+    return best
+
+
+def _in_service(node: Node) -> Node:
+    return replace(
+        node,
+        ready=True,
+        starting=False,
+        unschedulable=False,
+        distrusted=False,
+        closed="",
+        quarantined=False,
+    )
+
+
+def _relax_topology(search: Search) -> Remedy | None:
+    tree, capacity = search.view.tree, search.capacity
+    for depth in range(search.depth - 1, -1, -1):
+        wider = replace(search.demand, required_depth=depth, start_depth=depth)
+        most = capacity.most(demand=wider, depth=depth)
+        ids = candidates(index=search.index, demand=wider, depth=depth)
+        if (most[ids] >= wider.pods).any():
+            where = tree.level_name(depth) or ""
+            return Remedy(kind=RemedyKind.RELAX_TOPOLOGY, where=where)
+    return None
+
+
+def _ask_for_less(search: Search) -> Remedy | None:
+    most, slices = search.most(), search.gang.slices
+    room = max((most[i] for i in search.ids), default=0)
+    pods = room - room % (slices[0].pods if slices else 1)
+    return Remedy(kind=RemedyKind.ASK_FOR_LESS, amount=pods) if pods > 0 else None
+
+
+def _ask_for_smaller_pods(search: Search) -> Remedy | None:
+    """The most of the one resource of which no node has enough for a pod."""
+    shape, names = search.shape, search.view.axis.names
+    whole = [
+        capacity
+        for capacity, is_open in zip(search.view.capacity, search.index.counted, strict=True)
+        if is_open
+    ]
+    if any(shape.slots_in(capacity) for capacity in whole) or any(search.demand.roles):
+        return None
+    for place, asked in enumerate(shape.request):
+        most = max((capacity[place] for capacity in whole), default=0)
+        if not 0 < most < asked:
+            continue
+        request = (*shape.request[:place], most, *shape.request[place + 1 :])
+        smaller = Circumstances(shape=replace(shape, request=request))
+        held = search.most(capacity_with(search, search.view.free, smaller))
+        if any(held[i] >= search.demand.pods for i in search.ids):
+            kind = RemedyKind.ASK_FOR_SMALLER_PODS
+            return Remedy(kind=kind, amount=most, where=names[place])
+    return None
+
+
+def _add_nodes(search: Search) -> Remedy | None:
+    """The fewest more nodes, all in one domain of the required level and of each slice."""
+    tree, demand = search.view.tree, search.demand
+    like = _largest(search)
+    ids = set(search.ids)
+    depths = {search.depth, *(slice_level.depth for slice_level in demand.slice_levels)}
+    deepest = max(depths)
+    if like is None or deepest > tree.leaf_depth or search.variants[-1].fixed:
+        return None
+    fewest, where = search.vacant + sum(demand.roles) + 1, ""
+    for ordinal in _firsts(search, deepest):
+        around = tree.domain_of[search.depth][ordinal]
+        labelled = (tree.known[depth][tree.domain_of[depth][ordinal]] for depth in depths)
+        if around not in ids or not all(labelled):
+            continue
+
+        def helps(count: int, ordinal: int = ordinal, around: int = around) -> bool:
+            leaf = tree.domain_of[tree.leaf_depth][ordinal]
+            return _with_more(search, leaf, like, count)[around] >= demand.pods
+
+        if fewest > 1 and helps(fewest - 1):
+            fewest = bisect_left(range(fewest), x=True, lo=1, key=helps)
+            where = tree.domain(deepest, tree.domain_of[deepest][ordinal]).name
+        if not demand.slice_levels:
+            break  # the domain with the most room needs the fewest
+    if fewest > search.vacant + sum(demand.roles):
+        return None
+    return Remedy(kind=RemedyKind.ADD_NODES, amount=fewest, where=where)
+
+
+def _firsts(search: Search, deepest: int) -> list[int]:
+    """The first node of each domain to which nodes might be added, most room first."""
+    tree, slots = search.view.tree, search.index.slots[deepest].tolist()
+    ids = sorted(range(len(slots)), key=lambda i: (-slots[i], i))
+    most = _FEW if any(search.demand.roles) else len(ids)
+    return [tree.span(deepest, i).start for i in ids[:most]]
+
+
+def _largest(search: Search) -> int | None:
+    """The eligible node that could hold the most pods, or else has the most GPUs."""
+    distinct = search.view.distinct(search.view.capacity)
+    distinct.catch_up()
+    worth = [(search.shape.slots_in(amount), amount[0]) for amount in distinct.distinct]
+    places: list[int] = distinct.places.tolist()
+    is_open = (i for i, yes in enumerate(search.index.eligible) if yes)
+    return max(is_open, key=lambda i: (worth[places[i]], -i), default=None)
+
+
+def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:
+    """The pods that fit in each domain if a leaf domain had so many more nodes like one of them."""
+    tree, index, demand = search.view.tree, search.index, search.demand
+    if any(demand.roles):
+        frontiers = Frontiers(
+            index=index,
+            mix=search.capacity.frontiers(demand).mix,
+            slice_levels=demand.slice_levels,
+            anchors=demand.anchors,
+            more={leaf: (search.view.capacity[like], count)},
+        )
+        ids = range(len(tree.starts[search.depth]))
+        return [frontiers.of(search.depth, i)[-1] for i in ids]
+    first = tree.span(tree.leaf_depth, leaf).start
+    slots = [row.copy() for row in index.slots]
+    for depth in range(tree.leaf_depth + 1):
+        added = count * search.shape.slots_in(search.view.capacity[like])
+        slots[depth][tree.domain_of[depth][first]] += added
+    rooms = whole_slices(
+        tree=tree, slots=slots, slice_levels=demand.slice_levels, anchors=demand.anchors
+    )
+    return rooms[search.depth].tolist()

@@ -1,0 +1,211 @@
+"""Where the role pods of a gang go, so that its main pods still fit beside them.
+
+From the chosen domain down, at each level: one child domain for everything if it can hold it, else
+as few as possible, those with pods of the gang first. On the nodes: where role pods cost the fewest
+slots of main pods, then nodes in use before empty nodes. For a balanced gang, role pods go where
+they allow the fewest domains and then the most even shares.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from drumline_scheduler.placement.bin_selection import (
+    Bin,
+    BinChoice,
+    BinOption,
+    bin_of_domain,
+    cheapest,
+    fewest,
+)
+from drumline_scheduler.placement.frontier import Frontier, Frontiers
+from drumline_scheduler.placement.packing import Packer, neighbours
+from drumline_scheduler.placement.slots import SlotIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePlacement:
+    """Where role pods go, and how many main pods go where beside them."""
+
+    roles: list[list[int]]
+    """By role: node ordinals."""
+    main: list[tuple[int, int, int]]
+    """Depth and id of domains, and main pods to be packed there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePlacer:
+    """Finds the nodes of role pods."""
+
+    packer: Packer
+    """Packs the main pods afterwards."""
+    frontiers: Frontiers
+
+    @property
+    def index(self) -> SlotIndex:
+        """Of the main pods."""
+        return self.packer.index
+
+    def find(self, *, depth: int, identity: int, pods: int) -> RolePlacement:
+        """Nodes for all role pods, in a domain that can hold everything.
+
+        Args:
+            depth: of the domain.
+            identity: of the domain.
+            pods: main pods that have to fit there too.
+        """
+        placement = RolePlacement(roles=[[] for _ in self.frontiers.mix.pods], main=[])
+        target = len(self.frontiers.mix.combinations) - 1
+        self._descend(placement, (depth, identity), target=target, pods=pods)
+        return placement
+
+    def _balance(
+        self, placement: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
+    ) -> bool:
+        """Place everything, main pods spread evenly over the domains of the balanced level.
+
+        As few of these as can hold them, the smallest share as large as possible, then the largest
+        as small as possible. False if the level's known domains cannot hold them, or only several
+        of them while slices are wider than the level.
+        """
+        over, unit = self.packer.spread_depth, self.packer.spread_unit
+        row = self.index.tree.domain_of[over]
+        span = self.index.tree.span(*domain)
+        ids = range(row[span.start], row[span.stop - 1] + 1)
+
+        def share_out(low: int, high: int) -> list[BinChoice]:
+            parts = [self._level_part(over, i, low=low * unit, high=high * unit) for i in ids]
+            mix = self.frontiers.mix
+            return fewest(mix=mix, bins=parts, target=target, pods=pods) or []
+
+        def used(low: int, high: int) -> int:
+            return sum(share.option.counts for share in share_out(low, high))
+
+        need = pods // unit
+        count = used(1, need)
+        if not count or pods % unit or (count > 1 and not self.packer.balances(domain[0])):
+            return False
+        low = _last(range(1, need // count + 1), lambda n: used(n, need) == count)
+        high = need - _last(range(need - low + 1), lambda n: used(low, need - n) == count)
+        left = pods - count * low * unit
+        for share in share_out(low, high):
+            main = 0
+            if share.option.counts:
+                more = min(left, share.option.room - low * unit)
+                left, main = left - more, low * unit + more
+            part = (over, share.identity)
+            self._descend(placement, part, target=share.option.roles, pods=main)
+        return True
+
+    def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Bin:
+        """A domain over which main pods are balanced; one with role pods only does not count."""
+        frontier = self.frontiers.of(depth, identity)
+        tree = self.index.tree
+        levels = {
+            depth,
+            *(min(slice_level.depth, depth) for slice_level in self.packer.slice_levels),
+        }
+        known = all(tree.usable(depth, within=level)[identity] for level in levels)
+        options = [
+            BinOption(roles=roles, counts=False, room=0)
+            for roles, room in enumerate(frontier)
+            if roles and room >= 0
+        ]
+        options += [
+            BinOption(roles=roles, counts=True, room=min(room, high))
+            for roles, room in enumerate(frontier)
+            if known and room >= low
+        ]
+        return Bin(identity=identity, options=options)
+
+    def _descend(
+        self, placement: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
+    ) -> None:
+        """Place a combination of role pods, and divide the main pods among domains."""
+        depth, identity = domain
+        tree, mix = self.index.tree, self.frontiers.mix
+        wanted = target and pods and self.packer.spread_depth > depth
+        if wanted and self._balance(placement, domain, target=target, pods=pods):
+            return
+        if not target or depth >= tree.leaf_depth:
+            span = tree.span(depth, identity)
+            alone = depth > tree.leaf_depth
+            by_node = [(span.start, target)] if alone else self._cheapest(span, target)
+            for ordinal, part in by_node:
+                for role, count in enumerate(mix.combinations[part]):
+                    placement.roles[role] += [ordinal] * count
+            if pods:
+                placement.main.append((depth, identity, pods))
+            return
+        # Slots are kept for pods that are anchored here, too, down to the nodes. With anchors,
+        # `placement.main` is not used.
+        kept = pods + self.frontiers.anchored_in(depth, identity)
+        for share in self._few(depth + 1, tree.children(depth, identity), target, kept):
+            main = min(kept, share.option.room)
+            kept -= main
+            self._descend(
+                placement, (depth + 1, share.identity), target=share.option.roles, pods=main
+            )
+
+    def _few(self, depth: int, ids: range, target: int, pods: int) -> list[BinChoice]:
+        """The fewest domains that hold everything, those with the most room first."""
+        near = neighbours(index=self.index, beside=self.packer.beside, depth=depth)
+        gpus = self.index.gpus[depth]
+        parts = {i: self.frontiers.of(depth, i) for i in ids}
+        alone = [i for i, frontier in parts.items() if frontier[target] >= pods]
+        if alone:
+            best = min(alone, key=lambda i: (-near[i], int(gpus[i]), i))
+            return [
+                BinChoice(identity=best, option=BinOption(roles=target, counts=True, room=pods))
+            ]
+        line = sorted(parts, key=lambda i: (-near[i], -parts[i][0], i))
+        choices = fewest(
+            mix=self.frontiers.mix,
+            bins=[bin_of_domain(i, parts[i]) for i in line],
+            target=target,
+            pods=pods,
+        )
+        if choices is None:
+            raise AssertionError("a domain promises more than its parts hold")
+        return sorted(choices, key=lambda share: (-share.option.room, share.identity))
+
+    def _cheapest(self, span: range, target: int) -> list[tuple[int, int]]:
+        """The nodes on which the role pods take the fewest places from main ones."""
+        if not target:
+            return []
+        near, mix = set(self.packer.beside), self.frontiers.mix
+        by_kind: dict[Frontier, list[int]] = defaultdict(list)
+        for ordinal in span:
+            by_kind[self.frontiers.by_node[ordinal]].append(ordinal)
+        enough = sum(mix.combinations[target])
+
+        def rank(ordinal: int) -> tuple[bool, tuple[int, int], int]:
+            return (ordinal not in near, self.index.cells[ordinal], ordinal)
+
+        line = [
+            ordinal for nodes in by_kind.values() for ordinal in sorted(nodes, key=rank)[:enough]
+        ]
+        parts = [self._cost(ordinal) for ordinal in sorted(line, key=rank)]
+        choices = cheapest(mix=mix, bins=parts, target=target, most=enough)
+        return [(share.identity, share.option.roles) for share in choices]
+
+    def _cost(self, ordinal: int) -> Bin:
+        """A node with what role pods there take from main ones."""
+        frontier = self.frontiers.by_node[ordinal]
+        options = [
+            BinOption(roles=roles, counts=True, room=room - frontier[0])
+            for roles, room in enumerate(frontier)
+            if roles and room >= 0
+        ]
+        return Bin(identity=ordinal, options=options)
+
+
+def _last(numbers: Sequence[int], holds: Callable[[int], bool]) -> int:
+    """The last of some numbers up to which something holds; at worst the first."""
+    low, high = 0, len(numbers) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(numbers[middle]) else (low, middle - 1)
+    return numbers[low]

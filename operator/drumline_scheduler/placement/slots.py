@@ -1,0 +1,226 @@
+"""How many pods of one shape fit on each node and in each domain, kept up to date by the log.
+
+A shape is a pod's request, the filter for its nodes, and the grain: how many of its pods have to
+share a node. Gangs of one shape share an index. It is built in O(nodes), where nodes with equal
+free amounts share one division; a placement costs the nodes it touches times the number of levels.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from drumline_scheduler.placement.allocations import Vector
+from drumline_scheduler.placement.distinct_capacities import MOST, DistinctCapacities
+from drumline_scheduler.placement.eligibility import NodeFilter
+from drumline_scheduler.placement.slicing import SliceLevel, whole_slices
+from drumline_scheduler.placement.topology import Counts, TopologyTree
+
+Bucket = tuple[int, int]
+"""Free GPUs and slots; nodes of one bucket are equal for best fit."""
+
+_PLENTY: Final = 1 << 20
+"""Slots of a node for pods that request nothing."""
+_MANY: Final = 256
+"""Changed nodes above which everything is counted again instead of node by node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodShape:
+    """What makes two pods equal for the placement."""
+
+    request: Vector
+    node_filter: NodeFilter
+    grain: int = 1
+    """Pods that have to share a node: slices of a level at which every domain is one node."""
+    grain_depths: tuple[int, ...] = ()
+    """Depths whose labels a node must carry for that."""
+
+    def slots_in(self, free: Vector) -> int:
+        """How many such pods fit into `free`, in whole grains."""
+        rooms = [have // need for have, need in zip(free, self.request, strict=True) if need]
+        return max(0, min((_PLENTY, *rooms))) // self.grain * self.grain
+
+    def slots_in_each(self, table: Counts) -> Counts:
+        """`slots_in` for many vectors, a row each."""
+        pods = np.full(len(table), _PLENTY, dtype=np.int64)
+        for column, need in enumerate(self.request):
+            if need:
+                np.minimum(pods, table[:, column] // min(need, MOST), out=pods)
+        return np.maximum(pods, 0) // self.grain * self.grain
+
+    def in_grain(self, *, tree: TopologyTree, eligible: list[bool]) -> list[bool]:
+        """Which of the eligible nodes carry the labels that the grain needs."""
+        counted = eligible
+        for depth in self.grain_depths:
+            known, ids = tree.known[depth], tree.domain_of[depth]
+            counted = [yes and bool(known[i]) for yes, i in zip(counted, ids, strict=True)]
+        return counted
+
+
+class SlotIndex:
+    """Slots and free GPUs by node and by domain, for one shape.
+
+    Args:
+        tree: of the pool.
+        shape: the pods that are counted.
+        free: free amounts, by ordinal.
+        log: ordinals where `free` changed; whatever is appended later is read by `catch_up`.
+        alike: the same amounts, sorted into equal ones, where somebody has done so.
+        everywhere: also count nodes that are out of service or closed to the shape.
+        admitted: which nodes are open, where somebody knows already.
+    """
+
+    def __init__(
+        self,
+        *,
+        tree: TopologyTree,
+        shape: PodShape,
+        free: Sequence[Vector],
+        log: Sequence[int] = (),
+        distinct: DistinctCapacities | None = None,
+        all_nodes: bool = False,
+        eligible: list[bool] | None = None,
+    ) -> None:
+        self.tree = tree
+        self.shape = shape
+        self.free = free
+        self.read = len(log)
+        """Length of the log that has been read."""
+        self._log = log
+        self._distinct = distinct or DistinctCapacities(amounts=free, log=log)
+        self._all_nodes = all_nodes
+        self._memo: dict[Vector, Bucket] = {}
+        if all_nodes:
+            eligible = [True] * len(tree.nodes)
+        self.eligible = shape.node_filter.eligible(tree.nodes) if eligible is None else eligible
+        """By ordinal: whether the node passes the filter."""
+        self.counted = shape.in_grain(tree=tree, eligible=self.eligible)
+        """By ordinal: whether the node is eligible and carries the labels that the grain needs."""
+        self.cells: list[Bucket] = []
+        """By ordinal: the bucket."""
+        self.slots: list[Counts] = []
+        """By depth, then id."""
+        self.gpus: list[Counts] = []
+        """By depth, then id: free GPUs of the counted nodes."""
+        self._buckets: dict[int, dict[Bucket, list[int]]] = {}
+        self._whole: dict[tuple[SliceLevel, ...], list[Counts]] = {}
+        self._recount()
+
+    def catch_up(self) -> None:
+        """Read what changed since the last look. O(changed nodes x levels)."""
+        log = self._log
+        if self.read == len(log):
+            return
+        changed = {i for i in log[self.read :] if self.counted[i]}
+        self.read = len(log)
+        self._whole.clear()
+        if len(changed) > _MANY:
+            self._buckets.clear()
+            self._recount()
+            return
+        free, cells, known = self.free, self.cells, self._memo
+        for ordinal in changed:
+            # A change that was undone again leaves the bucket as it was.
+            if known.get(free[ordinal]) != cells[ordinal]:
+                self._update(ordinal)
+
+    def renew(self, ordinal: int) -> None:
+        """Filter and count a node again whose value was replaced."""
+        node = self.tree.nodes[ordinal]
+        self.eligible[ordinal] = (
+            self._all_nodes or self.shape.node_filter.ineligibility(node) is None
+        )
+        known = all(
+            self.tree.known[depth][self.tree.domain_of[depth][ordinal]]
+            for depth in self.shape.grain_depths
+        )
+        self.counted[ordinal] = self.eligible[ordinal] and known
+        self._whole.clear()
+        self._update(ordinal)
+
+    def slots_of(self, ordinal: int, free: Vector) -> int:
+        """How many pods would fit on a node with so much free."""
+        return self._cell(free)[1] if self.counted[ordinal] else 0
+
+    def changed_since(self, read: int) -> set[int]:
+        """Ordinals that changed between an earlier length of the log and the last look."""
+        return set(self._log[read : self.read])
+
+    def slots_in_slices(self, slice_levels: tuple[SliceLevel, ...]) -> Sequence[Counts]:
+        """By depth, then id: pods that fit in whole slices."""
+        if not slice_levels:
+            return self.slots
+        slots = self._whole.get(slice_levels)
+        if slots is None:
+            slots = whole_slices(tree=self.tree, slots=self.slots, slice_levels=slice_levels)
+            self._whole[slice_levels] = slots
+        return slots
+
+    def bucket(self, leaf: int) -> dict[Bucket, list[int]]:
+        """Nodes of a leaf domain with room, in rising order, by free GPUs and slots."""
+        buckets = self._buckets.get(leaf)
+        if buckets is None:
+            buckets = defaultdict[Bucket, list[int]](list)
+            span = self.tree.span(self.tree.leaf_depth, leaf)
+            for ordinal, cell in zip(span, self.cells[span.start : span.stop], strict=True):
+                if cell[1]:
+                    buckets[cell].append(ordinal)
+            self._buckets[leaf] = buckets
+        return buckets
+
+    def _cell(self, free: Vector) -> Bucket:
+        cell = self._memo.get(free)
+        if cell is None:
+            cell = (max(0, free[0]), self.shape.slots_in(free))
+            self._memo[free] = cell
+        return cell
+
+    def _recount(self) -> None:
+        """Count everything again; each distinct vector is divided once. O(nodes)."""
+        self._distinct.catch_up()
+        table, places = self._distinct.table, self._distinct.places
+        closed = len(table)
+        if not all(self.counted):
+            places = np.where(self.counted, places, closed)
+        gpus, slots = np.zeros((2, closed + 1), dtype=np.int64)
+        if closed:
+            gpus[:closed], slots[:closed] = (
+                np.maximum(table[:, 0], 0),
+                self.shape.slots_in_each(table),
+            )
+        cells = list(zip(gpus.tolist(), slots.tolist(), strict=True))
+        self.cells = list(map(cells.__getitem__, places.tolist()))
+        self.gpus = [self.tree.sums(depth, gpus[places]) for depth in self.tree.depths]
+        self.slots = [self.tree.sums(depth, slots[places]) for depth in self.tree.depths]
+
+    def _update(self, ordinal: int) -> None:
+        old = self.cells[ordinal]
+        new = self._cell(self.free[ordinal]) if self.counted[ordinal] else (0, 0)
+        if old == new:
+            return
+        self.cells[ordinal] = new
+        gpus, slots = new[0] - old[0], new[1] - old[1]
+        for depth, row in enumerate(self.tree.domain_of):
+            identity = row[ordinal]
+            self.gpus[depth][identity] += gpus
+            self.slots[depth][identity] += slots
+        buckets = self._buckets.get(self.tree.domain_of[self.tree.leaf_depth][ordinal])
+        if buckets is None:
+            return
+        if old[1]:
+            _leave(buckets=buckets, cell=old, ordinal=ordinal)
+        if new[1]:
+            insort(buckets.setdefault(new, []), ordinal)
+
+
+def _leave(*, buckets: dict[Bucket, list[int]], cell: Bucket, ordinal: int) -> None:
+    members = buckets[cell]
+    del members[bisect_left(members, ordinal)]
+    if not members:
+        del buckets[cell]

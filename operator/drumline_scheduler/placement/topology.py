@@ -1,0 +1,187 @@
+"""The topology tree of a pool, over nodes that are sorted by domain.
+
+Depth 0 is the pool, depth d its d-th level, broadest first. Nodes get ordinals in the order of
+(path, name). So every domain is a range of ordinals, and pods that are placed in the order of
+ordinals are neighbours at every level.
+
+A node without a level's label is in a nameless domain of its parent. It can be used where no level
+is required, but its neighbours are not known: that domain never counts as one domain.
+
+Domains are rows of arrays, by depth and id, in the order of their paths. A `Domain` is made from
+them where a single one is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drumline_scheduler.model import Node, Pool
+
+Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """A run of neighbouring nodes."""
+
+    path: tuple[str, ...]
+    start: int
+    stop: int
+    children: range
+    """Ids of its domains one depth further down."""
+
+    @property
+    def name(self) -> str:
+        """The path with slashes."""
+        return "/".join(self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TopologyTree:
+    """All domains of a pool, by depth and id."""
+
+    pool: Pool
+    nodes: list[Node]
+    """By ordinal; a node may be replaced by a new value in the same domains."""
+    starts: tuple[Counts, ...]
+    """By depth, then id: the ordinal of its first node."""
+    known: tuple[Flags, ...]
+    """By depth, then id: whether its nodes carry the label of its level."""
+    domain_of: tuple[list[int], ...]
+    """By depth, then ordinal: the id of the node's domain."""
+    leaf_depth: int
+    """The deepest depth that still groups nodes; below it every domain is a single node."""
+    suspicion: dict[int, int]
+    """By ordinal: `Node.suspicion`, of the nodes that have any."""
+    _usable: dict[tuple[int, int], Flags] = field(default_factory=dict[tuple[int, int], Flags])
+
+    @property
+    def depths(self) -> range:
+        """All depths, the pool's first."""
+        return range(len(self.starts))
+
+    def depth_of(self, level: str) -> int | None:
+        """The depth of a level by name."""
+        return self.pool.levels.index(level) + 1 if level in self.pool.levels else None
+
+    def level_name(self, depth: int) -> str | None:
+        """The name of a depth; None for the pool itself."""
+        return self.pool.levels[depth - 1] if depth else None
+
+    def span(self, depth: int, identity: int) -> range:
+        """The ordinals of a domain."""
+        starts = self.starts[depth]
+        last = identity + 1 == len(starts)
+        return range(int(starts[identity]), len(self.nodes) if last else int(starts[identity + 1]))
+
+    def children(self, depth: int, identity: int) -> range:
+        """Ids of a domain's children, one depth further down."""
+        if depth + 1 == len(self.starts) or not self.nodes:
+            return range(0)
+        below, span = self.domain_of[depth + 1], self.span(depth, identity)
+        return range(below[span.start], below[span.stop - 1] + 1)
+
+    def domain(self, depth: int, identity: int) -> Domain:
+        """A domain as a value."""
+        span = self.span(depth, identity)
+        path = _path(self.nodes[span.start], height=len(self.pool.levels)) if self.nodes else ()
+        return Domain(
+            path=path[:depth],
+            start=span.start,
+            stop=span.stop,
+            children=self.children(depth, identity),
+        )
+
+    def usable(self, depth: int, *, within: int) -> Flags:
+        """Which domains of a depth are known, and their ancestors at a wider depth, too."""
+        usable = self._usable.get((depth, within))
+        if usable is None:
+            usable = self.known[depth]
+            if 0 < within < depth and self.nodes:
+                around = np.asarray(self.domain_of[within])[self.starts[depth]]
+                usable = usable & self.known[within][around]
+            self._usable[depth, within] = usable
+        return usable
+
+    def sums(self, depth: int, by_node: Counts) -> Counts:
+        """The sums over the nodes of each domain of a depth."""
+        if not self.nodes:
+            return np.zeros(1, dtype=np.int64)
+        return np.add.reduceat(by_node, self.starts[depth])
+
+    def suspicion_in(self, depth: int, ids: Counts) -> Counts:
+        """The suspicion of all nodes of some domains of a depth."""
+        if not self.suspicion:
+            return np.zeros_like(ids)
+        by_node = np.zeros(len(self.nodes), dtype=np.int64)
+        by_node[list(self.suspicion)] = list(self.suspicion.values())
+        return self.sums(depth, by_node)[ids]
+
+    def common(self, ordinals: Sequence[int]) -> tuple[int, Domain]:
+        """The narrowest known domain that holds all these nodes, and its depth."""
+        first, last = min(ordinals), max(ordinals)
+        for depth in range(len(self.pool.levels), 0, -1):
+            identity = self.domain_of[depth][first]
+            if identity == self.domain_of[depth][last] and self.known[depth][identity]:
+                return depth, self.domain(depth, identity)
+        return 0, self.domain(0, 0)
+
+
+def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> TopologyTree:
+    """Sort the nodes of a pool into its tree. O(nodes log nodes + nodes x levels)."""
+    height = len(pool.levels)
+    keyed = [(_path(node, height=height), node.name, node) for node in nodes]
+    keyed.sort(key=_by_place)
+    paths = [path for path, _, _ in keyed]
+    starts = tuple(_starts(paths=paths, height=height))
+    ids = tuple(np.arange(len(row)) for row in starts)
+    sizes = tuple(np.diff(row, append=len(paths)) for row in starts)
+    known = [np.ones(1, dtype=np.bool_)]
+    for depth in range(1, height + 1):
+        begins: list[int] = starts[depth].tolist() if paths else []
+        known.append(np.array([paths[i][depth - 1] != "" for i in begins] or [False]))
+    return TopologyTree(
+        pool=pool,
+        nodes=[node for _, _, node in keyed],
+        starts=starts,
+        known=tuple(known),
+        domain_of=tuple(np.repeat(i, n).tolist() for i, n in zip(ids, sizes, strict=True)),
+        leaf_depth=_leaf_depth(known=known, sizes=sizes),
+        suspicion={i: node.suspicion for i, (_, _, node) in enumerate(keyed) if node.suspicion},
+    )
+
+
+def _by_place(entry: tuple[tuple[str, ...], str, Node]) -> tuple[tuple[str, ...], str]:
+    return entry[:2]
+
+
+def _path(node: Node, *, height: int) -> tuple[str, ...]:
+    given = node.domains
+    if len(given) == height:
+        return given
+    return given[:height] + ("",) * (height - len(given))
+
+
+def _starts(*, paths: list[tuple[str, ...]], height: int) -> Iterable[Counts]:
+    """By depth: ordinals at which a new domain begins, inside wider ones that begin there too."""
+    fresh = np.zeros(max(len(paths), 1), dtype=np.bool_)
+    fresh[0] = True
+    yield np.flatnonzero(fresh)
+    columns = list(zip(*paths, strict=True)) if len(paths) > 1 else []
+    for depth in range(1, height + 1):
+        if columns:
+            fresh[1:] |= np.array([here != before for before, here in pairwise(columns[depth - 1])])
+        yield np.flatnonzero(fresh)
+
+
+def _leaf_depth(*, known: Sequence[Flags], sizes: Sequence[Counts]) -> int:
+    depth = len(known) - 1
+    while depth and bool((sizes[depth][known[depth]] == 1).all()):
+        depth -= 1
+    return depth

@@ -1,0 +1,114 @@
+"""What a search would find in other circumstances: an empty pool, GPUs only, no topology.
+
+Rejections and remedies are told apart by these questions (`explain`, `remedies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import mul, sub
+
+from drumline_scheduler.placement.allocations import Vector
+from drumline_scheduler.placement.best_fit import CapacityIndex
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.placement.slots import PodShape, SlotIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """In which way capacity differs from the one that is searched; None: it does not."""
+
+    all_nodes: bool = False
+    """Whether nodes count that are out of service or ineligible for the gang."""
+    shape: PodShape | None = None
+    """Of the main pods."""
+    role_requests: tuple[Vector, ...] | None = None
+    eligible: list[bool] | None = None
+    """By ordinal: which nodes the gang may use."""
+
+
+_AS_SEARCHED = Circumstances()
+
+
+def capacity_with(
+    search: Search, amounts: Sequence[Vector], differing: Circumstances = _AS_SEARCHED
+) -> CapacityIndex:
+    """The capacity if these amounts were free, by ordinal. O(nodes)."""
+    requests, eligible = differing.role_requests, differing.eligible
+    index = SlotIndex(
+        tree=search.view.tree,
+        shape=differing.shape or search.shape,
+        free=amounts,
+        distinct=search.view.distinct(amounts),
+        all_nodes=differing.all_nodes,
+        eligible=search.index.eligible if eligible is None else eligible,
+    )
+    return CapacityIndex(
+        index=index, requests=search.capacity.requests if requests is None else requests
+    )
+
+
+def capacity_if_empty(search: Search, *, all_nodes: bool) -> CapacityIndex:
+    """The capacity if no other gang and no foreign pod held anything.
+
+    The gang's own pods stay, and so do slots beside them that its other pods need.
+    """
+    view, fixed = search.view, search.variants[-1].fixed
+    own = view.allocations.get(search.gang.uid)
+    if own is None and not fixed:
+        all_nodes = all_nodes or all(search.index.eligible)
+        key = (view.tree.pool.name, search.shape, search.capacity.requests, all_nodes)
+        if key not in search.idle:
+            search.idle[key] = capacity_with(
+                search, view.capacity, Circumstances(all_nodes=all_nodes)
+            )
+        return search.idle[key]
+    amounts = list(view.capacity)
+    for ordinal, amount in own.amounts.items() if own is not None else ():
+        amounts[ordinal] = tuple(map(sub, amounts[ordinal], amount))
+    for ordinal, positions in fixed:
+        taken = map(mul, search.shape.request, (len(positions),) * len(search.shape.request))
+        amounts[ordinal] = tuple(map(sub, amounts[ordinal], taken))
+    return capacity_with(search, amounts, Circumstances(all_nodes=all_nodes))
+
+
+def capacity_for_gpus_alone(search: Search) -> CapacityIndex:
+    """The capacity now if pods asked for nothing but their GPUs."""
+    view = search.view
+    shape = replace(search.shape, request=_gpus_alone(search.shape.request))
+    requests = tuple(map(_gpus_alone, search.capacity.requests))
+    key = (view.tree.pool.name, shape, requests)
+    if key not in search.idle:
+        index = SlotIndex(
+            tree=view.tree,
+            shape=shape,
+            free=view.free,
+            log=view.log,
+            eligible=search.index.eligible,
+        )
+        search.idle[key] = CapacityIndex(index=index, requests=requests)
+    return search.idle[key]
+
+
+def fits_without_topology(search: Search) -> bool:
+    """Whether topology is required, and the whole pool could hold the pods now without it."""
+    if not (search.depth or search.variants[-1].slice_levels):
+        return False
+    loose = replace(
+        search.demand,
+        pods=search.vacant,
+        slice_levels=(),
+        anchors=(),
+        required_depth=0,
+        start_depth=0,
+    )
+    shape = replace(search.shape, grain=1, grain_depths=())
+    capacity = search.capacity
+    if shape != search.shape:
+        capacity = capacity_with(search, search.view.free, Circumstances(shape=shape))
+    return bool(capacity.most(demand=loose, depth=0)[0] >= search.vacant)
+
+
+def _gpus_alone(request: Vector) -> Vector:
+    return (request[0], *(0 for _ in request[1:]))

@@ -1,0 +1,83 @@
+"""An upper bound on what preemption can free, to reject a request before candidates are searched.
+
+From its own queue a gang may take what lower priorities hold there; from another queue that
+borrows, what that has borrowed and all but one GPU of its largest gang (`preemption_policy`). If
+all of that leaves the quota or the domain with the most free GPUs short, no set of victims makes
+room. O(queues of the cohort x depth), beside updating the sums of queues that changed (`usage`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from drumline_scheduler.model import PreemptionRule, Reclaim, WithinQueue
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.quota.cohorts import CohortQuota
+from drumline_scheduler.quota.preemption_policy import PreemptionClaim
+from drumline_scheduler.quota.usage import UsageByQueue
+
+
+class PreemptibleQuota:
+    """The queues that hold GPUs of a pool at the beginning of a cycle, by cohort."""
+
+    def __init__(self, *, leaves: Iterable[int], roots: Sequence[int]) -> None:
+        """Group the leaves; `roots` has the root of each leaf's cohort."""
+        self._roots = roots
+        self._leaves: dict[int, list[int]] = defaultdict(list)
+        """By root."""
+        for leaf in leaves:
+            self._leaves[roots[leaf]].append(leaf)
+
+    def most(
+        self,
+        *,
+        leaf: int,
+        priority: int,
+        rule: PreemptionRule,
+        claim: PreemptionClaim,
+        usage: UsageByQueue,
+    ) -> dict[int, int]:
+        """By leaf: the most GPUs that a gang of `leaf` and `priority` could take there."""
+        most: dict[int, int] = {}
+        leaves = self._leaves[self._roots[leaf]]
+        if leaf in leaves and rule.within_queue is not WithinQueue.NEVER:
+            own = usage.sums(leaf).by_priority.items()
+            most[leaf] = sum(gpus for level, gpus in own if level < priority)
+        if rule.reclaim is Reclaim.NEVER or (
+            rule.reclaim is Reclaim.ANY and not claim.is_entitled(freed=most.get(leaf, 0))
+        ):
+            return most
+        for other in leaves:
+            held = usage.sums(other)
+            if other == leaf or not held.gpus:
+                continue
+            if claim.reason(leaf=other, gpus=held.largest, lower_priority=False) is not None:
+                reclaimable = claim.reclaimable(leaf=other, largest=held.largest)
+                most[other] = min(held.gpus, reclaimable)
+        return most
+
+
+def could_suffice(
+    *, search: Search, cohorts: CohortQuota, leaf: int, gpus: int, most: dict[int, int]
+) -> bool:
+    """Whether a gang could have its GPUs, in quota and in a domain, if `most` were taken."""
+    if not gpus:
+        return True
+    if _free_gpus(search) + sum(most.values()) < gpus:
+        return False
+    for other, taken in most.items():
+        cohorts.add(leaf=other, gpus=-taken)
+    has_room = cohorts.room(leaf) >= gpus
+    for other, taken in most.items():
+        cohorts.add(leaf=other, gpus=taken)
+    return has_room
+
+
+def _free_gpus(search: Search) -> int:
+    """The most free GPUs of a domain; of the whole pool, if the gang's pods differ."""
+    if search.demand.roles or search.shape.grain > 1:
+        return sum(max(0, free[0]) for free in search.view.free)
+    search.index.catch_up()
+    free = search.index.gpus[search.depth]
+    return max((int(free[identity]) for identity in search.ids), default=0)

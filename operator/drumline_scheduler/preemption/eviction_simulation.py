@@ -1,0 +1,230 @@
+"""Eviction units, and the simulation of their eviction on the projected view.
+
+A rigid gang is one unit. An elastic gang may be several, in the order of their eviction: first,
+size by size, the pods above its smallest size, then the rest. A unit is evicted only after the
+units of its gang before it, and restored only before them.
+
+Every change is made on the projected view and undone: O(pods of the unit + depth of the tree).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import add, sub
+from typing import Final, Protocol
+
+from drumline_scheduler.decisions import VictimReason
+from drumline_scheduler.model import Admitted
+from drumline_scheduler.placement.allocations import Allocation, Vector
+from drumline_scheduler.placement.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionUnit:
+    """Pods of a running gang that may be evicted together."""
+
+    held: Admitted
+    uid: str
+    """Of the gang."""
+    allocation: Allocation
+    """What its eviction frees."""
+    leaf: int
+    """The gang's queue, as an index of the quota tree."""
+    gpus: int
+    cost: float
+    """GPU-seconds that are lost by its eviction."""
+    seconds: float
+    """The cost of a restart for each GPU of it; for each pod, where it has no GPUs."""
+    why: VictimReason
+    kept: tuple[int, ...] = ()
+    """Positions with which the gang goes on once it and the units before it are evicted."""
+    step: int = 0
+    """How many units of the gang are evicted before it."""
+    before: int = 0
+    """GPUs of these."""
+
+    @property
+    def amounts(self) -> Mapping[int, Vector]:
+        """What its eviction frees, by node ordinal."""
+        return self.allocation.amounts
+
+    @property
+    def order(self) -> tuple[float, str, int]:
+        """Cheapest first, then by uid."""
+        return (self.cost, self.uid, self.step)
+
+    @property
+    def rate(self) -> tuple[bool, float, str, int]:
+        """By cost per GPU; units without GPUs last."""
+        return (not self.gpus, self.cost / (self.gpus or 1), self.uid, self.step)
+
+
+class PreemptionPolicy(Protocol):
+    """The rules and quota that permit a set of victims (`quota.preemption_policy`)."""
+
+    @property
+    def within_reach(self) -> bool:
+        """Whether all victims so far are permitted."""
+        ...
+
+    @property
+    def is_unconditional(self) -> bool:
+        """Whether the quota suffices without any victim."""
+        ...
+
+    def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
+        """Add a victim."""
+        ...
+
+    def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
+        """Remove a victim again."""
+        ...
+
+    def holds(self) -> bool:
+        """Whether the victims are permitted and the quota suffices without them."""
+        ...
+
+
+class _NoPolicy:
+    """The policy of moves: they take no quota from any queue, so all are permitted."""
+
+    within_reach = True
+    is_unconditional = True
+
+    def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
+        """Nothing is taken."""
+
+    def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
+        """Nothing was taken."""
+
+    def holds(self) -> bool:
+        """Always."""
+        return True
+
+
+NO_POLICY: Final = _NoPolicy()
+
+
+class EvictionSimulation:
+    """The units evicted so far, on the projected view.
+
+    Args:
+        search: the preemptor's search for slots.
+        claim: its preemption policy and quota.
+        gpus: the GPUs it needs beside those it holds.
+    """
+
+    def __init__(self, *, search: Search, claim: PreemptionPolicy, gpus: int) -> None:
+        self.search = search
+        self.claim = claim
+        self.gpus = gpus
+        self.evicted: dict[tuple[str, int], EvictionUnit] = {}
+        self._steps: dict[str, int] = {}
+
+    def may_evict(self, unit: EvictionUnit) -> bool:
+        """Whether a unit is the next of its gang to be evicted."""
+        return self._steps.get(unit.uid, 0) == unit.step
+
+    def may_restore(self, unit: EvictionUnit) -> bool:
+        """Whether a unit is the last of its gang that was evicted."""
+        return self._steps.get(unit.uid, 0) == unit.step + 1
+
+    def evict(self, unit: EvictionUnit) -> None:
+        """Evict a unit for which `may_evict` holds."""
+        user, covered = unit.held.gang.user, unit.held.is_foreign
+        self.evicted[unit.uid, unit.step] = unit
+        self._steps[unit.uid] = unit.step + 1
+        self.search.view.shift(unit.allocation, sign=1)
+        if unit.step:
+            self.claim.give_back(leaf=unit.leaf, gpus=unit.before, user=user)
+        self.claim.take(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user, covered=covered)
+
+    def restore(self, unit: EvictionUnit) -> None:
+        """Restore a unit for which `may_restore` holds."""
+        user, covered = unit.held.gang.user, unit.held.is_foreign
+        del self.evicted[unit.uid, unit.step]
+        self._steps[unit.uid] = unit.step
+        self.search.view.shift(unit.allocation, sign=-1)
+        self.claim.give_back(
+            leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user, covered=covered
+        )
+        if unit.step:
+            self.claim.take(leaf=unit.leaf, gpus=unit.before, user=user)
+
+    def restore_all(self) -> None:
+        """Restore all evicted units."""
+        for unit in reversed(list(self.evicted.values())):
+            self.restore(unit)
+
+    def domains_with_room(self, ids: Iterable[int]) -> list[int]:
+        """The domains among `ids` that have room for the pods."""
+        return self.search.roomy(ids)
+
+    def gain(self, unit: EvictionUnit) -> int | None:
+        """How many more pods fit by its eviction alone; None if that cannot be counted."""
+        return self._change(unit, add)
+
+    def is_needed(self, unit: EvictionUnit, ids: Sequence[int]) -> bool:
+        """Whether the pods certainly do not fit once an evicted unit is restored.
+
+        A quick check of its nodes only: False if that does not decide it.
+
+        Args:
+            unit: an evicted unit.
+            ids: domains that had room when they were last counted, unchanged since.
+        """
+        change = self._change(unit, sub) if len(ids) == 1 else None
+        return change is not None and self.slots(ids) + change < self.search.demand.pods
+
+    def _change(self, unit: EvictionUnit, step: Callable[[int, int], int]) -> int | None:
+        """By how much the slots of its nodes change when it is evicted (add) or restored (sub)."""
+        search = self.search
+        demand = search.demand
+        if not self.is_plain or demand.slice_levels or demand.anchors or search.variants[-1].fixed:
+            return None
+        free, slots_in, is_open = search.view.free, search.shape.slots_in, search.index.counted
+        return sum(
+            slots_in(tuple(map(step, free[i], amount))) - slots_in(free[i])
+            for i, amount in unit.amounts.items()
+            if is_open[i]
+        )
+
+    def domains_with_room_without(
+        self, units: Iterable[EvictionUnit], ids: Iterable[int]
+    ) -> list[int]:
+        """`domains_with_room` if all of these were evicted, whatever the policy. O(pods)."""
+        total: dict[int, Vector] = {}
+        for unit in units:
+            for ordinal, amount in unit.amounts.items():
+                held = total.get(ordinal)
+                total[ordinal] = tuple(map(add, held, amount)) if held else amount
+        together = Allocation(gang=self.search.gang, places={}, amounts=total)
+        self.search.view.shift(together, sign=1)
+        domains = self.domains_with_room(ids)
+        self.search.view.shift(together, sign=-1)
+        return domains
+
+    def slots(self, ids: Iterable[int]) -> int:
+        """The most slots that any of some domains had when they were last counted."""
+        slots = self.search.index.slots[self.search.depth]
+        return max((int(slots[identity]) for identity in ids), default=0)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all pods are equal: the index does not count the nodes of role pods."""
+        return not self.search.demand.roles and self.search.shape.grain == 1
+
+    def free_gpus(self, identity: int) -> int | None:
+        """GPUs that were free in a domain when last counted; None if they are not counted."""
+        if not self.is_plain:
+            return None
+        return int(self.search.index.gpus[self.search.depth][identity])
+
+    def is_feasible(self, ids: Iterable[int]) -> bool:
+        """Whether the policy permits the victims and the pods fit one of some domains."""
+        return self.claim.holds() and bool(self.domains_with_room(ids))
+
+    def cost(self) -> float:
+        """GPU-seconds that all evictions lose."""
+        return sum(unit.cost for unit in sorted(self.evicted.values(), key=lambda unit: unit.order))

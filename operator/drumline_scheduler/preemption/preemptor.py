@@ -1,0 +1,262 @@
+"""Preemption: chooses the victims of a waiting gang and the slots it gets once they are evicted.
+
+Preemption is tried for a gang that was rejected for quota or capacity and, if the policy allows it,
+for a running gang whose lost positions cannot be filled: it requests slots like a waiting gang of
+these pods. Capacity that becomes free anyway (gangs that are leaving, pods being deleted) counts as
+free, so that no gang is evicted for it. A gang is a candidate at most once in a cycle
+(`candidates`), and only if the preemption policy permits it (`quota.preemption_policy`). An elastic
+gang requests its smallest size: it can grow later.
+
+The phases, for each pool in which the gang was rejected:
+
+1. Consolidation: moves that make room without evicting any gang (`consolidation`).
+2. A bound: what all permitted victims could free at most (`bounds`). Most requests end here.
+3. The search for the cheapest victims on the projected view (`victims`).
+4. Of all pools the cheapest set is taken: its victims are evicted, the slots nominated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from drumline_scheduler.decisions import Blocked, BlockReason, Preemption
+from drumline_scheduler.model import Admitted, Gang, PreemptionRule, Queue
+from drumline_scheduler.placement.cluster_view import ClusterView
+from drumline_scheduler.placement.projection import Nomination, Projection
+from drumline_scheduler.placement.search import Search
+from drumline_scheduler.preemption.bounds import PreemptibleQuota, could_suffice
+from drumline_scheduler.preemption.candidates import Candidates, Requester
+from drumline_scheduler.preemption.consolidation import Consolidation, Consolidator
+from drumline_scheduler.preemption.eviction_simulation import EvictionSimulation, EvictionUnit
+from drumline_scheduler.preemption.preemption_decision import (
+    consolidation_of,
+    last_units,
+    preemption_of,
+)
+from drumline_scheduler.preemption.relocation import start_moves
+from drumline_scheduler.preemption.requests import PreemptionRequest, VictimChoice
+from drumline_scheduler.preemption.victims import least_victims
+from drumline_scheduler.quota.preemption_policy import PreemptionClaim
+from drumline_scheduler.rejections import Rejection, bounded, counted, named
+
+HELPED_BY_PREEMPTION: Final = frozenset(
+    {
+        BlockReason.INSUFFICIENT_GPUS,
+        BlockReason.INSUFFICIENT_RESOURCES,
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+        BlockReason.QUOTA_EXHAUSTED,
+        BlockReason.USER_LIMIT,
+    }
+)
+"""The reasons that an eviction can remove."""
+
+
+class Preemptor:
+    """Chooses victims on the projected view."""
+
+    def __init__(
+        self, *, projection: Projection, candidates: Candidates, consolidator: Consolidator
+    ) -> None:
+        self._projection = projection
+        self._candidates = candidates
+        self._consolidator = consolidator
+        self._quota: dict[str, PreemptibleQuota] = {}
+        """By pool."""
+        self._infeasible: set[Hashable] = set()
+        """Requests without an answer since the last preemption."""
+
+    def preempt(
+        self, *, gang: Gang, queue: Queue, rejections: Mapping[str, Rejection]
+    ) -> Preemption | None:
+        """Make room for a rejected gang by moves or evictions.
+
+        Args:
+            gang: the waiting gang.
+            queue: its queue.
+            rejections: by pool, in the order of trying.
+
+        Returns:
+            The victims and the gang's future slots; None if no permitted preemption helps.
+        """
+        moves = self._consolidator.make_room(gang=gang, rejections=rejections)
+        if moves is not None:
+            return self._consolidate(gang=gang, moves=moves)
+        if queue.preemption == _NO_PREEMPTION:
+            return None
+        size = gang.legal_sizes[0]
+        gpus, rule = gang.gpus_at(size), queue.preemption
+        requests = [
+            PreemptionRequest(gang=gang, rule=rule, pool=pool, size=size, gpus=gpus)
+            for pool, rejection in rejections.items()
+            if rejection.reason in HELPED_BY_PREEMPTION
+        ]
+        choices = [choice for request in requests if (choice := self._choose(request))]
+        if not choices:
+            return None
+        best = min(choices, key=lambda choice: choice.cost)
+        self._evict(best)
+        nodes = self._slots(best)
+        self._projection.nominate(Nomination(gang=gang, pool=best.request.pool, nodes=nodes))
+        return preemption_of(best, assignment=nodes)
+
+    def repair(self, *, held: Admitted, queue: Queue, rejection: Rejection) -> Preemption | None:
+        """Evict the cheapest victims so that all lost positions of a running gang can be filled."""
+        gang, lost = held.gang, sorted(held.lost)
+        if queue.preemption == _NO_PREEMPTION or rejection.reason not in HELPED_BY_PREEMPTION:
+            return None
+        request = PreemptionRequest(
+            gang=gang,
+            rule=queue.preemption,
+            pool=held.pool,
+            size=held.size,
+            gpus=sum(gang.request_of(position).gpus for position in lost),
+            kept=held.survivors,
+            is_broken=True,
+        )
+        choice = self._choose(request)
+        if choice is None:
+            return None
+        self._evict(choice)
+        nodes = self._slots(choice)
+        self._projection.nominate(
+            Nomination(gang=gang, pool=held.pool, nodes=nodes, positions=tuple(lost))
+        )
+        self._candidates.exclude((gang.uid,))
+        node_of = held.survivors | dict(zip(lost, nodes, strict=True))
+        assignment = tuple(node_of[position] for position in range(len(held.assignment)))
+        return preemption_of(choice, assignment=assignment, replaced=tuple(lost))
+
+    def waiting(self, nomination: Nomination) -> Blocked:
+        """The answer for a gang whose nominated slots are not free yet."""
+        gang, leaving = nomination.gang, self._projection.in_the_way(nomination)
+        keys = sorted({held.gang.key for held in leaving})
+        cause = f"{named(keys)} to save and leave" if keys else "pods to end that are being deleted"
+        slots = f"{counted(len(nomination.nodes), 'place')} in pool {nomination.pool}"
+        return Blocked(
+            key=gang.key,
+            uid=gang.uid,
+            reason=BlockReason.WAITING_FOR_VICTIMS,
+            message=bounded(f"waits for {cause}; {slots} {_are(nomination)} kept for it"),
+            blockers=tuple(keys),
+            needed=nomination.gpus,
+        )
+
+    def _consolidate(self, *, gang: Gang, moves: Consolidation) -> Preemption:
+        pool, plan = moves.pool, moves.plan
+        start_moves(projection=self._projection, pool=pool, relocations=plan.relocations)
+        self._projection.nominate(Nomination(gang=gang, pool=pool, nodes=plan.nodes))
+        self._room_changed(unit.uid for unit in moves.movers)
+        return consolidation_of(moves, gang=gang)
+
+    def _room_changed(self, uids: Iterable[str]) -> None:
+        """Exclude these gangs as candidates; requests that were infeasible may be feasible now."""
+        self._candidates.exclude(uids)
+        self._infeasible.clear()
+        self._consolidator.forget()
+
+    def _choose(self, request: PreemptionRequest) -> VictimChoice | None:
+        effective, gang = self._projection.effective, request.gang
+        search = _search(cluster=effective, request=request)
+        if search is None:
+            return None
+        question = (search.question, gang.queue, gang.priority, gang.user, request.gpus)
+        if question in self._infeasible:
+            return None
+        units = None
+        if self._could_suffice(cluster=effective, request=request, search=search):
+            units = self._least_victims(request)
+        if not units:
+            self._infeasible.add(question)
+            return None
+        return VictimChoice(request=request, search=self._projected(request), units=units)
+
+    def _could_suffice(
+        self, *, cluster: ClusterView, request: PreemptionRequest, search: Search
+    ) -> bool:
+        """Phase 2: whether all that could be preempted would be enough."""
+        pool, quota = request.pool, cluster.quota
+        if pool not in self._quota:
+            roots = [branch.path[-1] for branch in quota.tree.branches]
+            self._quota[pool] = PreemptibleQuota(leaves=quota.usage(pool).leaves, roots=roots)
+        with _claim_of(request, cluster=cluster) as claim:
+            cohorts, leaf = quota.cohorts(pool), quota.tree.leaf_of[request.gang.queue]
+            most = self._quota[pool].most(
+                leaf=leaf,
+                priority=request.gang.priority,
+                rule=request.rule,
+                claim=claim,
+                usage=quota.usage(pool),
+            )
+            return could_suffice(
+                search=search, cohorts=cohorts, leaf=leaf, gpus=request.gpus, most=most
+            )
+
+    def _least_victims(self, request: PreemptionRequest) -> list[EvictionUnit] | None:
+        """Phase 3; None if there are no victims, or none are needed."""
+        projected, search = self._projection.projected, self._projected(request)
+        with _claim_of(request, cluster=projected) as claim:
+            simulation = EvictionSimulation(search=search, claim=claim, gpus=request.gpus)
+            if simulation.is_feasible(search.ids):
+                return None
+            requester = Requester(
+                gang=request.gang, rule=request.rule, pool=request.pool, is_broken=request.is_broken
+            )
+            candidates = self._candidates.permitted(
+                requester=requester, projected=projected, claim=claim
+            )
+            return least_victims(
+                simulation=simulation,
+                candidates=candidates,
+                split=lambda unit, wanted: self._candidates.split(
+                    unit, projected=projected, wanted=wanted
+                ),
+            )
+
+    def _projected(self, request: PreemptionRequest) -> Search:
+        search = _search(cluster=self._projection.projected, request=request)
+        if search is None:
+            raise AssertionError(
+                f"{request.gang.key} can be searched for on the current view and not projected"
+            )
+        return search
+
+    def _evict(self, choice: VictimChoice) -> None:
+        """Phase 4: remove the victims from the projected view."""
+        for unit in last_units(choice.units):
+            self._projection.dismiss(held=unit.held, kept=unit.kept)
+        self._room_changed(unit.uid for unit in choice.units)
+
+    def _slots(self, choice: VictimChoice) -> tuple[str, ...]:
+        nodes = choice.search.find()
+        if nodes is None:
+            key = choice.request.gang.key
+            raise AssertionError(f"{key} has no slots although its victims are evicted")
+        return tuple(nodes)
+
+
+_NO_PREEMPTION: Final = PreemptionRule()
+
+
+def _search(*, cluster: ClusterView, request: PreemptionRequest) -> Search | None:
+    search = cluster.search(
+        gang=request.gang, pool=request.pool, pods=request.size, kept=request.kept
+    )
+    return None if isinstance(search, Rejection) else search
+
+
+@contextmanager
+def _claim_of(request: PreemptionRequest, *, cluster: ClusterView) -> Generator[PreemptionClaim]:
+    """The request's claim to quota; quota of its lost positions is not counted meanwhile."""
+    gang, pool, quota = request.gang, request.pool, cluster.quota
+    undo = quota.hold(gang=gang, pool=pool, size=request.paid) if request.is_broken else None
+    try:
+        yield quota.claim(gang=gang, pool=pool, size=request.size, rule=request.rule)
+    finally:
+        if undo:
+            undo()
+
+
+def _are(nomination: Nomination) -> str:
+    return "is" if len(nomination.nodes) == 1 else "are"

@@ -1,0 +1,160 @@
+"""Repair of running gangs with lost positions, and relocation of pods whose nodes are about to go.
+
+Repairs are the first phase of a cycle, because a broken gang holds capacity without progress. Its
+other pods stay where they are, and its quota is not checked again. In this order:
+
+1. All lost positions get slots in one decision.
+2. If slots are reserved for them already, the gang waits until its victims have left.
+3. An elastic gang shrinks; a surplus gang gives up all that it has, if it cannot.
+4. If the policy allows it, other gangs are preempted.
+5. The gang is rejected with the reason.
+
+A gang whose nodes are about to go is whole: its pods there are placed elsewhere if there is room
+for all of them, and stay otherwise. That comes after the repairs and before any pending gang, which
+would start only for this gang to break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption, Resized
+from drumline_scheduler.model import Admitted, Queue
+from drumline_scheduler.placement.placer import Placer, placed
+from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.placement.projection import Nomination, Projection
+from drumline_scheduler.preemption.candidates import Candidates
+from drumline_scheduler.preemption.preemptor import Preemptor
+from drumline_scheduler.preemption.resizing import Resizer, give_up
+from drumline_scheduler.quota.unmet_demand import UnmetDemand
+from drumline_scheduler.rejections import Rejection
+
+
+class GangRepair:
+    """Repairs broken gangs, one after the other.
+
+    Args:
+        projection: the current and the projected view.
+        placer: finds slots.
+        candidates: a gang that was repaired is no candidate any more.
+        preemptor: evicts victims.
+        preempts: whether a repair may preempt.
+        unmet_demand: records the gangs that stay broken.
+        queues: by name.
+        now: the time of the cycle.
+    """
+
+    def __init__(
+        self,
+        *,
+        projection: Projection,
+        placer: Placer,
+        candidates: Candidates,
+        preemptor: Preemptor,
+        preempts: bool,
+        unmet_demand: UnmetDemand,
+        queues: Mapping[str, Queue],
+        now: float,
+    ) -> None:
+        self._projection = projection
+        self._placer = placer
+        self._resizer = Resizer(projection=projection, placer=placer)
+        self._candidates = candidates
+        self._preemptor = preemptor
+        self._preempts = preempts
+        self._unmet_demand = unmet_demand
+        self._queues = queues
+        self._now = now
+        self._most_free: dict[str, int] = {}
+        """By pool: the most GPUs that were free on an open node when a gang was to be relocated."""
+        self.gave_back = False
+        """Whether a gang got other slots than its nominated ones, which are free again."""
+
+    def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked | None:
+        """Repair a running gang that lost positions, or answer why it stays broken.
+
+        None of a surplus gang that is backing off: it stays broken, and is no job of its own that
+        would be told why.
+        """
+        gang, view = held.gang, self._projection.current.pools.get(held.pool)
+        if gang.surplus_of and gang.retry_at > self._now:
+            return None
+        if view is None and gang.surplus_of:
+            return give_up(held)
+        if view is None:
+            return Rejection(
+                reason=BlockReason.POOL_NOT_FOUND,
+                message=f"pool {held.pool}, in which it was placed, does not exist any more: create"
+                " that GpuPool again, or suspend and resume the job to have it placed in another",
+            ).of(gang)
+        if gang.retry_at > self._now:
+            return self._unmet_demand.back_off(gang=gang, pools=()).of(gang)
+        nomination = self._projection.nomination(gang)
+        if nomination is not None:
+            self._projection.release(nomination)
+        nodes = self._placer.find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
+        if isinstance(nodes, Rejection):
+            return self._not_repaired(held=held, rejection=nodes, nomination=nomination)
+        if nomination is not None and tuple(nodes) != nomination.nodes:
+            self._placer.forget()
+            self.gave_back = True
+        self._candidates.exclude((gang.uid,))
+        lost = tuple(sorted(held.lost))
+        self._projection.take(gang=gang, pool=held.pool, nodes=nodes, positions=lost)
+        node_of = dict(enumerate(held.assignment)) | dict(zip(lost, nodes, strict=True))
+        return placed(gang=gang, view=view, assignment=list(node_of.values()), replaced=lost)
+
+    def relocate(self, held: Admitted) -> Placed | None:
+        """Other slots for the displaced positions of a whole gang; None: they stay."""
+        gang, view = held.gang, self._projection.current.pools.get(held.pool)
+        if view is None or gang.retry_at > self._now or gang.uid in view.leaving:
+            return None
+        # Before an upgrade all nodes are cordoned: then no gang needs a search of its own. Free
+        # capacity only shrinks from here on, so the number counts for all gangs of the cycle.
+        if held.pool not in self._most_free:
+            self._most_free[held.pool] = most_free_gpus(view)
+        if gang.per_pod.gpus > self._most_free[held.pool]:
+            return None
+        positions = tuple(sorted(held.displaced))
+        staying = {i: name for i, name in enumerate(held.assignment) if i not in held.displaced}
+        nodes = self._placer.glimpse(gang=gang, pool=held.pool, pods=held.size, kept=staying)
+        if nodes is None or not {held.assignment[i] for i in positions}.isdisjoint(nodes):
+            return None  # no room, or a node that is open again and was not about to go after all
+        self._candidates.exclude((gang.uid,))
+        self._projection.take(gang=gang, pool=held.pool, nodes=nodes, positions=positions)
+        node_of = dict(enumerate(held.assignment)) | dict(zip(positions, nodes, strict=True))
+        return placed(gang=gang, view=view, assignment=list(node_of.values()), replaced=positions)
+
+    def _not_repaired(
+        self, *, held: Admitted, rejection: Rejection, nomination: Nomination | None
+    ) -> Resized | Preemption | Blocked:
+        """Steps 2 to 5: there are no slots for the lost positions now."""
+        gang, queue = held.gang, self._queues.get(held.gang.queue)
+        if nomination is not None:
+            self._projection.nominate(nomination)
+            return self._preemptor.waiting(nomination)
+        shrunk = self._resizer.shrink(held)
+        if shrunk is not None:
+            self._candidates.exclude((gang.uid,))
+            return shrunk
+        if gang.surplus_of:
+            self._candidates.exclude((gang.uid,))
+            return give_up(held)
+        if self._preempts and queue is not None:
+            preemption = self._preemptor.repair(held=held, queue=queue, rejection=rejection)
+            if preemption is not None:
+                return preemption
+        self._unmet_demand.want(gang=gang, pool=held.pool, reason=rejection.reason)
+        return rejection.of(gang)
+
+
+def most_free_gpus(view: PoolView) -> int:
+    """The most GPUs that are free on one node that takes new pods. O(nodes)."""
+    free = (
+        view.free[ordinal][0]
+        for ordinal, node in enumerate(view.tree.nodes)
+        if node.ready
+        and not node.starting
+        and not (node.unschedulable or node.closed or node.distrusted or node.quarantined)
+    )
+    return max(free, default=0)

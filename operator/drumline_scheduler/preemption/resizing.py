@@ -1,0 +1,103 @@
+"""Resizing of running elastic gangs.
+
+* Shrink: a gang with lost positions that cannot be filled goes on with the largest legal size that
+  its remaining pods and free slots can fill. Capacity that it gives up is free in the next cycle,
+  when its pods are gone.
+* Grow: a gang gets slots near its own, if its queue has the quota and no pending gang could use
+  them. So no gang grows before a pending gang.
+
+The other pods stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drumline_scheduler.decisions import Resized
+from drumline_scheduler.model import Admitted
+from drumline_scheduler.placement.placer import Placer, whereabouts
+from drumline_scheduler.placement.projection import Projection
+from drumline_scheduler.rejections import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resizer:
+    """Finds other sizes for running elastic gangs."""
+
+    projection: Projection
+    placer: Placer
+
+    def shrink(self, held: Admitted) -> Resized | None:
+        """The largest legal size below the present one that can be had now.
+
+        Only whole slices are kept; a gang that lost a role pod cannot shrink.
+        """
+        gang = held.gang
+        if any(position < gang.extras for position in held.lost):
+            return None
+        roles, whole = list(range(gang.extras)), _whole_slices(held)
+        for size in reversed([size for size in gang.sizes if size < held.size]):
+            kept = roles + whole[:size]
+            added = self._find(held=held, size=size, kept=kept)
+            if added is not None:
+                return self._resized(held=held, kept=kept, added=added)
+        return None
+
+    def grow(self, held: Admitted) -> Resized | None:
+        """The largest legal size above the present one that can be had now."""
+        gang, kept = held.gang, range(len(held.assignment))
+        for size in reversed([size for size in gang.sizes if size > held.size]):
+            if not self.projection.has_quota(gang=gang, pool=held.pool, size=size):
+                continue
+            added = self._find(held=held, size=size, kept=kept)
+            if added is not None:
+                self.projection.hold(gang=gang, pool=held.pool, size=size)
+                return self._resized(held=held, kept=kept, added=added)
+        return None
+
+    def _find(self, *, held: Admitted, size: int, kept: Sequence[int]) -> list[str] | None:
+        if held.gang.extras + size == len(kept):
+            return []
+        stays = {new: held.assignment[old] for new, old in enumerate(kept)}
+        return self.placer.glimpse(gang=held.gang, pool=held.pool, pods=size, kept=stays)
+
+    def _resized(self, *, held: Admitted, kept: Sequence[int], added: list[str]) -> Resized:
+        gang, pool = held.gang, held.pool
+        positions = range(len(kept), len(kept) + len(added))
+        self.projection.take(gang=gang, pool=pool, nodes=added, positions=positions)
+        nodes = [*(held.assignment[index] for index in kept), *added]
+        level, domain, where = whereabouts(view=self.projection.current.pools[pool], nodes=nodes)
+        size = len(nodes) - gang.extras
+        verb = "shrinks" if size < held.size else "grows"
+        return Resized(
+            key=gang.key,
+            uid=gang.uid,
+            pool=pool,
+            kept=tuple(kept),
+            added=tuple(added),
+            level=level,
+            domain=domain,
+            message=f"{verb} from {held.size} to {size} of {counted(gang.nodes, 'pod')}, {where}",
+        )
+
+
+def give_up(held: Admitted) -> Resized:
+    """A surplus gang that can have none of its sizes: the gang that it is beside goes on alone."""
+    return Resized(
+        key=held.gang.key,
+        uid=held.gang.uid,
+        pool=held.pool,
+        kept=(),
+        added=(),
+        message=f"gives up its surplus of {counted(held.size, 'pod')} in pool {held.pool}",
+    )
+
+
+def _whole_slices(held: Admitted) -> list[int]:
+    """Positions of the main pods whose slices have lost no pod, ascending."""
+    gang = held.gang
+    pods = gang.slices[0].pods if gang.slices else 1
+    firsts = range(gang.extras, len(held.assignment), pods)
+    slices = [range(first, first + pods) for first in firsts]
+    return [i for piece in slices if held.lost.isdisjoint(piece) for i in piece]

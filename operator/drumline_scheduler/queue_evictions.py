@@ -1,0 +1,132 @@
+"""Running gangs that have to leave because their own queue says so, for nobody else's sake.
+
+A queue that is drained gives up everything that it runs: each of its gangs is asked to save, gives
+its slots up and waits at its old position, until its queue is open again. So does a queue whose
+budget expires with what is spent (`WhenSpent.EXPIRE`): the cycle comes by itself at the moment at
+which it is spent. In the cycle that says so, such a gang counts as leaving already: nobody is
+preempted for what it is about to free, it is neither repaired nor grown, and no victim of anybody.
+If its queue has changed its mind before it has left, it stays where it is.
+
+Example: A and B of queue Q run, C of Q waits. Q is drained: A and B leave, C is rejected, as is A
+once it has left. Q is open again while B still saves: B stays; A and C are placed as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from drumline_scheduler.decisions import QueueEviction, QueueEvictionReason
+from drumline_scheduler.faults import Stage, deciding
+from drumline_scheduler.model import Admitted, Snapshot, WhenSpent
+from drumline_scheduler.quota.usage_budgets import Budgets, asked_again_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEvictions:
+    """Who has to leave, and who may stay after all."""
+
+    leaving: tuple[QueueEviction, ...] = ()
+    staying: tuple[str, ...] = ()
+    """Uids of gangs that leave for their queue's sake and need not any more."""
+    again_at: float | None = None
+    """When time alone may have others leave."""
+
+
+def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> QueueEvictions:
+    """Who leaves from now on. O(queues, and admitted gangs where a queue may give up any)."""
+    drained = frozenset(queue.name for queue in snapshot.queues if queue.drained)
+    expiring = {
+        queue.name: queue.budget
+        for queue in snapshot.queues
+        if queue.budget is not None and queue.budget.when_spent is WhenSpent.EXPIRE
+    }
+    leaving: list[QueueEviction] = []
+    staying: list[str] = []
+    surplus = {held.gang.surplus_of: held for held in snapshot.admitted if held.gang.surplus_of}
+    for held in snapshot.admitted:
+        if held.gang.surplus_of or held.set_aside:  # surplus leaves with the gang that it is beside
+            continue
+        if not (held.departs or held.gang.queue in drained or held.gang.queue in expiring):
+            continue
+        with deciding(held.gang, Stage.QUEUE):
+            eviction = _eviction(held, drained=drained, budgets=budgets)
+        if eviction is None and held.departs:
+            staying.append(held.gang.uid)
+        elif eviction is not None and not (held.leaving or held.is_residual):
+            beside = surplus.get(held.gang.uid)
+            gpus = eviction.gpus + (beside.gpus if beside else 0)
+            leaving.append(replace(eviction, gpus=gpus))
+    moments = (
+        asked_again_at(snapshot, queue=name, budget=budget, now=now)
+        for name, budget in expiring.items()
+        if name not in drained
+    )
+    return QueueEvictions(
+        leaving=tuple(sorted(leaving, key=lambda eviction: eviction.key)),
+        staying=tuple(sorted(staying)),
+        again_at=min((at for at in moments if at is not None), default=None),
+    )
+
+
+def stopped_queues(snapshot: Snapshot, *, now: float) -> dict[str, str]:
+    """Queues that give up what they run of other workloads, too, with the reason.
+
+    Of budgets that of the queue as a whole counts: those workloads are no user's.
+    """
+    stopped = {
+        queue.name: f"queue {queue.name} is drained" for queue in snapshot.queues if queue.drained
+    }
+    expiring = [
+        queue.name
+        for queue in snapshot.queues
+        if queue.budget is not None and queue.budget.when_spent is WhenSpent.EXPIRE
+    ]
+    spent = Budgets(snapshot, now=now).spent if expiring else frozenset[tuple[str, str | None]]()
+    for name in expiring:
+        if (name, None) in spent:
+            stopped.setdefault(name, f"the budget of queue {name} is spent, and expires")
+    return stopped
+
+
+def with_evictions(
+    snapshot: Snapshot, *, leaving: Iterable[QueueEviction], staying: Iterable[str]
+) -> Snapshot:
+    """The snapshot as if these gangs had been told so; the same object if there are none."""
+    leave, stay = {eviction.uid for eviction in leaving}, set(staying)
+    if not leave and not stay:
+        return snapshot
+
+    def as_told(held: Admitted) -> Admitted:
+        uid = held.gang.surplus_of or held.gang.uid
+        if uid in leave:
+            return replace(held, leaving=True, departs=True)
+        if uid in stay and held.departs:
+            return replace(held, leaving=False, departs=False)
+        return held
+
+    return replace(snapshot, admitted=tuple(map(as_told, snapshot.admitted)))
+
+
+def _eviction(held: Admitted, *, drained: frozenset[str], budgets: Budgets) -> QueueEviction | None:
+    """What a gang is told by its queue; None: nothing."""
+    gang = held.gang
+    expiry = budgets.expiry(gang)
+    if gang.queue in drained:
+        why = QueueEvictionReason.QUEUE_DRAINED
+        message = (
+            f"queue {gang.queue} is drained: its jobs save and wait until its stopPolicy is None"
+        )
+    elif expiry is not None:
+        why, message = QueueEvictionReason.BUDGET_SPENT, expiry.message
+    else:
+        return None
+    return QueueEviction(
+        key=gang.key,
+        uid=gang.uid,
+        queue=gang.queue,
+        gpus=held.gpus,
+        gpu_seconds_lost=held.gpu_seconds_at_risk,
+        why=why,
+        message=message,
+    )

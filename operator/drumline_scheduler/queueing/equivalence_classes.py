@@ -1,0 +1,66 @@
+"""Equivalence classes of gangs: what rejects a gang in a cycle rejects all of its class.
+
+Capacity and quota only shrink while gangs are admitted, so of thousands of equal jobs one is tried
+and its rejection is the answer of the others. Gangs of a class may differ in name, age, nominated
+slots and maximum runtime, which do not decide whether there is room for them. Their user counts
+only in queues with user limits. kube-scheduler has the same idea in its equivalence cache:
+https://github.com/kubernetes/design-proposals-archive/blob/main/scheduling/scheduler-equivalence-class.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from drumline_scheduler.model import Gang
+
+
+class EquivalenceClasses:
+    """Numbers the equivalence classes of gangs.
+
+    Args:
+        capped: queues with user limits.
+    """
+
+    def __init__(self, capped: frozenset[str] = frozenset()) -> None:
+        self.capped = capped
+        self.examples: list[Gang] = []
+        """A gang of each class, by number."""
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, gang: Gang) -> int:
+        """The number of the gang's class."""
+        key = _key(gang)
+        if gang.queue in self.capped:
+            key = (key, gang.user)
+        number = self._numbers.setdefault(key, len(self.examples))
+        if number == len(self.examples):
+            self.examples.append(gang)
+        return number
+
+
+def _key(gang: Gang) -> Hashable:
+    return (
+        gang.queue,
+        gang.namespace,
+        gang.priority,
+        gang.nodes,
+        gang.per_pod,
+        gang.pool,
+        gang.pools,
+        gang.price_rule,
+        gang.required_level,
+        gang.preferred_level,
+        gang.slices,
+        gang.balanced_level,
+        gang.roles,
+        tuple(sorted(gang.selector.items())),
+        gang.affinity,
+        gang.tolerations,
+        gang.excluded_nodes,
+        gang.sizes,
+        gang.sweep,
+        gang.sweep_limit,
+        gang.resizable,
+        gang.may_share,
+        gang.is_foreign,
+    )

@@ -1,0 +1,200 @@
+"""The pending gangs in scheduling order and by equivalence class, updated from cycle to cycle.
+
+Of ten thousand pending gangs, few are added or removed from one cycle to the next: order and class
+of all others are kept. Gangs are compared by identity: an object that was pending in the last cycle
+keeps its index.
+
+Gangs that wait for their predecessors have an index and an answer, and are in no class's chain: no
+phase of the cycle sees them, so they hold up nobody and nothing is kept for them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from operator import indexOf, is_
+from typing import Final
+
+from drumline_scheduler.decisions import Blocked
+from drumline_scheduler.model import Gang, InvalidSnapshotError, OrderKey, order_key
+from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
+
+_FEW: Final = 500
+"""After more changes all gangs are sorted again."""
+
+
+class PendingGangs:
+    """All pending gangs by `order_key`: `gangs`, `uids` and `blocked` have the same order."""
+
+    def __init__(self, classes: EquivalenceClasses) -> None:
+        self.gangs: list[Gang] = []
+        self.uids: list[str] = []
+        self.blocked: list[Blocked | None] = []
+        """The answer to each gang whose whole class was rejected; `BlockedCache` writes it."""
+        self.added: list[Gang] = []
+        """Gangs that were not pending in the last cycle."""
+        self.removed: list[Gang] = []
+        """Gangs that were pending in the last cycle only."""
+        self._classes = classes
+        self._keys: list[OrderKey] = []
+        """In the order of `gangs`."""
+        self._given: tuple[Gang, ...] = ()
+        """All gangs in the order of the last update's argument."""
+        self._by_uid: dict[str, Gang] = {}
+        self._class_of: dict[int, int] = {}
+        """By identity of the gang."""
+        self._chains: dict[int, list[Gang]] = {}
+        """By class, each in scheduling order; without gangs that wait for predecessors."""
+        self._individual: dict[int, Gang] = {}
+        """By identity: gangs for which `is_individual` holds."""
+
+    def update(self, pending: Iterable[Gang]) -> None:
+        """Make these the pending gangs. O(changes x log pending + pending).
+
+        Raises:
+            InvalidSnapshotError: a gang is listed twice; nothing is changed then.
+        """
+        given = pending if isinstance(pending, tuple) else tuple(pending)
+        removed, added = _changes(self._given, given)
+        self._reject_duplicates(given, removed=removed, added=added)
+        self._given, self.removed, self.added = given, removed, sorted(added, key=order_key)
+        for gang in self.removed:
+            self._unregister(gang)
+        for gang in self.added:
+            self._register(gang)
+        if len(self.removed) + len(self.added) > _FEW:
+            self._sort(sorted(given, key=order_key))
+            return
+        for gang in self.removed:
+            self._delete(self.index(gang))
+        for gang in self.added:
+            self._insert(self.index(gang), gang)
+
+    def reject_admitted(self, uids: Iterable[str]) -> None:
+        """Raise InvalidSnapshotError if a gang with one of these uids is pending."""
+        duplicates = [self._by_uid[uid] for uid in uids if uid in self._by_uid]
+        if duplicates:
+            raise _duplicate(duplicates)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._by_uid
+
+    def of(self, uid: str) -> Gang:
+        """The gang with this uid."""
+        return self._by_uid[uid]
+
+    def index_of(self, uid: str) -> int:
+        """The index in `gangs` of the gang with this uid. O(log pending)."""
+        return self.index(self._by_uid[uid])
+
+    def index(self, gang: Gang) -> int:
+        """The index in `gangs` that a gang has or would have. O(log pending)."""
+        return bisect_left(self._keys, order_key(gang))
+
+    def class_of(self, gang: Gang) -> int:
+        """The equivalence class of a pending gang."""
+        return self._class_of[id(gang)]
+
+    def members(self, number: int) -> Sequence[Gang]:
+        """All gangs of a class, without the individual ones."""
+        return self._chains.get(number, ())
+
+    @property
+    def examples(self) -> Sequence[Gang]:
+        """A gang of each class that is or was pending."""
+        return self._classes.examples
+
+    @property
+    def chains(self) -> Iterable[Sequence[Gang]]:
+        """All gangs, class by class; an individual gang is a chain of its own."""
+        yield from filter(None, self._chains.values())
+        yield from ((gang,) for gang in self._individual.values())
+
+    @property
+    def individual(self) -> Iterable[Gang]:
+        """The gangs that get an answer of their own."""
+        return self._individual.values()
+
+    def _reject_duplicates(
+        self, given: Sequence[Gang], *, removed: Sequence[Gang], added: Sequence[Gang]
+    ) -> None:
+        """Raise InvalidSnapshotError if two gangs have one uid, before anything is changed."""
+        left, uids = {gang.uid for gang in removed}, {gang.uid for gang in added}
+        is_known = any(uid in self._by_uid and uid not in left for uid in uids)
+        expected = len(self._given) - len(removed) + len(added)
+        if is_known or len(uids) < len(added) or len(given) > expected:
+            seen: set[str] = set()
+            raise _duplicate([gang for gang in given if gang.uid in seen or seen.add(gang.uid)])
+
+    def _register(self, gang: Gang) -> None:
+        self._by_uid[gang.uid] = gang
+        number = self._class_of[id(gang)] = self._classes.of(gang)
+        if gang.after:
+            return
+        if is_individual(gang):
+            self._individual[id(gang)] = gang
+            return
+        chain = self._chains.setdefault(number, [])
+        if chain and order_key(chain[-1]) > order_key(gang):
+            insort(chain, gang, key=order_key)
+        else:
+            chain.append(gang)
+
+    def _unregister(self, gang: Gang) -> None:
+        del self._by_uid[gang.uid]
+        number = self._class_of.pop(id(gang))
+        if gang.after:
+            return
+        if self._individual.pop(id(gang), None) is None:
+            chain = self._chains[number]
+            del chain[bisect_left(chain, order_key(gang), key=order_key)]
+
+    def _sort(self, gangs: list[Gang]) -> None:
+        blocked = dict(zip(map(id, self.gangs), self.blocked, strict=True))
+        self.gangs = gangs
+        self.blocked = list(map(blocked.get, map(id, gangs)))
+        self.uids = [gang.uid for gang in gangs]
+        self._keys = list(map(order_key, gangs))
+
+    def _insert(self, index: int, gang: Gang) -> None:
+        self.gangs.insert(index, gang)
+        self.uids.insert(index, gang.uid)
+        self.blocked.insert(index, None)
+        self._keys.insert(index, order_key(gang))
+
+    def _delete(self, index: int) -> None:
+        for column in (self.gangs, self.uids, self.blocked, self._keys):
+            del column[index]
+
+
+def is_individual(gang: Gang) -> bool:
+    """Whether a gang needs an answer of its own: for its group, nomination or backoff."""
+    return bool(gang.group or gang.nominated or gang.retry_at)
+
+
+def _changes(before: Sequence[Gang], now: Sequence[Gang]) -> tuple[list[Gang], list[Gang]]:
+    """The removed and the added gangs, by identity.
+
+    A common head and tail of both are skipped without a set, which runs in C: usually a few gangs
+    end somewhere and others are appended.
+    """
+    head = _same_prefix(before, now)
+    before, now = before[head:], now[head:]
+    tail = _same_prefix(before[::-1], now[::-1])
+    before, now = before[: len(before) - tail], now[: len(now) - tail]
+    old_ids, new_ids = set(map(id, before)), set(map(id, now))
+    removed = [gang for gang in before if id(gang) not in new_ids]
+    return removed, [gang for gang in now if id(gang) not in old_ids]
+
+
+def _same_prefix(first: Sequence[Gang], second: Sequence[Gang]) -> int:
+    """The length of the common prefix of two lists, by identity."""
+    try:
+        return indexOf(map(is_, first, second), False)
+    except ValueError:
+        return min(len(first), len(second))
+
+
+def _duplicate(duplicates: Iterable[Gang]) -> InvalidSnapshotError:
+    first = min(duplicates, key=order_key)
+    return InvalidSnapshotError(f"{first.key} ({first.uid}) waits twice or is admitted already")

@@ -1,0 +1,65 @@
+"""What a gang is told that has to wait for other jobs to end.
+
+Who has ended, failed or is missing is a fact of the snapshot's maker (`lifecycle.model.chains`); a
+gang with predecessors is answered and not looked at. Slurm's `--dependency` has the same reasons:
+`Dependency`, and `DependencyNeverSatisfied` for what waiting does not help.
+https://slurm.schedmd.com/sbatch.html#OPT_dependency
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
+from drumline_scheduler.model import Predecessor, PredecessorState
+from drumline_scheduler.rejections import Rejection, named
+
+_FIRST: Final = (
+    PredecessorState.CIRCULAR,
+    PredecessorState.FAILED,
+    PredecessorState.NOT_FOUND,
+    PredecessorState.WAITED_FOR,
+)
+"""What a person has to mend comes before what passes."""
+_CHANGE: Final = "suspend this job and change spec.after"
+
+
+def waiting_for_predecessors(after: Sequence[Predecessor]) -> Rejection:
+    """The rejection of a gang with these predecessors, of which there is at least one."""
+    by_state = {state: [each for each in after if each.state is state] for state in _FIRST}
+    state = next(state for state in _FIRST if by_state[state])
+    these = by_state[state]
+    keys = [each.key for each in these]
+    match state:
+        case PredecessorState.CIRCULAR:
+            circle = " after ".join(these[0].circle)
+            return Rejection(
+                reason=BlockReason.CIRCULAR_DEPENDENCY,
+                message=f"spec.after goes in a circle, {circle}: suspend one of these jobs and"
+                " change its spec.after",
+            )
+        case PredecessorState.FAILED:
+            return Rejection(
+                reason=BlockReason.PREDECESSOR_FAILED,
+                message=f"starts once {named(keys)} has succeeded, and it failed: delete it and"
+                f" create it again, or {_CHANGE}",
+            )
+        case PredecessorState.NOT_FOUND:
+            return Rejection(
+                reason=BlockReason.PREDECESSOR_NOT_FOUND,
+                message=f"starts after {named(keys)}, which does not exist: create it, or"
+                f" {_CHANGE}",
+            )
+        case PredecessorState.WAITED_FOR:
+            ends = [f"{each.key} {_end(each)}" for each in these]
+            return Rejection(
+                reason=BlockReason.WAITING_FOR_JOBS,
+                message=f"starts once {named(ends)}",
+                blockers=tuple(keys),
+                remedy=Remedy(kind=RemedyKind.WAIT_FOR),
+            )
+
+
+def _end(predecessor: Predecessor) -> str:
+    return "has succeeded" if predecessor.must_succeed else "has ended"

@@ -1,0 +1,168 @@
+"""The backfill rule: the first pending gangs have reservations that no later gang may delay.
+
+The first gangs of each pool that wait for capacity or quota get reservations in scheduling order
+(`reservation_plan`). A later gang starts only in slots that delay none of them: in its best slots,
+if it ends before they are needed or they are not needed; else in other slots; else if all
+reservations could start as early in other slots. A gang without a maximum runtime counts as
+endless. This is conservative backfill, as in Slurm's `sched/backfill`:
+https://slurm.schedmd.com/sched_config.html
+
+Reservations are made again in every cycle from its snapshot, so they bind only later gangs: their
+own gangs start as early as they can, anywhere. Preemption ignores reservations: the plan is made
+again after it, and some gangs may start later then.
+
+Example: two nodes; X runs on one for another hour. A needs both nodes and gets a reservation in one
+hour. B needs one node for 30 minutes and starts now; C needs one for two hours and is rejected.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final
+
+from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind, Reservation
+from drumline_scheduler.model import Admitted, Gang, Policy, WaitingRule
+from drumline_scheduler.placement.projection import Projection
+from drumline_scheduler.queueing.expected_ends import GangPlacement
+from drumline_scheduler.queueing.reservation_plan import (
+    PlannedReservation,
+    ReservationPlan,
+    ReservationRequest,
+)
+from drumline_scheduler.rejections import Rejection
+
+RESERVED_FOR: Final = frozenset(
+    {
+        BlockReason.INSUFFICIENT_GPUS,
+        BlockReason.INSUFFICIENT_RESOURCES,
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+        BlockReason.QUOTA_EXHAUSTED,
+        BlockReason.USER_LIMIT,
+        BlockReason.WOULD_DELAY_RESERVATION,
+        BlockReason.WAITING_FOR_GROUP,
+    }
+)
+"""The reasons that end when other gangs release capacity."""
+
+
+class Reservations:
+    """The reservations of one cycle; none under any other rule than backfill."""
+
+    def __init__(
+        self, *, projection: Projection, running: Iterable[Admitted], policy: Policy, now: float
+    ) -> None:
+        self._projection = projection
+        self._running = running
+        self._now = now
+        backfills = policy.waiting is WaitingRule.BACKFILL
+        self._most = policy.reservations if backfills else 0
+        self._plan: ReservationPlan | None = None
+        self._is_stale = False
+        self._begun = ""
+        """Uid of the gang whose start the plan contains already."""
+        self._by_pool: Counter[str] = Counter()
+        self._infeasible: set[Hashable] = set()
+        self._full = not self._most
+
+    def wants(self, reason: BlockReason) -> bool:
+        """Whether a gang that is rejected for this reason might still get a reservation."""
+        return not self._full and reason in RESERVED_FOR
+
+    def made(self) -> tuple[Reservation, ...]:
+        """All reservations in the order in which they were made."""
+        return tuple(
+            Reservation(
+                key=placement.gang.key,
+                uid=placement.gang.uid,
+                pool=placement.pool,
+                assignment=placement.nodes,
+                start_at=reserved.start,
+            )
+            for reserved in (self._current().reserved if self._plan is not None else ())
+            for placement in reserved.placements
+        )
+
+    def reserve(self, *, requests: Sequence[ReservationRequest], question: Hashable) -> None:
+        """Reserve slots for gangs from the earliest time at which all of them fit.
+
+        Args:
+            requests: gangs that start together.
+            question: equal for equivalent requests, which have the same answer.
+        """
+        if self._full or question in self._infeasible:
+            return
+        open_requests = [
+            ReservationRequest(
+                gang=request.gang,
+                pools=tuple(pool for pool in request.pools if self._by_pool[pool] < self._most),
+            )
+            for request in requests
+        ]
+        made = None
+        if all(request.pools for request in open_requests):
+            made = self._current().reserve(open_requests)
+        if made is None:
+            self._infeasible.add(question)
+            return
+        self._by_pool.update({placement.pool for placement in made.placements})
+        self._full = all(self._by_pool[p] >= self._most for p in self._projection.current.pools)
+
+    def spare(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> list[str] | Rejection:
+        """Slots in which a gang delays no reservation, or the rejection of the gang.
+
+        Args:
+            gang: the gang that could start.
+            pool: the pool it could start in.
+            nodes: the nodes it would have without reservations.
+        """
+        placement = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
+        if not self._reserved():
+            return list(nodes)
+        plan = self._current()
+        outcome = plan.spare(placement)
+        if isinstance(outcome, GangPlacement):
+            return list(outcome.nodes)
+        replanned = plan.with_start(placement)
+        if replanned is not None:
+            self._plan, self._begun = replanned, gang.uid
+            return list(nodes)
+        return _would_delay(gang=gang, pool=pool, late=outcome)
+
+    def start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
+        """Add a gang that starts now to the plan."""
+        if self._plan is not None and not self._is_stale and gang.uid != self._begun:
+            self._plan.start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
+
+    def replan(self) -> None:
+        """Make the plan again when it is next needed: an eviction or withdrawn start changed it."""
+        self._is_stale, self._begun = True, ""
+        self._infeasible.clear()
+
+    def _reserved(self) -> list[PlannedReservation]:
+        return self._plan.reserved if self._plan is not None else []
+
+    def _current(self) -> ReservationPlan:
+        if self._plan is None or self._is_stale:
+            before = self._reserved()
+            running = {held.gang.uid: held for held in self._running}
+            self._plan = ReservationPlan(
+                projection=self._projection, running=running, now=self._now
+            )
+            self._is_stale = False
+            for reserved in before:
+                self._plan.reserve(reserved.requests)
+        return self._plan
+
+
+def _would_delay(*, gang: Gang, pool: str, late: PlannedReservation) -> Rejection:
+    first = late.placements[0].gang
+    advice = "" if gang.max_runtime_seconds is not None else "; a maximum runtime could let it pass"
+    return Rejection(
+        reason=BlockReason.WOULD_DELAY_RESERVATION,
+        message=f"has room in pool {pool} now, but {first.key}, which comes earlier, would start"
+        f" later for it{advice}",
+        blockers=tuple(sorted(placement.gang.key for placement in late.placements)),
+        needed=gang.gpus,
+        remedy=Remedy(kind=RemedyKind.WAIT),
+    )

@@ -1,0 +1,66 @@
+"""Sweeps: gangs of one namespace of which only so many hold slots at a time.
+
+The limit is on gangs, not on GPUs, and each gang brings its own: where they differ, a gang starts
+while fewer than its own limit hold slots. What holds slots is admitted (until it has left) or
+nominated. Equal gangs of a sweep are one equivalence class, so of a thousand of them one is tried,
+and its rejection is the answer of all: within a cycle the number of those that hold slots only
+grows, as capacity only shrinks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
+from drumline_scheduler.model import Admitted, Gang
+from drumline_scheduler.rejections import Rejection, counted, named
+
+_WAIT: Final = Remedy(kind=RemedyKind.WAIT_FOR)
+
+
+class SweepLimits:
+    """How many gangs of each sweep hold slots.
+
+    Args:
+        admitted: the running gangs.
+        nominated: pending gangs with nominated slots.
+    """
+
+    def __init__(self, *, admitted: Iterable[Admitted], nominated: Iterable[Gang]) -> None:
+        self._holders: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        """By namespace and sweep: keys by uid."""
+        for held in admitted:
+            if held.gang.sweep and not held.is_residual:
+                self.start(held.gang)
+        for gang in nominated:
+            self.start(gang)
+
+    def rejection(self, gang: Gang) -> Rejection | None:
+        """Why a gang may not start beside the others of its sweep; None: it may."""
+        if not gang.sweep:
+            return None
+        holders = self._holders.get((gang.namespace, gang.sweep), {})
+        keys = tuple(sorted(key for uid, key in holders.items() if uid != gang.uid))
+        if len(keys) < gang.sweep_limit:
+            return None
+        return Rejection(
+            reason=BlockReason.SWEEP_LIMIT,
+            message=f"sweep {gang.sweep} has {counted(gang.sweep_limit, 'job')} at a time: waits"
+            f" for one of {named(keys)}",
+            blockers=keys,
+            resource="jobs",
+            needed=1,
+            remedy=_WAIT,
+        )
+
+    def start(self, gang: Gang) -> None:
+        """A gang holds slots from now on; it may have held them before, as nominated ones."""
+        if gang.sweep:
+            self._holders[gang.namespace, gang.sweep][gang.uid] = gang.key
+
+    def withdraw(self, gang: Gang) -> None:
+        """A start in this cycle is undone."""
+        if gang.sweep:
+            self._holders[gang.namespace, gang.sweep].pop(gang.uid, None)

@@ -1,0 +1,222 @@
+"""Quota along a tree of queues: what each queue may use, lend and borrow, in GPUs of one pool.
+
+Every queue is a branch; its parent is the cohort that it shares with its siblings. A queue that has
+children is two branches: the cohort, and a member of it that holds the queue's own jobs. So every
+job belongs to a leaf, and all leaves are treated alike.
+
+* quota of a leaf: its nominal quota; of a cohort: what its members lend to it.
+* kept: the part of a branch's quota that its lending limit holds back.
+* usage of a cohort: what its members use beyond what they keep.
+* borrowed: usage above quota. A branch borrows at most its borrowing limit, a root nothing.
+
+Example: queues a (nominal 4, lends at most 1) and b (nominal 4) in cohort c. a keeps 3, so the
+quota of c is 1 + 4 = 5. b may use up to 5 GPUs, which is 4 of its own and 1 of a's. If a uses 4,
+the usage of c is 1, and b may use 4.
+
+A queue whose parent does not exist, or is its own ancestor, stands alone. All walks are O(depth of
+the tree). The terms are those of Kueue's cohorts, where `kept` is the guaranteed quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
+
+from drumline_scheduler.model import Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A node of the queue tree."""
+
+    name: str
+    path: tuple[int, ...]
+    """Ids from this branch up to its root."""
+    nominal: Mapping[str, int]
+    borrowing_limit: Mapping[str, int]
+    lending_limit: Mapping[str, int]
+    weight: float
+    """Weight among its siblings under fair sharing; 1 for a cohort's own jobs."""
+
+
+class QueueTree:
+    """The branches of all queues; parents have lower ids than their children."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        self.queues = named = {queue.name: queue for queue in queues}
+        parents = {name: _parent(queue=queue, queues=named) for name, queue in named.items()}
+        cohorts = {parent for parent in parents.values() if parent is not None}
+        self.branches: list[Branch] = []
+        self.leaf_of: dict[str, int] = {}
+        """By name of the queue: the branch that holds its jobs."""
+        above: dict[str, tuple[int, ...]] = {}
+        for name in sorted(named, key=lambda name: (_depth(name=name, parents=parents), name)):
+            parent = parents[name]
+            upward = above[parent] if parent is not None else ()
+            queue = named[name]
+            if name in cohorts:
+                above[name] = self._grow(queue=queue, upward=upward, cohort=True)
+                self._grow(queue=queue, upward=above[name], inner=True)
+            else:
+                self._grow(queue=queue, upward=upward)
+            self.leaf_of[name] = len(self.branches) - 1
+        self.is_flat = not cohorts
+        """Whether no queue can borrow."""
+
+    def _grow(
+        self, *, queue: Queue, upward: tuple[int, ...], cohort: bool = False, inner: bool = False
+    ) -> tuple[int, ...]:
+        path = (len(self.branches), *upward)
+        self.branches.append(
+            Branch(
+                name=queue.name,
+                path=path,
+                nominal={} if cohort else queue.nominal,
+                borrowing_limit=(not inner and queue.borrowing_limit) or {},
+                lending_limit=(not inner and queue.lending_limit) or {},
+                weight=1.0 if inner else queue.weight,
+            )
+        )
+        return path
+
+
+class CohortQuota:
+    """Quota and usage of every branch, in GPUs of one pool."""
+
+    def __init__(self, *, tree: QueueTree, pool: str) -> None:
+        branches = tree.branches
+        self.paths = [branch.path for branch in branches]
+        self.quota = [branch.nominal.get(pool, 0) for branch in branches]
+        self.kept = [0] * len(branches)
+        self.limit = [branch.borrowing_limit.get(pool) for branch in branches]
+        self.lent = [branch.lending_limit.get(pool) for branch in branches]
+        self.usage = [0] * len(branches)
+        for identity in reversed(range(len(branches))):  # children before their parents
+            if len(self.paths[identity]) > 1:
+                self.kept[identity] = self._keeps(branch=identity, quota=self.quota[identity])
+                parent = self.paths[identity][1]
+                self.quota[parent] += self.quota[identity] - self.kept[identity]
+
+    def copy(self) -> CohortQuota:
+        """The same quota with a usage that can be changed separately."""
+        twin = copy(self)
+        twin.usage = list(self.usage)
+        return twin
+
+    def add(self, *, leaf: int, gpus: int) -> None:
+        """Add GPUs (a negative number removes them) to the usage of a leaf and its ancestors."""
+        for branch in self.paths[leaf]:
+            before = self.usage[branch]
+            self.usage[branch] = before + gpus
+            kept = self.kept[branch]
+            gpus = max(0, before + gpus - kept) - max(0, before - kept)
+
+    def room(self, leaf: int) -> int:
+        """GPUs that the leaf may still take; negative where a quota was lowered below usage.
+
+        It may always take what its lending limit keeps for it.
+        """
+        *below, root = self.paths[leaf]
+        room = self.quota[root] - self.usage[root]
+        for branch in reversed(below):
+            room = self._room_below(branch=branch, above=room, usage=self.usage[branch])
+        return room
+
+    def most(self, leaf: int) -> int:
+        """GPUs that the leaf could hold if all other leaves were empty."""
+        *below, root = self.paths[leaf]
+        most = self.quota[root]
+        for branch in reversed(below):
+            most = self._room_below(branch=branch, above=most, usage=0)
+        return most
+
+    def borrowed(self, branch: int) -> int:
+        """GPUs that a branch holds above its quota."""
+        return max(0, self.usage[branch] - self.quota[branch])
+
+    def above_with(self, *, leaf: int, gpus: int) -> tuple[bool, ...]:
+        """Which branches would borrow with so many more GPUs, from the root to the leaf.
+
+        A root never borrows: a gang that does not fit there has to wait.
+        """
+        *below, _ = self.paths[leaf]
+        above: list[bool] = []
+        for branch in below:
+            before, kept = self.usage[branch], self.kept[branch]
+            above.append(before + gpus > self.quota[branch])
+            gpus = max(0, before + gpus - kept) - max(0, before - kept)
+        return (False, *reversed(above))
+
+    def shortfall(self, *, leaf: int, gpus: int) -> int:
+        """The smallest increase of the leaf's quota with which it may take so many more GPUs."""
+        low, high = 0, max(1, gpus)
+        while self._room_with(leaf=leaf, raised=high) < gpus:
+            low, high = high, 2 * high
+        while low < high:
+            middle = (low + high) // 2
+            if self._room_with(leaf=leaf, raised=middle) < gpus:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _room_with(self, *, leaf: int, raised: int) -> int:
+        """`room` if the leaf's quota were that much larger."""
+        more, less = raised, 0
+        stations: list[tuple[int, int, int, int]] = []
+        for branch in self.paths[leaf]:
+            quota, usage = self.quota[branch] + more, self.usage[branch] - less
+            kept = self._keeps(branch=branch, quota=quota)
+            stations.append((branch, quota, kept, usage))
+            more -= kept - self.kept[branch]
+            less = max(0, self.usage[branch] - self.kept[branch]) - max(0, usage - kept)
+        _, quota, _, usage = stations.pop()
+        room = quota - usage
+        for branch, quota, kept, usage in reversed(stations):
+            room = _room_below(
+                quota=quota, kept=kept, limit=self.limit[branch], usage=usage, above=room
+            )
+        return room
+
+    def _keeps(self, *, branch: int, quota: int) -> int:
+        """What a branch with this quota never lends."""
+        lent = self.lent[branch]
+        return 0 if lent is None else max(0, quota - lent)
+
+    def _room_below(self, *, branch: int, above: int, usage: int) -> int:
+        return _room_below(
+            quota=self.quota[branch],
+            kept=self.kept[branch],
+            limit=self.limit[branch],
+            usage=usage,
+            above=above,
+        )
+
+
+def _room_below(*, quota: int, kept: int, limit: int | None, usage: int, above: int) -> int:
+    """What a branch may still take if its parent may take `above`."""
+    if limit is not None:
+        above = min(above, quota - kept + limit - max(0, usage - kept))
+    return max(0, kept - usage) + max(0, above)
+
+
+def _parent(*, queue: Queue, queues: Mapping[str, Queue]) -> str | None:
+    """The queue's parent, if it exists and the queue is not its own ancestor."""
+    if queue.parent not in queues:
+        return None
+    seen: set[str] = set()
+    above = queue.parent
+    while above is not None and above in queues and above not in seen:
+        if above == queue.name:
+            return None
+        seen.add(above)
+        above = queues[above].parent
+    return queue.parent
+
+
+def _depth(*, name: str, parents: Mapping[str, str | None]) -> int:
+    depth, above = 0, parents[name]
+    while above is not None:
+        depth, above = depth + 1, parents[above]
+    return depth

@@ -1,0 +1,165 @@
+"""Fair sharing: the weighted share of each queue, of what it uses now and has used.
+
+The dominant share of a queue is the largest part that its jobs hold of any one resource: the GPUs
+of a pool, the CPU, the memory (DRF, Ghodsi et al., NSDI 2011). A cohort's is that of the jobs of
+all its members. Past use is kept as dominant share times seconds and decays with a half-life;
+divided by the half-life over ln 2 it is a share again, the one of a queue that always used as much.
+
+    share = (dominant share now + history_weight x past share) / weight
+
+Among siblings the one with the smallest share is served next (`ordering`). The past use of a cohort
+is the sum of its members'. A cohort's own jobs count as a member of weight 1.
+
+Example: of two queues of weight 1 in a pool of 8 GPUs, a holds 4 (0.5) and b holds none but has a
+past share of 0.25. With history_weight 4, a has 0.5 and b has 1.0: a is served next.
+
+Shares only rise while gangs start in a cycle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Final
+
+from drumline_scheduler.model import Gang, Policy, Snapshot
+from drumline_scheduler.quota.cohorts import QueueTree
+
+_LN_2: Final = log(2.0)
+_CPU: Final = "/cpu"
+_MEMORY: Final = "/memory"
+"""Keys beside the names of pools, which contain no slash."""
+_FORGOTTEN: Final = 1e-6
+"""Share-seconds below which past use is dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueHistory:
+    """Past use of every branch of the queue tree, and the capacity it is a part of."""
+
+    capacity: Mapping[str, int]
+    """GPUs by pool, CPU and memory."""
+    shares: Sequence[float]
+    """By branch: its past share times `history_weight`, not divided by the queue's weight."""
+
+    def in_gpus(self, pool: str) -> list[float]:
+        """The past shares in GPUs of a pool."""
+        whole = self.capacity.get(pool, 0)
+        return [share * whole for share in self.shares]
+
+
+class FairShares:
+    """Current use and weighted share of every branch. O(depth) for each change."""
+
+    def __init__(self, *, tree: QueueTree, past: QueueHistory) -> None:
+        self._tree = tree
+        self._branches = tree.branches
+        self._past = past
+        self._held: list[dict[str, int]] = [defaultdict(int) for _ in tree.branches]
+        self._now = [0.0] * len(tree.branches)
+
+    def copy(self, past: QueueHistory) -> FairShares:
+        """The same current use with another past use, to be changed separately."""
+        twin = FairShares(tree=self._tree, past=past)
+        twin._held = [defaultdict(int, held) for held in self._held]
+        twin._now = [_dominant(held, capacity=past.capacity) for held in self._held]
+        return twin
+
+    def now(self, branch: int) -> float:
+        """The dominant share that a branch holds now."""
+        return self._now[branch]
+
+    def share(self, branch: int) -> float:
+        """The weighted share of a branch: current plus past."""
+        return (self._now[branch] + self._past.shares[branch]) / self._branches[branch].weight
+
+    def change(
+        self, *, leaf: int, pool: str, gang: Gang, before: int | None, after: int | None
+    ) -> None:
+        """Change the number of main pods that a gang holds; None: no pods, roles included."""
+        old, new = (
+            _amounts(gang=gang, pool=pool, size=before),
+            _amounts(gang=gang, pool=pool, size=after),
+        )
+        for branch in self._branches[leaf].path:
+            held = self._held[branch]
+            for thing in new.keys() | old.keys():
+                held[thing] += new.get(thing, 0) - old.get(thing, 0)
+            self._now[branch] = _dominant(held, capacity=self._past.capacity)
+
+
+def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHistory:
+    """The past use of a snapshot's queues."""
+    shares = [0.0] * len(tree.branches)
+    if policy.history_seconds > 0:
+        each = policy.history_weight * _LN_2 / policy.history_seconds
+        for name, seconds in sorted(snapshot.history.items()):
+            if name in tree.leaf_of:
+                for branch in tree.branches[tree.leaf_of[name]].path:
+                    shares[branch] += seconds * each
+    return QueueHistory(capacity=_capacity(snapshot), shares=shares)
+
+
+def dominant_shares(snapshot: Snapshot) -> dict[str, float]:
+    """By queue: the dominant share of its own jobs now, for `decay`."""
+    capacity = _capacity(snapshot)
+    held: dict[str, dict[str, int]] = {}
+    for admitted in snapshot.admitted:
+        mine = held.setdefault(admitted.gang.queue, defaultdict(int))
+        for thing, amount in _amounts(
+            gang=admitted.gang, pool=admitted.pool, size=admitted.size
+        ).items():
+            mine[thing] += amount
+    return {name: _dominant(mine, capacity=capacity) for name, mine in held.items()}
+
+
+def decay(
+    *,
+    history: Mapping[str, float],
+    shares: Mapping[str, float],
+    seconds: float,
+    half_life: float,
+) -> dict[str, float]:
+    """`Snapshot.history` after some more seconds in which the queues held these shares.
+
+    Exact for constant shares: the result does not depend on how the time is divided.
+    """
+    if half_life <= 0:
+        return {}
+    left = 0.5 ** (seconds / half_life)
+    gained = (1.0 - left) * half_life / _LN_2
+    later = {
+        name: history.get(name, 0.0) * left + shares.get(name, 0.0) * gained
+        for name in sorted(history.keys() | shares.keys())
+    }
+    return {name: amount for name, amount in later.items() if amount > _FORGOTTEN}
+
+
+def _capacity(snapshot: Snapshot) -> dict[str, int]:
+    whole: dict[str, int] = {pool.name: 0 for pool in snapshot.pools}
+    whole |= {_CPU: 0, _MEMORY: 0}
+    for node in snapshot.nodes:
+        if node.pool in whole:
+            whole[node.pool] += node.allocatable.gpus
+            whole[_CPU] += node.allocatable.cpu_millis
+            whole[_MEMORY] += node.allocatable.memory_bytes
+    return whole
+
+
+def _dominant(held: Mapping[str, int], *, capacity: Mapping[str, int]) -> float:
+    parts = (held.get(thing, 0) / whole for thing, whole in capacity.items() if whole)
+    return max(parts, default=0.0)
+
+
+def _amounts(*, gang: Gang, pool: str, size: int | None) -> dict[str, int]:
+    if size is None:
+        return {}
+    pods = [(role.pods, role.per_pod) for role in gang.roles]
+    pods.append((size, gang.per_pod))
+    return {
+        pool: sum(count * each.gpus for count, each in pods),
+        _CPU: sum(count * each.cpu_millis for count, each in pods),
+        _MEMORY: sum(count * each.memory_bytes for count, each in pods),
+    }

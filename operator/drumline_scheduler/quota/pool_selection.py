@@ -1,0 +1,115 @@
+"""Which pools a gang may be placed in, and in which order they are tried.
+
+A gang that names pools is tried in these, in its order of preference; pools that do not exist or in
+which its queue has no quota are skipped, as are those whose capacity type or price queue or gang do
+not accept. A gang that names none is tried in all pools in which its queue has quota, the cheapest
+first (`pool_prices`), then by name. A pool with partitions, which counts parts of GPUs, is tried
+only for gangs that name it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from drumline_scheduler.decisions import BlockReason
+from drumline_scheduler.model import Gang, Pool, Queue
+from drumline_scheduler.quota.pool_prices import accepts, not_accepted, turn_of
+from drumline_scheduler.quota.quota_ledger import QuotaLedger
+from drumline_scheduler.quota.quota_rejections import no_quota
+from drumline_scheduler.rejections import Rejection, correction, named
+
+
+class PoolSelector:
+    """Selects pools for gangs; equal gangs are answered once.
+
+    Args:
+        pools: that exist.
+        quota: to compute which quota a rejected gang would need.
+    """
+
+    def __init__(self, *, pools: Iterable[Pool], quota: QuotaLedger) -> None:
+        self._pools = {pool.name: pool for pool in pools}
+        self._quota = quota
+        self._open: dict[tuple[object, ...], tuple[str, ...]] = {}
+        """By queue and what a gang says of pools."""
+
+    def of(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
+        """Names of the pools to try, in order, or the rejection if there are none."""
+        names = requested_pools(gang)
+        is_surplus = bool(gang.surplus_of)
+        key = (queue.name, names, gang.pool, gang.partition, gang.price_rule, is_surplus)
+        if key not in self._open:
+            usable = self._usable(gang, queue=queue)
+            accepted = [pool for pool in usable if accepts(pool, gang=gang, queue=queue)]
+            if not names:
+                accepted.sort(key=lambda pool: turn_of(pool, gang=gang, queue=queue))
+            self._open[key] = tuple(pool.name for pool in accepted)
+        return self._open[key] or self._rejection(gang=gang, queue=queue, names=names)
+
+    def accepts(self, *, gang: Gang, queue: Queue, pool: str) -> bool:
+        """Whether queue and gang accept what a pool is paid as and costs."""
+        known = self._pools.get(pool)
+        return known is not None and accepts(known, gang=gang, queue=queue)
+
+    def are_alike(self, pool: str, other: str) -> bool:
+        """Whether two pools have and count GPUs of one kind, as far as that is known."""
+        known = [self._pools[name] for name in (pool, other) if name in self._pools]
+        if len({each.parts_per_gpu for each in known}) > 1:
+            return False
+        resources, models = (
+            {each.gpu_resource for each in known},
+            {each.gpu_model for each in known},
+        )
+        return all(len(kinds - {""}) < 2 for kinds in (resources, models))
+
+    def _usable(self, gang: Gang, *, queue: Queue) -> list[Pool]:
+        """The pools that a gang names, or all, in which its queue has quota."""
+        order = requested_pools(gang) or sorted(queue.nominal)
+        usable = self._pools.keys() & queue.nominal.keys()
+        pools = [self._pools[name] for name in order if name in usable]
+        return [pool for pool in pools if counts_like(gang, pool)]
+
+    def _rejection(self, *, gang: Gang, queue: Queue, names: tuple[str, ...]) -> Rejection:
+        usable = self._usable(gang, queue=queue)
+        if usable:
+            return not_accepted(usable, gang=gang, queue=queue)
+        known = sorted(self._pools.keys() & set(names or queue.nominal))
+        if names and not known:
+            which = f"pool {names[0]} does" if len(names) == 1 else f"pools {named(names)} do"
+            return Rejection(
+                reason=BlockReason.POOL_NOT_FOUND,
+                message=f"{which} not exist; pools: {named(sorted(self._pools)) or 'none'}",
+                remedy=correction(wrong=names[0], right=self._pools.keys() & queue.nominal.keys()),
+            )
+        unlike = [name for name in known if not counts_like(gang, self._pools[name])]
+        if names and len(unlike) == len(known):
+            return _unlike(gang, self._pools[unlike[0]])
+        first = next((name for name in names if name in self._pools), None)
+        pool = first or min(self._pools, default=None)
+        remedy = self._quota.raise_for(gang=gang, pool=pool) if pool is not None else None
+        return no_quota(queue=queue, pool=first, gpus=gang.gpus, remedy=remedy)
+
+
+def counts_like(gang: Gang, pool: Pool) -> bool:
+    """Whether the gang's GPUs are counted in the unit of the pool, and are of a kind it has."""
+    if gang.partition:
+        return gang.partition in pool.partitions
+    return not pool.partitions or gang.pool == pool.name
+
+
+def _unlike(gang: Gang, pool: Pool) -> Rejection:
+    if not gang.partition:
+        message = f"pool {pool.name} counts parts of GPUs: name it alone, as gpuPool"
+    else:
+        offered = named(pool.partitions) or "whole GPUs alone"
+        message = f"pool {pool.name} has no partition {gang.partition}; it has {offered}"
+    return Rejection(
+        reason=BlockReason.POOL_NOT_FOUND,
+        message=message,
+        remedy=correction(wrong=gang.partition, right=pool.partitions) if gang.partition else None,
+    )
+
+
+def requested_pools(gang: Gang) -> tuple[str, ...]:
+    """The pools that a gang names, in its order of preference; empty: any pool."""
+    return gang.pools if gang.pool is None else (gang.pool,)

@@ -1,0 +1,84 @@
+"""Whether a gang may use its queue: it exists, admits its namespace and priority, is not held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from drumline_scheduler.decisions import BlockReason
+from drumline_scheduler.model import Gang, Queue
+from drumline_scheduler.rejections import Rejection, correction
+
+HIGHEST_PRIORITY: Final = 1_000_000_000
+"""Of user-defined PriorityClasses (`scheduling.HighestUserDefinablePriority` of Kubernetes). Above
+are system-cluster-critical and system-node-critical, which no training job may use."""
+
+
+class QueueAccess:
+    """Checks gangs against their queues, once for equal gangs."""
+
+    def __init__(self, queues: Mapping[str, Queue]) -> None:
+        self._queues = queues
+        self._rejections: dict[tuple[str, str, int], Rejection | None] = {}
+        """By queue, namespace and priority."""
+
+    def rejection(self, gang: Gang) -> Rejection | None:
+        """Why a gang may not use the queue that it names; None: it may."""
+        key = (gang.queue, gang.namespace, gang.priority)
+        if key not in self._rejections:
+            queue = self._queues.get(gang.queue)
+            self._rejections[key] = (
+                access_rejection(gang=gang, queue=queue)
+                if queue is not None
+                else queue_not_found(gang, queues=self._queues.values())
+            )
+        return self._rejections[key]
+
+
+def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
+    """The rejection of a gang whose queue does not exist, or whose spec nobody could read."""
+    return Rejection(
+        reason=BlockReason.QUEUE_NOT_FOUND,
+        message=f"queue {gang.queue} does not exist or cannot be read: create or mend that"
+        " TrainingQueue, or name another",
+        remedy=correction(
+            wrong=gang.queue,
+            right=[
+                queue.name for queue in queues if access_rejection(gang=gang, queue=queue) is None
+            ],
+        ),
+    )
+
+
+def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
+    """Why a gang may not use an existing queue; None: it may.
+
+    It names no namespace but the gang's own: which other tenants there are is not for this one.
+    """
+    if queue.namespaces is not None and gang.namespace not in queue.namespaces:
+        return Rejection(
+            reason=BlockReason.NAMESPACE_NOT_ALLOWED,
+            message=f"queue {queue.name} is not open to namespace {gang.namespace}: use another"
+            f" queue, or ask {_way_in(queue)}",
+        )
+    highest = HIGHEST_PRIORITY if queue.max_priority is None else queue.max_priority
+    if gang.priority > highest:
+        return Rejection(
+            reason=BlockReason.PRIORITY_TOO_HIGH,
+            message=f"priority {gang.priority} is above {highest}, the highest that"
+            f" queue {queue.name} allows: choose a lower priority class",
+            remedy=correction(wrong=str(gang.priority), right=[str(highest)]),
+        )
+    if queue.held:
+        state = "drained" if queue.drained else "held"
+        return Rejection(
+            reason=BlockReason.QUEUE_HELD,
+            message=f"queue {queue.name} is {state}: its jobs start once its stopPolicy is None",
+        )
+    return None
+
+
+def _way_in(queue: Queue) -> str:
+    if not queue.namespace_labels:
+        return "the queue's owner to add the namespace"
+    return f"an administrator for the labels {queue.namespace_labels} on the namespace"

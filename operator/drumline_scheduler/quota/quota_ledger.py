@@ -1,0 +1,258 @@
+"""The quota ledger: usage of quota and user limits in one view of the cluster.
+
+A queue without a parent never gets more GPUs of a pool than its nominal quota there. In a cohort it
+may use what the other members leave of theirs (`cohorts`), and the cohort as a whole never gets
+more than its members' quotas together (I1). No user gets more of a queue than its limit for each
+user (`user_limits`). Where a quota was lowered below usage, nothing more is admitted until usage is
+below it again.
+
+Every question is O(depth of the tree). Only the message of a rejection looks at single gangs
+(`quota_rejections`), once for equal questions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_scheduler.decisions import Remedy
+from drumline_scheduler.model import (
+    Gang,
+    Ordering,
+    Policy,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Snapshot,
+)
+from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
+from drumline_scheduler.quota.fair_sharing import FairShares, QueueHistory, past_of
+from drumline_scheduler.quota.preemption_policy import FairShareWeights, PreemptionClaim
+from drumline_scheduler.quota.quota_rejections import Shortage, can_never, has_to_wait, raise_quota
+from drumline_scheduler.quota.usage import GangUsage, UsageByQueue
+from drumline_scheduler.quota.user_limits import UserLimits, user_limits
+from drumline_scheduler.rejections import Rejection
+from drumline_scheduler.undo import Undo
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolAccount:
+    """Usage of one pool."""
+
+    cohorts: CohortQuota
+    user_limits: UserLimits
+    usage: UsageByQueue
+
+    def copy(self) -> PoolAccount:
+        """The same usage, to be changed separately."""
+        return PoolAccount(
+            cohorts=self.cohorts.copy(),
+            user_limits=self.user_limits.copy(),
+            usage=self.usage.copy(),
+        )
+
+    def add(self, *, leaf: int, user: str, gpus: int) -> None:
+        """Add GPUs to the usage of a queue and a user."""
+        self.cohorts.add(leaf=leaf, gpus=gpus)
+        self.user_limits.add(leaf=leaf, user=user, gpus=gpus)
+
+
+class QuotaLedger:
+    """GPUs by pool, queue and user in one view of the cluster.
+
+    Args:
+        tree: the queues.
+        past: past use of the queues, under fair sharing.
+        shares: fair shares that are kept up to date with the usage, where they decide.
+    """
+
+    def __init__(
+        self, tree: QueueTree, *, past: QueueHistory | None = None, shares: FairShares | None = None
+    ) -> None:
+        self.tree = tree
+        self.past = past
+        self.shares = shares
+        self.version = 0
+        """Number of changes: while it is the same, all answers are."""
+        self._accounts: dict[str, PoolAccount] = {}
+        self._promised: dict[tuple[str, str], int] = {}
+        """By uid and pool: the sizes of nominated gangs."""
+        self._scales: dict[str, FairShareWeights] = {}
+        self._rejections: dict[tuple[object, ...], Rejection] = {}
+        """By the figures that a rejection depends on (`Shortage.question`)."""
+        self._shares_rejections = False
+        """Whether a copy with the same usage shares these rejections."""
+
+    def copy(self) -> QuotaLedger:
+        """A ledger with the same usage, without fair shares, to be changed separately."""
+        twin = QuotaLedger(self.tree, past=self.past)
+        twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
+        # As long as neither is written on, what is true of one is true of the other.
+        twin._rejections, twin._shares_rejections = self._rejections, True
+        self._shares_rejections = True
+        return twin
+
+    def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
+        """A ledger with the same usage for one cycle, with the past use of that moment."""
+        twin = self.copy()
+        if self.past is not None:
+            twin.past = past_of(snapshot=snapshot, policy=policy, tree=self.tree)
+            twin.shares = self.shares.copy(twin.past) if self.shares is not None else None
+        return twin
+
+    def account(self, pool: str) -> PoolAccount:
+        """The usage of a pool."""
+        if pool not in self._accounts:
+            self._accounts[pool] = PoolAccount(
+                cohorts=CohortQuota(tree=self.tree, pool=pool),
+                user_limits=user_limits(tree=self.tree, pool=pool),
+                usage=UsageByQueue(),
+            )
+        return self._accounts[pool]
+
+    def cohorts(self, pool: str) -> CohortQuota:
+        """Quota and usage of the queues in a pool."""
+        return self.account(pool).cohorts
+
+    def usage(self, pool: str) -> UsageByQueue:
+        """The usage of a pool by queue and gang."""
+        return self.account(pool).usage
+
+    def hold(self, *, gang: Gang, pool: str, size: int) -> Undo:
+        """Set the usage of a gang to so many main pods and its roles."""
+        account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
+        before = account.usage.of(leaf=leaf, uid=gang.uid)
+        self._write(pool=pool, leaf=leaf, gang=gang, size=size)
+        if before is None:
+            return lambda: self._write(pool=pool, leaf=leaf, gang=gang, size=None)
+        return lambda: self._write(pool=pool, leaf=leaf, gang=before.gang, size=before.size)
+
+    def credit(self, *, gang: Gang, pool: str) -> Undo:
+        """Remove the usage of a gang."""
+        leaf = self.tree.leaf_of[gang.queue]
+        held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
+        if held is None:
+            raise KeyError(f"{gang.key} holds nothing of pool {pool}")
+        self._write(pool=pool, leaf=leaf, gang=held.gang, size=None)
+        return lambda: self._write(pool=pool, leaf=leaf, gang=held.gang, size=held.size)
+
+    def promise(self, *, gang: Gang, pool: str, size: int | None) -> None:
+        """Count a nominated gang in its queue's fair share (None: no longer), not in its usage.
+
+        A running gang that only moves there has its share already.
+        """
+        leaf = self.tree.leaf_of[gang.queue]
+        moves = any(
+            account.usage.of(leaf=leaf, uid=gang.uid) is not None
+            for account in self._accounts.values()
+        )
+        if self.shares is not None and not moves:
+            kept = self._promised.pop((gang.uid, pool), None)
+            self.shares.change(leaf=leaf, pool=pool, gang=gang, before=kept, after=size)
+            if size is not None:
+                self._promised[gang.uid, pool] = size
+
+    def needs(self, *, gang: Gang, pool: str, size: int) -> int:
+        """GPUs that a gang needs beside its usage there, to hold so many main pods."""
+        leaf = self.tree.leaf_of[gang.queue]
+        held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
+        return gang.gpus_at(size) - (held.gpus if held else 0)
+
+    def has_room(self, *, gang: Gang, pool: str, size: int) -> bool:
+        """Whether quota and user limit allow the gang so many main pods."""
+        gpus = self.needs(gang=gang, pool=pool, size=size)
+        account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
+        return gpus <= 0 or (
+            account.cohorts.room(leaf) >= gpus
+            and account.user_limits.room(leaf=leaf, user=gang.user) >= gpus
+        )
+
+    def never(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
+        """The rejection of a gang that exceeds the quota of an idle cohort, or the user limit."""
+        return can_never(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
+
+    def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
+        """The rejection of a gang that waits for other jobs of its queue, user or cohort."""
+        if self.has_room(gang=gang, pool=pool, size=size):
+            return None
+        gpus = self.needs(gang=gang, pool=pool, size=size)
+        asked = self._shortage(gang=gang, pool=pool, gpus=gpus)
+        question = asked.question
+        if question not in self._rejections:
+            self._rejections[question] = has_to_wait(asked)
+        return self._rejections[question]
+
+    def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:
+        """A gang's claim to so many main pods, against the gangs that hold the quota."""
+        account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
+        fair = rule.reclaim is Reclaim.FAIR_SHARE
+        return PreemptionClaim(
+            cohorts=account.cohorts,
+            leaf=leaf,
+            gpus=self.needs(gang=gang, pool=pool, size=size),
+            user=gang.user,
+            user_room=account.user_limits.room(leaf=leaf, user=gang.user),
+            scales=self._scales_of(pool) if fair else None,
+        )
+
+    def _scales_of(self, pool: str) -> FairShareWeights:
+        if pool not in self._scales:
+            self._scales[pool] = FairShareWeights(
+                weights=[branch.weight for branch in self.tree.branches],
+                past=self.past.in_gpus(pool) if self.past else [0.0] * len(self.tree.branches),
+            )
+        return self._scales[pool]
+
+    def raise_for(self, *, gang: Gang, pool: str) -> Remedy | None:
+        """The quota increase with which a gang could start in a pool, if only quota is missing."""
+        return raise_quota(
+            self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(gang.legal_sizes[0]))
+        )
+
+    def _shortage(self, *, gang: Gang, pool: str, gpus: int) -> Shortage:
+        account = self.account(pool)
+        return Shortage(
+            queue=self.tree.queues[gang.queue],
+            user=gang.user,
+            pool=pool,
+            gpus=gpus,
+            leaf=self.tree.leaf_of[gang.queue],
+            tree=self.tree,
+            cohorts=account.cohorts,
+            user_limits=account.user_limits,
+            usage=account.usage,
+        )
+
+    def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
+        """Set the usage of a gang; None: no usage."""
+        self.version += 1
+        if self._shares_rejections:
+            self._rejections, self._shares_rejections = {}, False
+        account = self.account(pool)
+        before = account.usage.of(leaf=leaf, uid=gang.uid)
+        gpus = 0 if size is None else gang.gpus_at(size)
+        held = before.gpus if before else 0
+        if gpus != held:
+            account.add(leaf=leaf, user=gang.user, gpus=gpus - held)
+        if self.shares is not None:
+            had = before.size if before else None
+            self.shares.change(leaf=leaf, pool=pool, gang=gang, before=had, after=size)
+        if size is None:
+            account.usage.drop(leaf=leaf, uid=gang.uid)
+        else:
+            account.usage.put(GangUsage(gang=gang, leaf=leaf, size=size, gpus=gpus))
+
+
+def ledger_of(*, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
+    """An empty ledger for the queues of a snapshot and deleted queues that still have jobs."""
+    known = {queue.name for queue in snapshot.queues}
+    gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
+    tree = QueueTree([*snapshot.queues, *(Queue(name=name, nominal={}) for name in gone)])
+    in_turns = policy.order is Ordering.FAIR_SHARE
+    if not in_turns and not any(
+        queue.preemption.reclaim is Reclaim.FAIR_SHARE for queue in snapshot.queues
+    ):
+        return QuotaLedger(tree)
+    past = past_of(snapshot=snapshot, policy=policy, tree=tree)
+    return QuotaLedger(
+        tree, past=past, shares=FairShares(tree=tree, past=past) if in_turns else None
+    )

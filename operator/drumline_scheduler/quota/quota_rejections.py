@@ -1,0 +1,213 @@
+"""Rejections for lack of quota or at a user limit: the numbers, the blockers, and the remedy.
+
+Blockers are looked for among the user's own jobs where the limit is reached, then in the queue,
+then in the queues that have borrowed most; each time lowest priority and largest first. All of the
+resulting blockers are necessary. O(leaves of the tree + gangs looked at).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
+from drumline_scheduler.model import Queue
+from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
+from drumline_scheduler.quota.usage import GangUsage, UsageByQueue
+from drumline_scheduler.quota.user_limits import UserLimits
+from drumline_scheduler.rejections import Rejection, counted, named
+from drumline_scheduler.undo import Undo, minimal_subset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """A request for GPUs of a pool by a queue and a user, and the usage that it exceeds."""
+
+    queue: Queue
+    user: str
+    pool: str
+    gpus: int
+    leaf: int
+    tree: QueueTree
+    cohorts: CohortQuota
+    user_limits: UserLimits
+    usage: UsageByQueue
+
+    @property
+    def root(self) -> int:
+        """The root of the queue's tree."""
+        return self.cohorts.paths[self.leaf][-1]
+
+    @property
+    def capped(self) -> bool:
+        """Whether the user limit is exceeded."""
+        return self.user_limits.room(leaf=self.leaf, user=self.user) < self.gpus
+
+    @property
+    def question(self) -> tuple[object, ...]:
+        """What the rejection depends on while the usage of other queues is the same."""
+        usage = tuple(self.cohorts.usage[branch] for branch in self.cohorts.paths[self.leaf])
+        if self.leaf not in self.user_limits.limits:
+            return (self.leaf, self.pool, usage, self.gpus)
+        held = self.user_limits.held(leaf=self.leaf, user=self.user)
+        return (self.leaf, self.pool, usage, self.gpus, self.user, held)
+
+    def fits(self) -> bool:
+        """Whether quota and user limit suffice now."""
+        return self.cohorts.room(self.leaf) >= self.gpus and not self.capped
+
+    def reject(
+        self,
+        reason: BlockReason,
+        message: str,
+        *,
+        available: int,
+        remedy: Remedy | None,
+        blockers: tuple[str, ...] = (),
+    ) -> Rejection:
+        """A rejection of this request."""
+        return Rejection(
+            reason=reason,
+            message=message,
+            blockers=blockers,
+            needed=self.gpus,
+            available=available,
+            remedy=remedy,
+        )
+
+
+def can_never(asked: Shortage) -> Rejection | None:
+    """The rejection of a request that exceeds quota or limit even without other usage."""
+    most, queue, pool = asked.cohorts.most(asked.leaf), asked.queue, asked.pool
+    limit = asked.user_limits.limits.get(asked.leaf)
+    if asked.gpus > most:
+        remedy = raise_quota(asked)
+        if not most:
+            return no_quota(queue=queue, pool=pool, gpus=asked.gpus, remedy=remedy)
+        nominal = queue.nominal.get(pool, 0)
+        borrowed = f" and can borrow {most - nominal}" if most > nominal else ""
+        return asked.reject(
+            BlockReason.EXCEEDS_QUOTA,
+            f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} has a nominal quota of"
+            f" {nominal} in pool {pool}{borrowed}: ask for less or raise the quota",
+            available=most,
+            remedy=remedy,
+        )
+    if limit is not None and asked.gpus > limit:
+        return asked.reject(
+            BlockReason.EXCEEDS_QUOTA,
+            f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} allows each user {limit}"
+            f" in pool {pool}: ask for less or raise that limit",
+            available=limit,
+            remedy=_raise_user_limit(asked),
+        )
+    return None
+
+
+def raise_quota(asked: Shortage) -> Remedy | None:
+    """The smallest sufficient increase of the queue's quota; None where the user limit is short."""
+    if asked.capped:
+        return None
+    amount = asked.cohorts.shortfall(leaf=asked.leaf, gpus=asked.gpus)
+    return Remedy(
+        kind=RemedyKind.RAISE_QUOTA, amount=amount, where=asked.queue.name, pool=asked.pool
+    )
+
+
+def has_to_wait(asked: Shortage) -> Rejection:
+    """The rejection of a request that has to wait for others to end."""
+    blockers = _find_blockers(asked)
+    gpus_of: Counter[str] = Counter()
+    for held in blockers:  # a job may hold more than its places: pods that run on
+        gpus_of[held.gang.key] += held.gpus
+    held_by = named([f"{key} ({gpus})" for key, gpus in gpus_of.items()])
+    if asked.capped:
+        left = max(0, asked.user_limits.room(leaf=asked.leaf, user=asked.user))
+        reason, text = BlockReason.USER_LIMIT, _cap_text(asked, left=left)
+    else:
+        left = max(0, asked.cohorts.room(asked.leaf))
+        reason, text = BlockReason.QUOTA_EXHAUSTED, _room_text(asked, left=left)
+    return asked.reject(
+        reason,
+        f"{text}; needs {asked.gpus}; held by {held_by}",
+        blockers=tuple(gpus_of),
+        available=left,
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=asked.pool),
+    )
+
+
+def no_quota(
+    *, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None
+) -> Rejection:
+    """The rejection of a gang whose queue has no quota in the pool."""
+    listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
+    where = f"pool {pool}" if pool else "any existing pool"
+    return Rejection(
+        reason=BlockReason.NO_QUOTA_IN_POOL,
+        message=f"queue {queue.name} has no quota in {where}; it has quota in {listed}",
+        needed=gpus,
+        remedy=remedy,
+    )
+
+
+def _raise_user_limit(asked: Shortage) -> Remedy | None:
+    if asked.cohorts.room(asked.leaf) < asked.gpus:
+        return None
+    amount = asked.gpus - asked.user_limits.room(leaf=asked.leaf, user=asked.user)
+    return Remedy(
+        kind=RemedyKind.RAISE_USER_LIMIT, amount=amount, where=asked.queue.name, pool=asked.pool
+    )
+
+
+def _cap_text(asked: Shortage, *, left: int) -> str:
+    limit = asked.user_limits.limits[asked.leaf]
+    held = asked.user_limits.held(leaf=asked.leaf, user=asked.user)
+    holder = f"user {asked.user}" if asked.user else "the user without a name"
+    return (
+        f"{holder} holds {held} GPUs of pool {asked.pool} in queue {asked.queue.name}, which allows"
+        f" each user {limit}, and may take {left} more"
+    )
+
+
+def _room_text(asked: Shortage, *, left: int) -> str:
+    cohorts, queue, leaf, root = asked.cohorts, asked.queue, asked.leaf, asked.root
+    nominal = queue.nominal.get(asked.pool, 0)
+    if leaf == root:
+        return f"queue {queue.name} has {left} of {nominal} nominal GPUs free in pool {asked.pool}"
+    free = max(0, cohorts.quota[root] - cohorts.usage[root])
+    return (
+        f"queue {queue.name} holds {cohorts.usage[leaf]} GPUs of pool {asked.pool},"
+        f" nominal {nominal}, and may take {left} more (cohort"
+        f" {asked.tree.branches[root].name}: {free} of {cohorts.quota[root]} free)"
+    )
+
+
+def _find_blockers(asked: Shortage) -> list[GangUsage]:
+    def leave(held: GangUsage) -> Undo:
+        def count(gpus: int) -> None:
+            asked.cohorts.add(leaf=held.leaf, gpus=gpus)
+            asked.user_limits.add(leaf=held.leaf, user=held.gang.user, gpus=gpus)
+
+        count(-held.gpus)
+        return lambda: count(held.gpus)
+
+    return minimal_subset(candidates=_blocker_candidates(asked), remove=leave, fits=asked.fits)
+
+
+def _blocker_candidates(asked: Shortage) -> Iterator[GangUsage]:
+    """Gangs of the tree whose end may help; reads the usage while candidates are removed."""
+    own = asked.usage.in_eviction_order(asked.leaf)
+    if asked.capped:
+        yield from (held for held in own if held.gang.user == asked.user)
+        yield from (held for held in own if held.gang.user != asked.user)
+    else:
+        yield from own
+    cohorts = asked.cohorts
+    further = [leaf for leaf in asked.usage.leaves if leaf != asked.leaf]
+    further = [leaf for leaf in further if cohorts.paths[leaf][-1] == asked.root]
+    for leaf in sorted(further, key=lambda leaf: (-cohorts.borrowed(leaf), leaf)):
+        for held in asked.usage.in_eviction_order(leaf):
+            if cohorts.usage[leaf] <= cohorts.kept[leaf]:
+                break  # what it keeps for itself is nobody else's
+            yield held

@@ -1,0 +1,131 @@
+"""Demand that waiting gangs could not be given in this cycle, and what follows from it.
+
+Under the strict rule no gang passes one that waits for others to end: a gang that waits for
+capacity blocks its pool, one that waits for quota blocks its queue in that pool, one at its user
+limit blocks that user's gangs there. Under every rule, elastic gangs do not grow into unmet demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
+from drumline_scheduler.model import Gang
+from drumline_scheduler.quota.cohorts import QueueTree
+from drumline_scheduler.rejections import Rejection
+
+_WAITS_FOR_CAPACITY: Final = frozenset(
+    {
+        BlockReason.INSUFFICIENT_GPUS,
+        BlockReason.INSUFFICIENT_RESOURCES,
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    }
+)
+_NEAREST_FIRST: Final = (
+    BlockReason.INSUFFICIENT_GPUS,
+    BlockReason.INSUFFICIENT_RESOURCES,
+    BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    BlockReason.WOULD_DELAY_RESERVATION,
+    BlockReason.QUOTA_EXHAUSTED,
+    BlockReason.USER_LIMIT,
+    BlockReason.BEHIND_HIGHER_PRIORITY,
+    BlockReason.NODES_UNAVAILABLE,
+    BlockReason.EXCEEDS_CLUSTER,
+    BlockReason.EXCEEDS_QUOTA,
+    BlockReason.NO_QUOTA_IN_POOL,
+    BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
+)
+"""Of the rejections of several pools, the first in this order is shown."""
+
+
+class UnmetDemand:
+    """The unmet demand of one cycle."""
+
+    def __init__(self, *, tree: QueueTree, strict: bool) -> None:
+        self._tree = tree
+        self._strict = strict
+        self._first: dict[tuple[str, ...], tuple[str, BlockReason]] = {}
+        """By (pool), (pool, queue) or (pool, queue, user): the first gang that waits there."""
+        self._wanted: set[tuple[int | None, str]] = set()
+        """By (root of the queue tree, pool) demand for quota; with None as root, for capacity."""
+        self._wanted_by_users: set[tuple[str, str, str]] = set()
+        """By (queue, user, pool): demand of users at their limit."""
+
+    @property
+    def holding_back(self) -> int:
+        """Number of blocking gangs; it never falls within a cycle."""
+        return len(self._first)
+
+    def behind(self, *, gang: Gang, pool: str) -> Rejection | None:
+        """The rejection of a gang behind a blocking one; None: it may pass."""
+        if not self._first:
+            return None
+        line = (pool, gang.queue, gang.user)
+        first = next((self._first[line[:n]] for n in (1, 2, 3) if line[:n] in self._first), None)
+        if first is None:
+            return None
+        key, reason = first
+        return Rejection(
+            reason=BlockReason.BEHIND_HIGHER_PRIORITY,
+            message=f"waits behind {key}, which comes earlier and waits in pool {pool} ({reason})",
+            blockers=(key,),
+            needed=gang.gpus,
+            remedy=Remedy(kind=RemedyKind.WAIT_FOR),
+        )
+
+    def reject(self, *, gang: Gang, rejections: Mapping[str, Rejection]) -> Rejection:
+        """Register the demand of a gang that was rejected in some pools; the rejection to show."""
+        rejection = min(
+            rejections.values(), key=lambda candidate: _NEAREST_FIRST.index(candidate.reason)
+        )
+        for pool, candidate in rejections.items():
+            self.want(gang=gang, pool=pool, reason=candidate.reason)
+            if self._strict:
+                self._hold_back(gang=gang, pool=pool, why=candidate.reason, shown=rejection.reason)
+        return rejection
+
+    def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Rejection:
+        """The rejection of a gang in its backoff; its demand for its pools is registered."""
+        self._wanted |= {(None, pool) for pool in pools}
+        cause = gang.retry_cause or "its pods could not be created"
+        return Rejection(
+            reason=BlockReason.BACKING_OFF,
+            message=f"waits before the next try: {cause}",
+            needed=gang.gpus,
+            remedy=Remedy(kind=RemedyKind.WAIT),
+        )
+
+    def want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
+        """Register what a gang waits for."""
+        if reason in _WAITS_FOR_CAPACITY:
+            self._wanted.add((None, pool))
+        elif reason is BlockReason.QUOTA_EXHAUSTED:
+            self._wanted.add((self._root(gang), pool))
+        elif reason is BlockReason.USER_LIMIT:
+            self._wanted_by_users.add((gang.queue, gang.user, pool))
+
+    def _hold_back(self, *, gang: Gang, pool: str, why: BlockReason, shown: BlockReason) -> None:
+        """Block gangs that wait for the same."""
+        if why in _WAITS_FOR_CAPACITY:
+            self._first.setdefault((pool,), (gang.key, shown))
+        elif why is BlockReason.QUOTA_EXHAUSTED:
+            self._first.setdefault((pool, gang.queue), (gang.key, shown))
+        elif why is BlockReason.USER_LIMIT:
+            self._first.setdefault((pool, gang.queue, gang.user), (gang.key, shown))
+
+    def wants(self, *, gang: Gang, pool: str) -> bool:
+        """Whether a running gang would grow into unmet demand."""
+        return (
+            (None, pool) in self._wanted
+            or (self._root(gang), pool) in self._wanted
+            or (gang.queue, gang.user, pool) in self._wanted_by_users
+        )
+
+    def is_wanted(self, pool: str) -> bool:
+        """Whether there is unmet demand for capacity of a pool."""
+        return (None, pool) in self._wanted
+
+    def _root(self, gang: Gang) -> int:
+        """The root of the gang's queue tree."""
+        return self._tree.branches[self._tree.leaf_of[gang.queue]].path[-1]

@@ -1,0 +1,115 @@
+"""Quota usage of one pool by gang and by queue.
+
+What is derived of a queue's gangs (their eviction order, their totals) is computed on first use and
+kept until one of them changes. Copies share the queues until one of the copies is changed: a cycle
+that changes two queues copies two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from drumline_scheduler.model import Gang
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangUsage:
+    """What a gang holds of its queue's quota."""
+
+    gang: Gang
+    leaf: int
+    size: int
+    gpus: int
+
+
+@dataclass(slots=True)
+class UsageTotals:
+    """Totals over the gangs of one queue."""
+
+    gpus: int = 0
+    largest: int = 0
+    """GPUs of the largest gang."""
+    by_priority: dict[int, int] = field(default_factory=dict[int, int])
+
+
+class QueueUsage:
+    """The gangs of one queue; immutable, so a change makes a new value."""
+
+    def __init__(self, by_uid: Mapping[str, GangUsage]) -> None:
+        self.by_uid = by_uid
+
+    @cached_property
+    def in_eviction_order(self) -> list[GangUsage]:
+        """The gangs with GPUs: lowest priority first, then the largest, then by uid."""
+        held = (usage for usage in self.by_uid.values() if usage.gpus)
+        return sorted(held, key=lambda usage: (usage.gang.priority, -usage.gpus, usage.gang.uid))
+
+    @cached_property
+    def sums(self) -> UsageTotals:
+        """The totals of the queue."""
+        sums = UsageTotals()
+        for usage in self.by_uid.values():
+            sums.gpus += usage.gpus
+            sums.largest = max(sums.largest, usage.gpus)
+            level = usage.gang.priority
+            sums.by_priority[level] = sums.by_priority.get(level, 0) + usage.gpus
+        return sums
+
+
+class UsageByQueue:
+    """The usage of all queues, by leaf of the queue tree."""
+
+    def __init__(self) -> None:
+        self._usage: dict[int, QueueUsage] = {}
+        self._own: dict[int, dict[str, GangUsage]] = {}
+        """By leaf: usage that is not shared with a copy."""
+
+    def copy(self) -> UsageByQueue:
+        """The same usage, to be changed separately. O(queues)."""
+        twin = UsageByQueue()
+        twin._usage = dict(self._usage)
+        self._own = {}
+        return twin
+
+    def all(self) -> Iterator[GangUsage]:
+        """The usage of every gang."""
+        for usage in self._usage.values():
+            yield from usage.by_uid.values()
+
+    def of(self, *, leaf: int, uid: str) -> GangUsage | None:
+        """The usage of a gang; None: it holds nothing."""
+        usage = self._usage.get(leaf)
+        return usage.by_uid.get(uid) if usage else None
+
+    def put(self, holding: GangUsage) -> None:
+        """Set the usage of a gang."""
+        self._change(holding.leaf)[holding.gang.uid] = holding
+
+    def drop(self, *, leaf: int, uid: str) -> None:
+        """Remove the usage of a gang."""
+        del self._change(leaf)[uid]
+
+    @property
+    def leaves(self) -> Iterable[int]:
+        """The leaves with usage now or earlier."""
+        return self._usage.keys()
+
+    def in_eviction_order(self, leaf: int) -> list[GangUsage]:
+        """The gangs of a leaf with GPUs: lowest priority first, then the largest."""
+        usage = self._usage.get(leaf)
+        return usage.in_eviction_order if usage else []
+
+    def sums(self, leaf: int) -> UsageTotals:
+        """The totals of a leaf."""
+        usage = self._usage.get(leaf)
+        return usage.sums if usage else UsageTotals()
+
+    def _change(self, leaf: int) -> dict[str, GangUsage]:
+        """The gangs of a leaf, to be changed; what was derived of them is dropped."""
+        if leaf not in self._own:
+            before = self._usage.get(leaf)
+            self._own[leaf] = dict(before.by_uid) if before else {}
+        self._usage[leaf] = QueueUsage(self._own[leaf])
+        return self._own[leaf]

@@ -1,0 +1,127 @@
+"""Rejections and the words they are written in: short, with numbers, names and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import SequenceMatcher
+from operator import attrgetter
+from typing import Final
+
+from drumline_scheduler.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Remedy, RemedyKind
+from drumline_scheduler.model import Gang
+
+MAX_NAMES: Final = 3
+"""How many blockers a message names before it only counts them."""
+
+_UNITS: Final = {"gpus": "GPU", "pods": "pod slot", "cpu_millis": "CPU"}
+_GIB: Final = 1 << 30
+
+
+_NEW: Final = object.__new__
+_KEY: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["key"].__set__
+_UID: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["uid"].__set__
+_SHARED: Final = [
+    (Blocked.__dict__[name].__set__, attrgetter(name))
+    for name in (field.name for field in fields(Blocked))
+    if name not in ("key", "uid")
+]
+"""Of the slots with the same value for all: how to write them, and how to read them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A `Blocked` that is not yet anybody's: gangs of one shape share it."""
+
+    reason: BlockReason
+    message: str
+    blockers: tuple[str, ...] = ()
+    resource: str = "gpus"
+    needed: int = 0
+    available: int = 0
+    remedy: Remedy | None = None
+
+    def of(self, gang: Gang) -> Blocked:
+        """This rejection as the answer to `gang`."""
+        (blocked,) = self.of_all((gang,))
+        return blocked
+
+    def of_all(self, gangs: Iterable[Gang]) -> Iterator[Blocked]:
+        """This rejection as the answer to each of some gangs.
+
+        There may be thousands of them, so only what is their own is written each time.
+        """
+        first = Blocked(
+            key="",
+            uid="",
+            reason=self.reason,
+            message=bounded(self.message),
+            blockers=self.blockers,
+            resource=self.resource,
+            needed=self.needed,
+            available=self.available,
+            remedy=self.remedy,
+        )
+        shared = [(write, read(first)) for write, read in _SHARED]
+        for gang in gangs:
+            blocked = _NEW(Blocked)
+            _KEY(blocked, gang.key)
+            _UID(blocked, gang.uid)
+            for write, value in shared:
+                write(blocked, value)
+            yield blocked
+
+
+def noting_spared(rejection: Rejection, *, spared: Sequence[str]) -> Rejection:
+    """The rejection, with whom it may not preempt as they were preempted so often lately."""
+    if not spared:
+        return rejection
+    note = f"not preempted again so soon: {named(spared)}"
+    return replace(rejection, message=f"{rejection.message}; {note}")
+
+
+def bounded(text: str) -> str:
+    """The text, cut where it would not fit into a condition's message."""
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
+
+
+def named(parts: Sequence[str]) -> str:
+    """The first parts, and how many more there are."""
+    shown = ", ".join(parts[:MAX_NAMES])
+    return shown if len(parts) <= MAX_NAMES else f"{shown} and {len(parts) - MAX_NAMES} more"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{count} {noun}" if count == 1 or noun == "CPU" else f"{count} {noun}s"
+
+
+def amount(*, resource: str, count: int) -> str:
+    """A count of a resource as people read it: `2 GPUs`, `1.5 CPU`, `16.0 GiB memory`."""
+    match resource:
+        case "memory_bytes" | "ephemeral_bytes":
+            kind = "memory" if resource == "memory_bytes" else "ephemeral storage"
+            return f"{count / _GIB:.1f} GiB {kind}"
+        case "cpu_millis":
+            return f"{count / 1000:g} CPU"
+        case _:
+            return counted(count, _UNITS[resource]) if resource in _UNITS else f"{count} {resource}"
+
+
+def request_text(*, gang: Gang, pods: int) -> str:
+    """What is asked for: `4 GPUs (2 pods of 2)`, or `3 pods` where no GPU is asked for."""
+    each = gang.per_pod.gpus
+    if not each:
+        return counted(pods, "pod")
+    total = counted(pods * each, "GPU")
+    return total if pods == 1 else f"{total} ({pods} pods of {each})"
+
+
+def correction(*, wrong: str, right: Iterable[str]) -> Remedy | None:
+    """The right name that is nearest to a wrong one, if there is any."""
+    nearest = min(right, key=lambda name: (-_likeness(wrong, name), name), default=None)
+    return None if nearest is None else Remedy(kind=RemedyKind.CORRECT_NAME, where=nearest)
+
+
+def _likeness(wrong: str, right: str) -> float:
+    return SequenceMatcher(None, wrong, right, autojunk=False).ratio()

@@ -1,0 +1,151 @@
+"""The current cluster view, kept from one cycle to the next and updated by what changed.
+
+The starts and evictions of the last cycle are undone first. Then changed nodes are updated, and
+gangs whose admission changed are removed and added again. If nodes are added or removed or change
+their domains, or a gang requests a resource that was not counted before, the view is rebuilt
+from the snapshot.
+
+Cost: O(changes), and one comparison by identity for each node and each running gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
+
+from drumline_scheduler.model import Admitted, Gang, Node, Policy, Snapshot
+from drumline_scheduler.placement.cluster_view import ClusterView
+from drumline_scheduler.placement.pool_view import build_views
+from drumline_scheduler.placement.resource_axis import ResourceAxis, axis_of
+from drumline_scheduler.quota.quota_ledger import QuotaLedger, ledger_of
+
+
+class SnapshotCache:
+    """A cluster view and the snapshot of which it was made."""
+
+    def __init__(self) -> None:
+        self._cluster: ClusterView | None = None
+        self._ledger: QuotaLedger | None = None
+        """The quota held by running gangs, without what a cycle adds."""
+        self._snapshot = Snapshot(nodes=(), pools=(), queues=())
+        self._admitted: dict[str, Admitted] = {}
+
+    def cluster_view(
+        self, *, snapshot: Snapshot, waiting: Iterable[Gang], policy: Policy
+    ) -> ClusterView:
+        """The cluster view of a snapshot.
+
+        Args:
+            snapshot: what it shows.
+            waiting: gangs that together request every resource that pending gangs request.
+            policy: the same in every cycle.
+        """
+        admitted, gone, came = self._compared(snapshot.admitted)
+        axis = axis_of((*waiting, *(held.gang for held in came)))
+        ledger = self._renewed_ledger(snapshot=snapshot, policy=policy, gone=gone, came=came)
+        cluster = self._cluster
+        if cluster is not None and self._is_alike(snapshot=snapshot, axis=axis, cluster=cluster):
+            self._renew(cluster=cluster, snapshot=snapshot, gone=gone, came=came)
+        else:
+            axis = axis_of((*waiting, *(held.gang for held in snapshot.admitted)))
+            cluster = ClusterView(pools=build_views(snapshot=snapshot, axis=axis), quota=ledger)
+        cluster.quota = ledger.for_cycle(snapshot=snapshot, policy=policy)
+        for view in cluster.pools.values():
+            view.mark()
+        self._cluster, self._ledger = cluster, ledger
+        self._snapshot, self._admitted = snapshot, admitted
+        return cluster
+
+    def _compared(
+        self, held: Sequence[Admitted]
+    ) -> tuple[dict[str, Admitted], list[Admitted], list[Admitted]]:
+        """The running gangs by uid; the removed and the added ones."""
+        before = self._snapshot.admitted
+        if len(held) == len(before) and all(map(is_, held, before)):
+            return self._admitted, [], []
+        admitted = {each.gang.uid: each for each in held}
+        gone = _missing(self._admitted, among=admitted)
+        return admitted, gone, _missing(admitted, among=self._admitted)
+
+    def _is_alike(self, *, snapshot: Snapshot, axis: ResourceAxis, cluster: ClusterView) -> bool:
+        """Whether there are the same nodes in the same places, and nothing else is counted."""
+        before = self._snapshot
+        if snapshot.pools != before.pools or len(snapshot.nodes) != len(before.nodes):
+            return False
+        if any(set(axis.names) - set(view.axis.names) for view in cluster.pools.values()):
+            return False
+        pairs = zip(before.nodes, snapshot.nodes, strict=True)
+        return all(_stands(old, new) for old, new in pairs if old is not new)
+
+    def _renew(
+        self,
+        *,
+        cluster: ClusterView,
+        snapshot: Snapshot,
+        gone: Iterable[Admitted],
+        came: Iterable[Admitted],
+    ) -> None:
+        cluster.tidy()
+        for view in cluster.pools.values():
+            view.rewind()
+        for old, new in zip(self._snapshot.nodes, snapshot.nodes, strict=True):
+            if old is not new and new.pool in cluster.pools:
+                cluster.renew(new)
+        for held in gone:
+            if held.pool in cluster.pools:
+                cluster.pools[held.pool].remove_admitted(held)
+        for held in came:
+            if held.pool in cluster.pools:
+                cluster.pools[held.pool].add_admitted(held)
+
+    def _renewed_ledger(
+        self,
+        *,
+        snapshot: Snapshot,
+        policy: Policy,
+        gone: Sequence[Admitted],
+        came: Sequence[Admitted],
+    ) -> QuotaLedger:
+        ledger = self._ledger
+        if (
+            ledger is None
+            or snapshot.queues != self._snapshot.queues
+            or ((gone or came) and not _covers(ledger, snapshot))
+        ):
+            ledger = ledger_of(snapshot=snapshot, policy=policy)
+            gone, came = (), snapshot.admitted
+        for held in gone:
+            ledger.credit(gang=held.gang, pool=held.pool)
+        for held in came:
+            ledger.hold(gang=held.gang, pool=held.pool, size=held.size)
+        return ledger
+
+
+def _missing(admitted: Mapping[str, Admitted], *, among: Mapping[str, Admitted]) -> list[Admitted]:
+    """Gangs without the same slots in `among`; most are the same object there."""
+    new = (each for uid, each in admitted.items() if among.get(uid) is not each)
+    return [each for each in new if not _stays(each, among.get(each.gang.uid))]
+
+
+def _stays(held: Admitted, other: Admitted | None) -> bool:
+    """Whether a gang holds the same places as before."""
+    return (
+        other is not None
+        and held.gang is other.gang
+        and held.pool == other.pool
+        and held.assignment == other.assignment
+        and held.reserved == other.reserved
+        and held.lost == other.lost
+    )
+
+
+def _stands(old: Node, new: Node) -> bool:
+    """Whether a node is where it was."""
+    return old.name == new.name and old.pool == new.pool and old.domains == new.domains
+
+
+def _covers(ledger: QuotaLedger, snapshot: Snapshot) -> bool:
+    """Whether the queues in the book are those of the snapshot and of its jobs."""
+    names = {held.gang.queue for held in snapshot.admitted}
+    names.update(queue.name for queue in snapshot.queues)
+    return names == ledger.tree.leaf_of.keys()

@@ -1,0 +1,90 @@
+"""Turns of pending gangs: the scheduling order, and who is asked before it is their turn.
+
+The order ranks a gang by the pool in which it borrows least (`quota.ordering`). In another one,
+gangs behind it may be entitled to what it would borrow. So such a pool comes after all others in
+which it could start, and before it starts there, the heads of other queues that are entitled to it
+are asked, one after the other; nobody is passed within a queue.
+
+Example: queues x and y share pools a and b. A gang of x (pools a, b) has quota in a, and no node
+there; in b it would borrow. One of y that came later has quota in b: it is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from drumline_scheduler.cycle_session import CycleSession
+from drumline_scheduler.model import Gang, WaitingRule
+from drumline_scheduler.queueing.order import BorrowingLevels, SchedulingOrder
+from drumline_scheduler.quota.entitlement import Entitlements
+
+
+class Turns:
+    """The order of one cycle.
+
+    Args:
+        session: of the cycle.
+        passed: whether a gang is skipped; asked when it is its turn.
+        closed: whether the rest of a gang's chain is skipped.
+        admits: whether its queue admits a gang at all.
+    """
+
+    def __init__(
+        self,
+        session: CycleSession,
+        *,
+        passed: Callable[[Gang], bool],
+        closed: Callable[[Gang], bool],
+        admits: Callable[[Gang], bool],
+    ) -> None:
+        self._session = session
+        self._admits = admits
+        self._quota = session.projection.current.quota
+        self._early: set[str] = set()
+        """Uids of gangs that were asked before their turn."""
+        self._borrowing = BorrowingLevels(
+            quota=self._quota, pools=session.pools, queues=session.queues
+        )
+        self._order = SchedulingOrder(
+            session.pending.chains,
+            quota=self._quota,
+            borrowing=self._borrowing.of,
+            passed=lambda gang: gang.uid in self._early or passed(gang),
+            closed=closed,
+        )
+
+    def __iter__(self) -> Iterator[Gang]:
+        """The gangs in scheduling order, without those that were asked early or are passed."""
+        return iter(self._order)
+
+    def ask_early(self, gang: Gang) -> None:
+        """A gang is asked now, and does not come in the order any more."""
+        self._early.add(gang.uid)
+
+    def is_early(self, gang: Gang) -> bool:
+        """Whether a gang was asked before its turn."""
+        return gang.uid in self._early
+
+    def first_deprived_by(self, gang: Gang, *, pool: str, size: int) -> Gang | None:
+        """Who is to be asked before a gang starts in a pool with so many main pods.
+
+        None where it borrows no more than in the pool that gave it its turn: the order has asked
+        them. Who was asked early itself waits for nobody. Under the strict rule nobody is passed.
+        """
+        if (
+            self.is_early(gang)
+            or self._session.policy.waiting is WaitingRule.STRICT
+            or not self._borrowing.is_higher_in(pool, gang=gang)
+        ):
+            return None
+        return self._entitled_heads().first_deprived_by(gang, pool=pool, size=size)
+
+    def _entitled_heads(self) -> Entitlements:
+        """What the next gangs of all queues are entitled to; groups have a turn of their own."""
+        heads = self._order.heads()
+        return Entitlements(
+            waiting=[head for head in heads if not head.group and self._admits(head)],
+            quota=self._quota,
+            pools=self._session.pools,
+            queues=self._session.queues,
+        )

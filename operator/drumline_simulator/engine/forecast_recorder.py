@@ -1,0 +1,88 @@
+"""Records the expected starts of waiting jobs during a simulation, to compare them with reality.
+
+They are what the operator would say: of the first in line from simulated futures, of the rest
+roughly, and all corrected by what became of those before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from drumline_scheduler import CycleInput, Gang, Policy, Snapshot, decide
+from drumline_scheduler.forecast.accuracy import StartForecast
+from drumline_scheduler.forecast.correction import ForecastLearner, grouped
+from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline_scheduler.forecast.rough_starts import rough_starts
+
+Forecaster = Callable[..., Sequence[ExpectedStart]]
+"""`expected_starts`, or a function with its signature."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ForecastRecorder:
+    """Computes expected starts every `every_seconds` and keeps the answers."""
+
+    every_seconds: float
+    forecaster: Forecaster = expected_starts
+    corrects: bool = True
+    """Whether errors are learned from; else the answers are as the forecaster gave them."""
+    _next_at: float = field(default=float("-inf"), init=False)
+    _learner: ForecastLearner = field(default_factory=ForecastLearner, init=False)
+    _answers: list[tuple[float, ExpectedStart]] = field(
+        default_factory=list[tuple[float, ExpectedStart]], init=False
+    )
+
+    def record(
+        self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
+    ) -> None:
+        """Compute expected starts, unless they are recent or no gang is pending."""
+        waiting = {gang.uid: gang for gang in pending}
+        self._learn(snapshot)
+        if now < self._next_at or not waiting:
+            return
+        self._next_at = now + self.every_seconds
+        cycle = CycleInput(
+            snapshot=snapshot, pending=tuple(waiting.values()), policy=policy, now=now
+        )
+        starts = self.forecaster(cycle)
+        line = decide(cycle).blocked
+        rough = rough_starts(
+            snapshot=snapshot,
+            waiting=waiting,
+            line=line,
+            known={start.uid: start for start in starts},
+            now=now,
+        )
+        every = grouped(simulated=starts, rough=rough, waiting=waiting)
+        correction = self._learner.correction(now)
+        self._learner.note(every, now=now)
+        answers = {
+            gang.uid: ExpectedStart(key=gang.key, uid=gang.uid, p50_at=None, p90_at=None)
+            for gang in waiting.values()
+        }
+        for each in every:
+            answers[each.start.uid] = correction.of(each, now=now) if self.corrects else each.start
+        self._answers += [(now, answer) for answer in answers.values()]
+
+    def forecasts(self, starts: Mapping[str, float | None]) -> tuple[StartForecast, ...]:
+        """All forecasts that were made before the first start of their job.
+
+        Args:
+            starts: the first start of each job by uid.
+        """
+        forecasts = (
+            StartForecast.of(answer, made_at=made_at, started_at=started_at)
+            for made_at, answer in self._answers
+            if (started_at := starts[answer.uid]) is not None
+        )
+        return tuple(forecast for forecast in forecasts if forecast is not None)
+
+    def _learn(self, snapshot: Snapshot) -> None:
+        """Tell the learner of the starts in this moment."""
+        awaited = self._learner.waiting
+        if not awaited:
+            return
+        for held in snapshot.admitted:
+            if held.gang.uid in awaited:
+                self._learner.started(held.gang.uid, at=held.admitted_at)

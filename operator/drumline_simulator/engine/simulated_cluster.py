@@ -1,0 +1,274 @@
+"""The state of the simulated cluster: pending and running jobs, and the snapshot of a cycle.
+
+All assigned slots are `reserved` and never counted in `Node.used`, so a node is one value for the
+whole simulation unless it goes out of service, and a snapshot holds the same objects as the last
+one for whatever did not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from drumline_scheduler import Admitted, Gang, Policy, Snapshot
+from drumline_simulator.cluster import Cluster
+from drumline_simulator.engine.node_leases import IdleNode, NodeLeases
+from drumline_simulator.engine.simulated_job import SimulatedJob, Stall
+from drumline_simulator.engine.usage_history import UsageHistory
+from drumline_simulator.results.outcome import Allocation
+from drumline_simulator.workload import Execution
+
+_REFRESH_SECONDS = 60.0
+"""How often the work at risk in a snapshot is updated: as often as in the operator."""
+
+
+class SimulatedCluster:
+    """The mutable state between two cycles."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        policy: Policy,
+        execution: Execution,
+        seed: int,
+        on_idle: IdleNode,
+    ) -> None:
+        self._cluster = cluster
+        self._execution = execution
+        self._nodes = {node.name: node for node in cluster.nodes}
+        self._node_tuple = cluster.nodes
+        self._history = UsageHistory(
+            half_life_seconds=policy.history_seconds, pools=cluster.gpus_by_pool()
+        )
+        self._uses_history = bool(policy.history_weight)
+        self._all_positions: dict[int, frozenset[int]] = {}
+        self.waiting: dict[str, SimulatedJob] = {}
+        self.running: dict[str, SimulatedJob] = {}
+        self.allocations: list[Allocation] = []
+        self.leases = NodeLeases(cluster=cluster, seed=seed, on_idle=on_idle)
+        self._absent: frozenset[str] = frozenset()
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The scheduler's input now."""
+        self._prefer_present_nodes()
+        return Snapshot(
+            nodes=self._node_tuple,
+            pools=self._cluster.pools,
+            queues=self._cluster.queues,
+            admitted=tuple(part for job in self.running.values() for part in _parts(job)),
+            history=self._history.at(now) if self._uses_history else {},
+        )
+
+    def pending(self) -> list[Gang]:
+        """The gangs of all waiting jobs."""
+        return [job.gang for job in self.waiting.values()]
+
+    def start(
+        self,
+        job: SimulatedJob,
+        *,
+        pool: str,
+        nodes: Sequence[str],
+        now: float,
+        surplus_pool: str = "",
+    ) -> None:
+        """Assign nodes of a pool to a waiting job, and to its surplus of another pool."""
+        del self.waiting[job.gang.uid]
+        self.running[job.gang.uid] = job
+        gang = replace(job.gang, nominated=(), nominated_pool="") if job.gang.nominated else None
+        job.gang = gang or job.gang
+        runs_again = job.started_at is not None
+        execution = self._execution
+        seconds = execution.restart_seconds if runs_again else execution.start_seconds
+        self._assign(
+            job,
+            pool=pool,
+            nodes=tuple(nodes),
+            admitted_at=now,
+            now=now,
+            restart_seconds=seconds,
+            surplus_pool=surplus_pool,
+        )
+
+    def reassign(
+        self,
+        job: SimulatedJob,
+        *,
+        nodes: Sequence[str],
+        now: float,
+        surplus_pool: str = "",
+        unanswered: Collection[int] = (),
+    ) -> None:
+        """Assign other nodes to a running job, because it is repaired, resized or moved.
+
+        Args:
+            job: the job.
+            nodes: by position.
+            now: when.
+            surplus_pool: of those beyond its smallest size, if it is mixed.
+            unanswered: positions of which nothing was decided: they stay lost, or announced.
+        """
+        held = _admitted(job)
+        seconds = self._execution.restart_seconds
+        if (held.lost or held.displaced) and self._execution.repair_seconds is not None:
+            seconds = self._execution.repair_seconds
+        job.settle(now)
+        self._end_allocation(job, now)
+        self._assign(
+            job,
+            pool=held.pool,
+            nodes=tuple(nodes),
+            admitted_at=held.admitted_at,
+            now=now,
+            restart_seconds=seconds,
+            surplus_pool=surplus_pool,
+        )
+        if unanswered:
+            job.admitted = replace(
+                _admitted(job),
+                lost=held.lost & frozenset(unanswered),
+                displaced=held.displaced & frozenset(unanswered),
+            )
+
+    def release(self, job: SimulatedJob, now: float) -> None:
+        """Release all nodes of a job that ended or was evicted."""
+        job.settle(now)
+        self._end_allocation(job, now)
+        del self.running[job.gang.uid]
+
+    def requeue(self, job: SimulatedJob, now: float) -> None:
+        """Put an evicted job back into its queue; one that moves keeps its nominated nodes."""
+        held = _admitted(job)
+        job.requeue(now)
+        if held.nominated and held.leaving:
+            job.gang = replace(
+                job.gang,
+                nominated=tuple(node for _, node in sorted(held.nominated.items())),
+                nominated_pool=held.nominated_pool or held.pool,
+            )
+        self.waiting[job.gang.uid] = job
+
+    def begin_eviction(self, job: SimulatedJob, now: float) -> None:
+        """Mark a job as leaving: it has got notice of its eviction."""
+        job.settle(now)
+        job.admitted = replace(_admitted(job), leaving=True, giving_up=frozenset())
+        job.version += 1
+
+    def cancel_move(self, job: SimulatedJob, now: float) -> None:
+        """Let a job that was about to move continue on its present nodes."""
+        job.settle(now)
+        held = _admitted(job)
+        gone = {i for i, name in enumerate(held.assignment) if not self._nodes[name].ready}
+        job.admitted = replace(
+            held, leaving=False, lost=held.lost | gone, nominated={}, nominated_pool=""
+        )
+        job.version += 1
+
+    def begin_shrink(self, job: SimulatedJob, *, kept: Collection[int]) -> None:
+        """Mark all positions but `kept` as being given up; `finish_shrink` releases them."""
+        held = _admitted(job)
+        leaving = frozenset(range(len(held.assignment))) - frozenset(kept)
+        job.admitted = replace(held, giving_up=leaving)
+        job.version += 1
+
+    def finish_shrink(self, job: SimulatedJob, now: float) -> None:
+        """Release the positions that a shrinking job gives up."""
+        held = _admitted(job)
+        self.reassign(
+            job,
+            nodes=[n for i, n in enumerate(held.assignment) if i not in held.giving_up],
+            now=now,
+        )
+
+    def nominate(self, job: SimulatedJob, *, nominated: Mapping[int, str], pool: str) -> None:
+        """Reserve nodes for a running job: for its lost positions, or as the target of a move."""
+        job.admitted = replace(_admitted(job), nominated=nominated, nominated_pool=pool)
+
+    def lose_positions(self, job: SimulatedJob, *, lost: frozenset[int], now: float) -> None:
+        """Mark positions of a job as lost; it makes no progress until they are replaced."""
+        job.settle(now)
+        held = _admitted(job)
+        job.admitted = replace(held, lost=held.lost | lost, displaced=held.displaced - lost)
+        job.version += 1
+
+    def set_ready(self, name: str, *, ready: bool, closed: str = "") -> None:
+        """Take a node out of service or bring it back, or keep new pods off it."""
+        self._nodes[name] = replace(self._nodes[name], ready=ready, closed=closed)
+        self._node_tuple = tuple(self._nodes.values())
+
+    def jobs_on_node(self, name: str) -> list[SimulatedJob]:
+        """Running jobs with a pod on a node."""
+        return [job for job in self.running.values() if name in _admitted(job).assignment]
+
+    def _prefer_present_nodes(self) -> None:
+        """Make nodes that would have to boot the last choice among equal ones."""
+        absent = self.leases.absent
+        for name in absent ^ self._absent:
+            self._nodes[name] = replace(self._nodes[name], suspicion=int(name in absent))
+        if absent != self._absent:
+            self._absent = absent
+            self._node_tuple = tuple(self._nodes.values())
+
+    def update_work_at_risk(self, now: float) -> None:
+        """Update how much work each running job would lose if it were killed now."""
+        for job in self.running.values():
+            if now - job.refreshed_at >= _REFRESH_SECONDS:
+                job.refreshed_at = now
+                risk = job.work_at_risk(now)
+                job.admitted = replace(_admitted(job), gpu_seconds_at_risk=risk)
+
+    def _assign(
+        self,
+        job: SimulatedJob,
+        *,
+        pool: str,
+        nodes: tuple[str, ...],
+        admitted_at: float,
+        now: float,
+        restart_seconds: float,
+        surplus_pool: str,
+    ) -> None:
+        positions = self._all_positions.setdefault(len(nodes), frozenset(range(len(nodes))))
+        admitted = Admitted(
+            gang=job.split.start(job.gang, places=len(nodes), surplus_pool=surplus_pool),
+            pool=pool,
+            assignment=nodes,
+            reserved=positions,
+            admitted_at=admitted_at,
+            preempted_at=tuple(job.preempted_at),
+        )
+        boot_seconds = self.leases.take(nodes, now=now)
+        stalls = ((Stall.IDLE, boot_seconds), (Stall.RESTARTING, restart_seconds))
+        job.start(admitted=admitted, now=now, stalls=[each for each in stalls if each[1]])
+        self._change_usage(job, sign=1, now=now)
+
+    def _end_allocation(self, job: SimulatedJob, now: float) -> None:
+        held = _admitted(job)
+        self._change_usage(job, sign=-1, now=now)
+        job.held_seconds += now - job.allocated_at
+        self.leases.give_back(held.assignment, now=now)
+        self.allocations.append(
+            Allocation(
+                job=job.index,
+                begins_at=job.allocated_at,
+                ends_at=now,
+                gpus=held.gpus,
+                nodes=held.assignment,
+            )
+        )
+
+    def _change_usage(self, job: SimulatedJob, *, sign: int, now: float) -> None:
+        for part in _parts(job):
+            gpus = sign * part.gpus
+            self._history.change(queue=job.gang.queue, pool=part.pool, gpus=gpus, now=now)
+
+
+def _admitted(job: SimulatedJob) -> Admitted:
+    if job.admitted is None:
+        raise ValueError(f"{job.gang.key} has no nodes assigned")
+    return job.admitted
+
+
+def _parts(job: SimulatedJob) -> tuple[Admitted, ...]:
+    return job.split.parts(_admitted(job), gang=job.gang)

@@ -1,0 +1,232 @@
+"""The state of one simulated job: the work it has done, what of it is saved, and where time went.
+
+Work is counted in seconds at full size; an elastic gang with half of its pods takes twice as long.
+While a job runs it works all the time but the part that checkpoints and snapshots take. What is
+committed, in a checkpoint, is never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+from drumline_scheduler import Admitted, Gang
+from drumline_simulator.engine.job_split import JobSplit
+from drumline_simulator.results.time_account import TimeAccount
+from drumline_simulator.workload import Arrival, Execution
+
+
+class Stall(StrEnum):
+    """What a job that holds nodes and makes no progress is charged for; fields of TimeAccount."""
+
+    IDLE = "idle"
+    SAVING = "saving"
+    RESTARTING = "restarting"
+
+
+class SimulatedJob:
+    """The mutable state of one job."""
+
+    __slots__ = (
+        "_execution",
+        "_settled_at",
+        "_stalls",
+        "account",
+        "admitted",
+        "allocated_at",
+        "arrival",
+        "committed",
+        "ended_at",
+        "gang",
+        "held_seconds",
+        "index",
+        "preempted_at",
+        "refreshed_at",
+        "split",
+        "started_at",
+        "version",
+        "work",
+    )
+
+    def __init__(
+        self, *, arrival: Arrival, index: int, execution: Execution, is_mixed: bool = False
+    ) -> None:
+        self.arrival = arrival
+        self.index = index
+        self.split = JobSplit(is_mixed=is_mixed)
+        self.gang: Gang = self.split.gang_of(arrival.gang)
+        """The gang of the next snapshot."""
+        self.admitted: Admitted | None = None
+        """All its places, those of surplus last."""
+        self.work = 0.0
+        """Seconds of work done by the time of the last `settle`."""
+        self.committed = 0.0
+        """Seconds of work in its newest checkpoint, by the same time."""
+        self.account = TimeAccount()
+        self.version = 0
+        """Incremented whenever the expected end changes: events of older versions are stale."""
+        self.allocated_at = 0.0
+        self.refreshed_at = 0.0
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self.held_seconds = 0.0
+        self.preempted_at: list[float] = []
+        own = arrival.checkpoint_seconds
+        self._execution = execution if own is None else replace(execution, checkpoint_seconds=own)
+        self._settled_at = 0.0
+        self._stalls: list[tuple[Stall, float]] = []
+
+    @property
+    def is_shrinking(self) -> bool:
+        """Whether it has got notice for some of its positions and runs on with the others."""
+        return self.admitted is not None and bool(self.admitted.giving_up)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it has got notice as a whole."""
+        return self.admitted is not None and self.admitted.leaving
+
+    @property
+    def total_work(self) -> float:
+        """All its work in seconds; a job that reaches its maximum runtime is ended there."""
+        limit = self.arrival.gang.max_runtime_seconds
+        duration = self.arrival.duration_seconds
+        return duration if limit is None else min(duration, limit)
+
+    def done(self, now: float) -> float:
+        """Seconds of work done by now."""
+        if self._stands_still:
+            return self.work
+        running = max(0.0, now - self._runs_from)
+        return min(self.total_work, self.work + running * self._speed)
+
+    def ends_at(self) -> float:
+        """When it will have done all its work at its present rate."""
+        return self._runs_from + (self.total_work - self.work) / self._speed
+
+    def start(
+        self, *, admitted: Admitted, now: float, stalls: Sequence[tuple[Stall, float]]
+    ) -> None:
+        """Start or continue with this assignment.
+
+        Args:
+            admitted: the assignment.
+            now: when it has it.
+            stalls: what passes before it makes progress, as kinds and seconds.
+        """
+        self.settle(now)
+        if self.started_at is None:
+            self.started_at = now
+        self.admitted = admitted
+        self._stalls = []
+        self.stall(stalls, now=now)
+        self.allocated_at = self.refreshed_at = self._settled_at = now
+        self.version += 1
+
+    def stall(self, stalls: Sequence[tuple[Stall, float]], *, now: float) -> None:
+        """Make no progress for some seconds, after what it stands still for already."""
+        until = self._stalls[-1][1] if self._stalls else now
+        for kind, seconds in stalls:
+            until += seconds
+            self._stalls.append((kind, until))
+
+    def settle(self, now: float) -> None:
+        """Charge the time since the last call, and count the work done in it."""
+        held, begin = self.admitted, self._settled_at
+        self._settled_at = max(now, begin)
+        if held is None or now <= begin:
+            return
+        if held.lost or held.leaving:
+            kind = Stall.IDLE if held.lost else Stall.SAVING
+            self._charge(kind, seconds=now - begin)
+            return
+        done = self.work
+        for kind, until in self._stalls:
+            end = min(until, now)
+            if end > begin:
+                self._charge(kind, seconds=end - begin)
+                begin = end
+        self._stalls = [each for each in self._stalls if each[1] > now]
+        running = now - begin
+        self.work = min(self.total_work, done + running * self._speed)
+        useful = (self.work - done) * self.arrival.gang.gpus
+        self.account.useful += useful
+        self.account.saving += running * held.gpus - useful
+        period = self._execution.checkpoint_seconds
+        self.committed += (self.work - self.committed) // period * period
+
+    def save(self, now: float) -> None:
+        """Save all work done by now."""
+        self.settle(now)
+        self.committed = self.work
+
+    def roll_back(self, *, now: float, to_snapshot: bool) -> None:
+        """Lose all work since the last checkpoint, or since the last snapshot if there are any."""
+        self.settle(now)
+        period = self._execution.snapshot_seconds
+        kept = self.committed
+        if to_snapshot and period is not None:
+            kept += (self.work - kept) // period * period
+        lost = (self.work - kept) * self.arrival.gang.gpus
+        self.account.lost += lost
+        self.account.useful -= lost
+        self.work = kept
+
+    def work_at_risk(self, now: float) -> float:
+        """GPU-seconds of work since the last checkpoint."""
+        done = self.done(now) - self.committed
+        return done % self._execution.checkpoint_seconds * self.arrival.gang.gpus
+
+    def displace(self, node: str) -> None:
+        """Its positions on a node are about to go; it runs on meanwhile."""
+        if self.admitted is not None:
+            displaced = self.admitted.displaced | self.positions(node)
+            self.admitted = replace(self.admitted, displaced=displaced)
+
+    def positions(self, node: str) -> frozenset[int]:
+        """Its positions on a node."""
+        assignment = self.admitted.assignment if self.admitted else ()
+        return frozenset(i for i, name in enumerate(assignment) if name == node)
+
+    def requeue(self, now: float) -> None:
+        """Hold no nodes; the gang waits again, at its old position in the queue."""
+        self.settle(now)
+        self.admitted = None
+        self._stalls = []
+        self.version += 1
+        limit = self.arrival.gang.max_runtime_seconds
+        left = None if limit is None else limit - self.work + self._execution.restart_seconds
+        self.gang = self.split.gang_of(replace(self.arrival.gang, max_runtime_seconds=left))
+
+    def end(self, now: float) -> None:
+        """Hold no nodes; all work is done."""
+        self.settle(now)
+        self.committed = self.work
+        self.admitted = None
+        self.ended_at = now
+        self.version += 1
+
+    @property
+    def _stands_still(self) -> bool:
+        return self.admitted is None or bool(self.admitted.lost) or self.admitted.leaving
+
+    @property
+    def _runs_from(self) -> float:
+        return max(self._settled_at, self._stalls[-1][1] if self._stalls else 0.0)
+
+    @property
+    def _speed(self) -> float:
+        """Seconds of work a second of running."""
+        size = 1.0 if self.admitted is None else self.admitted.size / self.arrival.gang.nodes
+        return size * self._execution.work_share
+
+    def _charge(self, kind: Stall, *, seconds: float) -> None:
+        gpu_seconds = seconds * (self.admitted.gpus if self.admitted else 0)
+        match kind:
+            case Stall.IDLE:
+                self.account.idle += gpu_seconds
+            case Stall.SAVING:
+                self.account.saving += gpu_seconds
+            case Stall.RESTARTING:
+                self.account.restarting += gpu_seconds

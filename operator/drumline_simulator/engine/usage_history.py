@@ -1,0 +1,47 @@
+"""Each queue's decayed usage of the cluster, the input of the fair-share order.
+
+The sums are updated by the scheduler's own `decay` when they are read or a queue's share changes,
+which is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drumline_scheduler.quota.fair_sharing import decay
+
+
+class UsageHistory:
+    """By queue: its dominant share of the cluster in seconds, older usage decayed."""
+
+    def __init__(self, *, half_life_seconds: float, pools: Mapping[str, int]) -> None:
+        self._half_life = half_life_seconds
+        self._pools = pools
+        self._held: dict[str, dict[str, int]] = {}
+        self._share: dict[str, float] = {}
+        self._usage: dict[str, float] = {}
+        self._updated_at: dict[str, float] = {}
+
+    def change(self, *, queue: str, pool: str, gpus: int, now: float) -> None:
+        """Add GPUs of a pool to what a queue holds from now on; negative: remove them."""
+        self._update(queue, now)
+        held = self._held.setdefault(queue, {})
+        held[pool] = held.get(pool, 0) + gpus
+        self._share[queue] = max(held[name] / self._pools[name] for name in held)
+
+    def at(self, now: float) -> dict[str, float]:
+        """The usage of every queue that ever held any GPU."""
+        for queue in self._held:
+            self._update(queue, now)
+        return dict(self._usage)
+
+    def _update(self, queue: str, now: float) -> None:
+        before = self._usage.get(queue, 0.0)
+        after = decay(
+            history={queue: before},
+            shares={queue: self._share.get(queue, 0.0)},
+            seconds=now - self._updated_at.get(queue, now),
+            half_life=self._half_life,
+        )
+        self._usage[queue] = after.get(queue, 0.0)
+        self._updated_at[queue] = now

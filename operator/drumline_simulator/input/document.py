@@ -1,0 +1,186 @@
+"""A YAML document that keeps its line numbers for error messages.
+
+Each field is read by a method for its type, and `Section.reject_unknown` rejects the fields that
+were not read. There is no conversion: a quoted number is not a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TypeVar
+
+import yaml
+
+from drumline_simulator.input.errors import InvalidFileError
+
+Choice = TypeVar("Choice", bound=StrEnum)
+_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
+
+
+class Section:
+    """A mapping of the document with its path and line."""
+
+    def __init__(self, *, node: yaml.MappingNode, file: str, path: str) -> None:
+        self._file = file
+        self._path = path
+        self._line = node.start_mark.line + 1
+        self._fields: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            if name in self._fields:
+                raise self._error(name, "is there twice", at=key)
+            self._fields[name] = value
+        self._read: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there."""
+        self._read.add(name)
+        return name in self._fields
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A string; required if there is no default."""
+        node = self._take(name, needed=default is None)
+        if node is None:
+            return default or ""
+        if not isinstance(node, yaml.ScalarNode) or not node.value:
+            raise self._error(name, "must be a text", at=node)
+        return str(node.value)
+
+    def number(self, name: str, default: float | None = None, *, least: float = 0.0) -> float:
+        """A number."""
+        node = self._take(name, needed=default is None)
+        if node is None:
+            return default or 0.0
+        return self._number(name, node, least=least)
+
+    def integer(self, name: str, default: int | None = None, *, least: int = 0) -> int:
+        """A whole number."""
+        node = self._take(name, needed=default is None)
+        if node is None:
+            return default or 0
+        return self._integer(name, node, least=least)
+
+    def flag(self, name: str, default: bool) -> bool:  # noqa: FBT001 - a default like the others
+        """True or false."""
+        node = self._take(name, needed=False)
+        if node is None:
+            return default
+        if node.tag != "tag:yaml.org,2002:bool":
+            raise self._error(name, "must be true or false", at=node)
+        return str(node.value).lower() in {"true", "yes", "on"}
+
+    def choice(self, name: str, default: Choice) -> Choice:
+        """A value of an enumeration."""
+        node = self._take(name, needed=False)
+        if node is None:
+            return default
+        kind = type(default)
+        try:
+            return kind(str(node.value))
+        except ValueError:
+            words = ", ".join(kind)
+            raise self._error(name, f"must be one of {words}", at=node) from None
+
+    def counts(self, name: str) -> dict[str, int] | None:
+        """A mapping of names to integers; None if absent."""
+        node = self._take(name, needed=False)
+        if node is None:
+            return None
+        if not isinstance(node, yaml.MappingNode):
+            raise self._error(name, "must be numbers by name", at=node)
+        return {
+            str(key.value): self._integer(f"{name}.{key.value}", value, least=0)
+            for key, value in node.value
+        }
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings; empty if absent."""
+        node = self._take(name, needed=False)
+        if node is None:
+            return ()
+        if not isinstance(node, yaml.SequenceNode):
+            raise self._error(name, "must be a list of texts", at=node)
+        return tuple(str(item.value) for item in node.value)
+
+    def section(self, name: str) -> Section | None:
+        """A nested mapping; None if absent."""
+        node = self._take(name, needed=False)
+        if node is None:
+            return None
+        if not isinstance(node, yaml.MappingNode):
+            raise self._error(name, "must be a mapping", at=node)
+        return Section(node=node, file=self._file, path=self._path_of(name))
+
+    def sections(self, name: str, *, needed: bool = True) -> Iterator[Section]:
+        """A list of nested mappings."""
+        node = self._take(name, needed=needed)
+        if node is None:
+            return
+        if not isinstance(node, yaml.SequenceNode) or (needed and not node.value):
+            raise self._error(name, "must be a list of mappings", at=node)
+        for number, item in enumerate(node.value):
+            if not isinstance(item, yaml.MappingNode):
+                raise self._error(f"{name}[{number}]", "must be a mapping", at=item)
+            yield Section(node=item, file=self._file, path=f"{self._path_of(name)}[{number}]")
+
+    def error(self, name: str, why: str) -> InvalidFileError:
+        """The error to raise for a field with an invalid value."""
+        return self._error(name, why, at=self._fields.get(name))
+
+    def reject_unknown(self) -> None:
+        """Reject fields that were not read.
+
+        Raises:
+            InvalidFileError: for the first unknown field.
+        """
+        for name, node in self._fields.items():
+            if name not in self._read:
+                known = ", ".join(sorted(self._read))
+                raise self._error(name, f"no such field; there are: {known}", at=node)
+
+    def _take(self, name: str, *, needed: bool) -> yaml.Node | None:
+        self._read.add(name)
+        node = self._fields.get(name)
+        if node is None and needed:
+            raise self._error(name, "is missing", at=None)
+        return node
+
+    def _number(self, name: str, node: yaml.Node, *, least: float) -> float:
+        if node.tag not in _NUMBERS:
+            raise self._error(name, f"must be a number, not {node.value!r}", at=node)
+        value = float(str(node.value).replace("_", ""))
+        if not least <= value < float("inf"):
+            raise self._error(name, f"must be at least {least:g}, not {node.value}", at=node)
+        return value
+
+    def _integer(self, name: str, node: yaml.Node, *, least: int) -> int:
+        value = self._number(name, node, least=least)
+        if not value.is_integer():
+            raise self._error(name, f"must be a whole number, not {node.value}", at=node)
+        return int(value)
+
+    def _error(self, name: str, why: str, *, at: yaml.Node | None) -> InvalidFileError:
+        line = self._line if at is None else at.start_mark.line + 1
+        return InvalidFileError(file=self._file, line=line, field=self._path_of(name), reason=why)
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._path}.{name}" if self._path else name
+
+
+def parse_document(text: str, *, file: str) -> Section:
+    """The mapping of a YAML file.
+
+    Raises:
+        InvalidFileError: if it is not YAML, or not one mapping.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        why = f"no YAML: {error.problem or error.context}"
+        raise InvalidFileError(file=file, line=line, field="", reason=why) from None
+    if not isinstance(node, yaml.MappingNode):
+        raise InvalidFileError(file=file, line=1, field="", reason="must be one mapping")
+    return Section(node=node, file=file, path="")

@@ -1,0 +1,69 @@
+"""One row of a table: cells by column name, read with errors that name file, line and field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+
+from drumline_simulator.input.errors import InvalidFileError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The cells of a row, all of them strings."""
+
+    file: str
+    line: int | None
+    cells: Mapping[str, str]
+
+    def error(self, field: str, why: str) -> InvalidFileError:
+        """The error to raise for a field."""
+        return InvalidFileError(file=self.file, line=self.line, field=field, reason=why)
+
+    def text(self, field: str) -> str:
+        """A cell; '' if it is empty or there is no such column."""
+        return self.cells.get(field, "").strip()
+
+    def has(self, field: str) -> bool:
+        """Whether the cell is not empty."""
+        return bool(self.text(field))
+
+    def integer(self, field: str, *, least: int | None = None) -> int:
+        """An integer; also written as `8.0`."""
+        value = self.number(field)
+        if not value.is_integer():
+            raise self.error(field, f"must be a whole number, not {self.text(field)!r}")
+        if least is not None and value < least:
+            raise self.error(field, f"must be at least {least}, not {self.text(field)!r}")
+        return int(value)
+
+    def seconds(self, field: str) -> float:
+        """A time or duration: a number that is not negative."""
+        value = self.number(field)
+        if value < 0:
+            raise self.error(field, f"must not be negative, not {self.text(field)!r}")
+        return value
+
+    def number(self, field: str) -> float:
+        """A finite number."""
+        text = self.text(field)
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not isfinite(value):
+            raise self.error(field, f"must be a number, not {text!r}")
+        return value
+
+    def timestamp(self, field: str) -> float:
+        """A date and time in seconds since the epoch; UTC if it has no time zone."""
+        text = self.text(field)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise self.error(
+                field, f"must be a date and time (2020-06-09 18:41:01), not {text!r}"
+            ) from None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

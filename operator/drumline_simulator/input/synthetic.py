@@ -1,0 +1,136 @@
+"""A synthetic trace: more work than the cluster has capacity for, of three classes of jobs.
+
+Each class has queues of its own: large jobs that take an eighth to a half of the cluster for about
+half an hour; long jobs of one or two nodes that run for hours and are most of the work; and small,
+short, interactive jobs, which are the most numerous. Within a queue a few users submit most of the
+jobs, and the rate follows the day. `load` sets the amount of work: at 1 the cluster could just
+finish it in the time in which it is submitted.
+
+Durations have a heavy-tailed (log-normal) distribution; the maximum runtime is between the true
+duration and three times that, in steps of ten minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, pi, sin
+from random import Random
+from typing import Final
+
+from drumline_simulator.input.trace import TraceJob
+
+_DAY: Final = 86_400.0
+_STEP: Final = 600.0
+_SHORTEST: Final = 60.0
+_USERS: Final = 6
+"""Of each queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobClass:
+    jobs: int
+    """Percentage of all jobs."""
+    sizes: tuple[tuple[float, int], ...]
+    """GPUs, or below 1 a fraction of the cluster, with the percentage of jobs of this size."""
+    median_seconds: float
+    spread: float
+    """Standard deviation of the logarithm of the seconds."""
+    longest_seconds: float
+
+
+_LARGE: Final = _JobClass(
+    jobs=12,
+    sizes=((1 / 8, 60), (1 / 4, 30), (1 / 2, 10)),
+    median_seconds=1800,
+    spread=0.6,
+    longest_seconds=4 * 3600,
+)
+_LONG: Final = _JobClass(
+    jobs=7,
+    sizes=((8, 40), (16, 60)),
+    median_seconds=5 * 3600,
+    spread=0.8,
+    longest_seconds=_DAY,
+)
+_SMALL: Final = _JobClass(
+    jobs=81,
+    sizes=((1, 40), (2, 20), (4, 25), (8, 15)),
+    median_seconds=1200,
+    spread=1.0,
+    longest_seconds=4 * 3600,
+)
+_KINDS: Final = (_LARGE, _LONG, _SMALL)
+
+
+def trace(
+    *,
+    seed: int,
+    jobs: int,
+    gpus: int,
+    queues: Sequence[str],
+    per_node: int = 8,
+    load: float = 1.15,
+) -> list[TraceJob]:
+    """A trace for a cluster.
+
+    Args:
+        seed: the same seed gives the same trace.
+        jobs: number of jobs.
+        gpus: of the cluster.
+        queues: the first third of them gets the large jobs, the last third the small jobs.
+        per_node: GPUs of a node; larger jobs take whole nodes.
+        load: work divided by what the cluster can do until the last submission.
+    """
+    draw = Random(seed)  # noqa: S311 - a trace is no secret
+    numbers = draw.choices(range(len(_KINDS)), weights=[kind.jobs for kind in _KINDS], k=jobs)
+    drawn = [_size_and_seconds(draw, kind=_KINDS[number], gpus=gpus) for number in numbers]
+    work = sum(size * seconds for size, seconds in drawn)
+    times = _submissions(draw, count=jobs, span=work / (gpus * load))
+    trace_jobs: list[TraceJob] = []
+    for number, (size, seconds) in enumerate(drawn):
+        candidates = _queues_of_kind(numbers[number], queues)
+        queue = candidates[_skewed_index(draw, len(candidates))]
+        trace_jobs.append(
+            TraceJob(
+                line=number + 2,
+                name=f"job-{number + 1}",
+                submit_seconds=round(times[number], 0),
+                gpus=size,
+                duration_seconds=round(seconds, 0),
+                user=f"{queue}-{_skewed_index(draw, _USERS)}",
+                queue=queue,
+                nodes=max(1, size // per_node),
+                max_runtime_seconds=-(-seconds * draw.uniform(1.0, 3.0) // _STEP) * _STEP,
+            )
+        )
+    return trace_jobs
+
+
+def _size_and_seconds(draw: Random, *, kind: _JobClass, gpus: int) -> tuple[int, float]:
+    sizes, weights = zip(*kind.sizes, strict=True)
+    (size,) = draw.choices(sizes, weights=weights)
+    seconds = exp(draw.gauss(log(kind.median_seconds), kind.spread))
+    whole = round(size * gpus) if size < 1 else round(size)
+    return max(1, min(whole, gpus)), min(max(seconds, _SHORTEST), kind.longest_seconds)
+
+
+def _queues_of_kind(kind: int, queues: Sequence[str]) -> Sequence[str]:
+    """The queues of a kind's third; with fewer queues than kinds, the nearest queue."""
+    third = [name for i, name in enumerate(queues) if i * len(_KINDS) // len(queues) == kind]
+    return third or [queues[min(kind, len(queues) - 1)]]
+
+
+def _submissions(draw: Random, *, count: int, span: float) -> list[float]:
+    """Times of a Poisson process over `span` seconds whose rate follows the day (by rejection)."""
+    times: list[float] = []
+    while len(times) < count:
+        at = draw.uniform(0.0, span)
+        if draw.random() < 0.65 + 0.35 * sin(2 * pi * at / _DAY):
+            times.append(at)
+    return sorted(times)
+
+
+def _skewed_index(draw: Random, count: int) -> int:
+    """An index below `count`, each 1.5 times as likely as the next."""
+    return draw.choices(range(count), weights=[1.5**-i for i in range(count)])[0]

@@ -1,0 +1,178 @@
+"""Kueue's classic admission as a decider: quota with borrowing, preemption, whole gangs.
+
+Every cycle takes the first workload of each queue, in the order of those that need not borrow,
+priority and age, until no queue has one left that was not tried. A queue goes on behind a workload
+that does not fit (BestEffortFIFO) or waits for it (StrictFIFO). The first flavor in which a
+workload fits is taken, borrowing or not; only if none fits, victims are looked for.
+
+Better than Kueue on purpose: cycles take no time, all workloads are tried in one of them (Kueue
+tries one of each queue), any number of lost nodes is replaced at once, places are checked for
+each set of victims, and a preemptor is first in line for what its victims leave. See decision 51.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from drumline_scheduler import (
+    Admitted,
+    CycleInput,
+    Decisions,
+    Gang,
+    Placed,
+    Preemption,
+    Snapshot,
+    Victim,
+    WaitingRule,
+)
+from drumline_scheduler.decisions import VictimReason
+from drumline_simulator.peers.node_room import NodeRoom
+from drumline_simulator.peers.quota import KueueQuota
+from drumline_simulator.peers.victims import PoolPlaces, find_victims
+
+
+def decide_as_kueue(cycle: CycleInput) -> Decisions:
+    """Decide one cycle. The waiting rule `STRICT` is StrictFIFO; other policy is ignored."""
+    state = _Cycle(cycle.snapshot, strict=cycle.policy.waiting is WaitingRule.STRICT)
+    repaired = tuple(state.repairs())
+    state.admit(list(cycle.pending))
+    return Decisions(placed=(*repaired, *state.placed), preemptions=tuple(state.preemptions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Workloads of one shape have one answer within a cycle."""
+
+    queue: str
+    priority: int
+    pods: int
+    gpus: int
+    pools: tuple[str, ...]
+
+
+class _Cycle:
+    """The state of one cycle."""
+
+    def __init__(self, snapshot: Snapshot, *, strict: bool) -> None:
+        self._admitted = {held.gang.uid: held for held in snapshot.admitted}
+        self._quota = KueueQuota(snapshot.queues, admitted=snapshot.admitted)
+        self._room = NodeRoom(snapshot.nodes, admitted=snapshot.admitted)
+        self._strict = strict
+        self._leaving = any(held.leaving for held in snapshot.admitted)
+        self.placed: list[Placed] = []
+        self.preemptions: list[Preemption] = []
+
+    def repairs(self) -> Iterable[Placed]:
+        """Other nodes for lost ones, where there is room for all that a gang has lost."""
+        for uid, held in sorted(self._admitted.items()):
+            if not held.lost or held.leaving:
+                continue
+            lost = sorted(held.lost)
+            places = self._room.places(held.gang, pool=held.pool, pods=len(lost))
+            if places is None:
+                continue
+            new = dict(zip(lost, places, strict=True))
+            self._room.take(held.gang, new)
+            assignment = tuple(new.get(i, name) for i, name in enumerate(held.assignment))
+            yield Placed(
+                key=held.gang.key,
+                uid=uid,
+                pool=held.pool,
+                assignment=assignment,
+                replaced=tuple(lost),
+            )
+
+    def admit(self, pending: Sequence[Gang]) -> None:
+        """Admit what fits, and evict for what may preempt."""
+        lines: dict[str, list[Gang]] = {}
+        for gang in sorted(pending, key=_in_queue):
+            if gang.queue in self._quota.queues:
+                lines.setdefault(gang.queue, []).append(gang)
+        refused: set[_Shape] = set()
+        while lines:
+            heads = sorted((line[0] for line in lines.values()), key=self._among_heads)
+            for gang in heads:
+                shape = self._shape(gang)
+                admitted = shape not in refused and self._try(gang, pools=shape.pools)
+                if not admitted:
+                    refused.add(shape)
+                line = lines[gang.queue]
+                line.pop(0)
+                if not line or (self._strict and not admitted):
+                    del lines[gang.queue]
+
+    def _try(self, gang: Gang, *, pools: Sequence[str]) -> bool:
+        """Admit a workload, or evict for it; False: neither."""
+        for pool in pools:
+            if not self._quota.fits(gang.queue, pool=pool, gpus=gang.gpus):
+                continue
+            places = self._room.places(gang, pool=pool, pods=gang.nodes)
+            if places is not None:
+                self._place(gang, PoolPlaces(pool=pool, places=places))
+                return True
+        if gang.nominated and self._leaving:
+            return False  # its victims are on their way out
+        for pool in pools:
+            eviction = find_victims(
+                gang,
+                pool=pool,
+                quota=self._quota,
+                room=self._room,
+                running=list(self._admitted.values()),
+            )
+            if eviction is not None:
+                self._preempt(gang, *eviction)
+                return True
+        return False
+
+    def _place(self, gang: Gang, assignment: PoolPlaces) -> None:
+        self._quota.add(gang.queue, pool=assignment.pool, gpus=gang.gpus)
+        self._room.take(gang, dict(enumerate(assignment.places)))
+        self.placed.append(
+            Placed(key=gang.key, uid=gang.uid, pool=assignment.pool, assignment=assignment.places)
+        )
+
+    def _preempt(self, gang: Gang, assignment: PoolPlaces, victims: Sequence[Admitted]) -> None:
+        for held in victims:
+            self._admitted[held.gang.uid] = replace(held, leaving=True)
+        self.preemptions.append(
+            Preemption(
+                key=gang.key,
+                uid=gang.uid,
+                pool=assignment.pool,
+                assignment=assignment.places,
+                victims=tuple(_victim(held, queue=gang.queue) for held in victims),
+            )
+        )
+        # Until they are gone they hold their quota and places, and nobody else gets these either.
+        for held in victims:
+            self._quota.add(held.gang.queue, pool=held.pool, gpus=-held.gpus)
+            self._room.take(held.gang, held.survivors, times=-1)
+        self._quota.add(gang.queue, pool=assignment.pool, gpus=gang.gpus)
+        self._room.take(gang, dict(enumerate(assignment.places)))
+
+    def _shape(self, gang: Gang) -> _Shape:
+        queue = self._quota.queues[gang.queue]
+        pools = gang.pools or ((gang.pool,) if gang.pool else tuple(sorted(queue.nominal)))
+        return _Shape(gang.queue, gang.priority, gang.nodes, gang.per_pod.gpus, pools)
+
+    def _among_heads(self, gang: Gang) -> tuple[bool, bool, int, float, str]:
+        first = self._shape(gang).pools[0]
+        borrows = self._quota.borrows(gang.queue, pool=first, gpus=gang.gpus)
+        return (not gang.nominated, borrows, -gang.priority, gang.queued_at, gang.uid)
+
+
+def _in_queue(gang: Gang) -> tuple[bool, int, float, str]:
+    return (not gang.nominated, -gang.priority, gang.queued_at, gang.uid)
+
+
+def _victim(held: Admitted, *, queue: str) -> Victim:
+    own = held.gang.queue == queue
+    return Victim(
+        key=held.gang.key,
+        uid=held.gang.uid,
+        gpus=held.gpus,
+        gpu_seconds_lost=held.gpu_seconds_at_risk,
+        why=VictimReason.LOWER_PRIORITY if own else VictimReason.BORROWED,
+    )

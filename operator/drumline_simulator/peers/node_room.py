@@ -1,0 +1,46 @@
+"""Free GPUs by node, and a gang's places on them: all of them or none.
+
+As topology-aware scheduling assigns nodes at admission: of the nodes that have room for a pod the
+fullest first, so that large nodes stay whole. Levels above nodes are not modelled; the traces that
+are compared require none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from drumline_scheduler import Admitted, Gang, Node
+
+
+class NodeRoom:
+    """What is free, while decisions are made."""
+
+    def __init__(self, nodes: Iterable[Node], *, admitted: Iterable[Admitted]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._free = {node.name: node.allocatable.gpus for node in self._nodes.values()}
+        self._pools: dict[str, list[str]] = {}
+        for node in self._nodes.values():
+            if node.ready and not node.closed:
+                self._pools.setdefault(node.pool, []).append(node.name)
+        for held in admitted:
+            self.take(held.gang, held.survivors)
+
+    def take(self, gang: Gang, places: Mapping[int, str], *, times: int = 1) -> None:
+        """A gang's pods take their places; `times=-1` gives them back."""
+        for position, name in places.items():
+            self._free[name] -= times * gang.request_of(position).gpus
+
+    def places(self, gang: Gang, *, pool: str, pods: int) -> tuple[str, ...] | None:
+        """Nodes for so many pods of a gang; None: there is no room for all of them."""
+        wanted = gang.per_pod.gpus
+        names = [name for name in self._pools.get(pool, ()) if self._free[name] >= wanted]
+        if sum(self._free[name] // wanted for name in names) < pods:
+            return None
+        names.sort(key=lambda name: (self._free[name], self._nodes[name].suspicion, name))
+        places: list[str] = []
+        for name in names:
+            room = min(self._free[name] // wanted, pods - len(places))
+            places += [name] * room
+            if len(places) == pods:
+                break
+        return tuple(places)

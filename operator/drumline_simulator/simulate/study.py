@@ -1,0 +1,234 @@
+"""Runs `drumline_simulator` on files: reads them, shows the progress, writes the results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from drumline_cli.errors import BadInput
+from drumline_simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
+from drumline_simulator.conditions.node_faults import draw_node_faults
+from drumline_simulator.engine.forecast_recorder import ForecastRecorder
+from drumline_simulator.engine.simulation import simulate
+from drumline_simulator.input import cluster_file, synthetic, trace
+from drumline_simulator.input.cluster_file import Setup
+from drumline_simulator.input.conversion import to_arrivals
+from drumline_simulator.input.errors import InvalidFileError
+from drumline_simulator.input.formats import Format, read_as
+from drumline_simulator.input.trace import TraceJob
+from drumline_simulator.results.outcome import Outcome
+from drumline_simulator.results.statistics import queue_shares, summary
+from drumline_simulator.simulate.html import page
+from drumline_simulator.simulate.progress_bar import ProgressBar
+from drumline_simulator.simulate.text import table
+from drumline_simulator.workload import Arrival
+
+# matplotlib is optional (the simulator extra): only types are named here.
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MADE_UP_JOBS = 2000
+_DRAIN_SECONDS = 30 * 86_400.0
+"""For so long after twice the time of the trace failures are drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRequest:
+    """What to simulate: the options of the command."""
+
+    cluster: str
+    trace: str | None
+    format: str
+    jobs: int | None
+    seed: int
+    load: float
+    alone: bool
+    starts_every_hours: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRun:
+    """One policy and the outcome of its simulation."""
+
+    name: str
+    setup: Setup
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """All policies on one trace; the cluster's own is the first."""
+
+    title: str
+    runs: tuple[PolicyRun, ...]
+    trace_csv: str
+
+
+def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
+    """Simulate.
+
+    Args:
+        request: what to simulate.
+        screen: where to draw the progress bar; None: nowhere.
+
+    Raises:
+        BadInput: where a file cannot be read or is not usable.
+    """
+    try:
+        setup = cluster_file.parse(_text(request.cluster), file=request.cluster)
+        jobs = _jobs(request, setup=setup)
+        coming = to_arrivals(
+            jobs,
+            cluster=setup.cluster,
+            default_queue=setup.default_queue,
+            file=request.trace or "the made-up trace",
+        )
+    except InvalidFileError as error:
+        raise BadInput(str(error)) from None
+    if not coming:
+        raise BadInput(f"{request.trace}: no job of it asks for a GPU and runs")
+    chosen = compared_policies(setup)[:1] if request.alone else compared_policies(setup)
+    runs: list[PolicyRun] = []
+    for compared in chosen:
+        with ProgressBar(title=compared.name, screen=screen) as bar:
+            runs.append(_run(compared, arrivals=coming, bar=bar, request=request))
+    name = Path(request.trace).name if request.trace else f"a made-up trace (seed {request.seed})"
+    title = f"{len(coming)} jobs of {name} on {setup.cluster.gpus} GPUs"
+    return Study(title=title, runs=tuple(runs), trace_csv=trace.write(jobs))
+
+
+def as_table(study: Study) -> str:
+    """The comparison for a terminal."""
+    return table(study.title, [(run.name, summary(run.outcome)) for run in study.runs])
+
+
+def as_json(study: Study) -> str:
+    """The comparison for a program."""
+    policies = {run.name: asdict(summary(run.outcome)) for run in study.runs}
+    return json.dumps({"title": study.title, "policies": policies}, indent=2) + "\n"
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file.
+
+    Raises:
+        BadInput: where it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+
+
+def _run(
+    compared: ComparedPolicy,
+    *,
+    arrivals: Sequence[Arrival],
+    bar: ProgressBar,
+    request: SimulationRequest,
+) -> PolicyRun:
+    setup, recorder, every_hours = compared.setup, None, request.starts_every_hours
+    last = max(job.gang.queued_at for job in arrivals)
+    drawn = draw_node_faults(
+        setup.cluster,
+        failures=setup.failures,
+        spot=setup.spot,
+        seconds=2 * last + _DRAIN_SECONDS,
+        seed=request.seed,
+    )
+    if every_hours is not None and compared.name == CONFIGURED:
+        recorder = ForecastRecorder(every_seconds=3600 * every_hours)
+    outcome = simulate(
+        cluster=setup.cluster,
+        arrivals=arrivals,
+        policy=setup.policy,
+        execution=setup.execution,
+        outages=(*setup.outages, *drawn.outages),
+        faults=drawn.faults,
+        seed=request.seed,
+        recorder=recorder,
+        watch=bar,
+    )
+    return PolicyRun(name=compared.name, setup=setup, outcome=outcome)
+
+
+def _jobs(request: SimulationRequest, *, setup: Setup) -> list[TraceJob]:
+    if request.trace is None:
+        return synthetic.trace(
+            seed=request.seed,
+            jobs=request.jobs or _MADE_UP_JOBS,
+            gpus=setup.cluster.gpus,
+            queues=[queue.name for queue in setup.cluster.queues if any(queue.nominal.values())],
+            load=request.load,
+        )
+    lines = _text(request.trace).splitlines(keepends=True)
+    return list(islice(read_as(Format(request.format), lines, file=request.trace), request.jobs))
+
+
+def _text(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{name}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{name}: is no text in UTF-8") from None
+
+
+def draw(study: Study, *, folder: Path) -> None:
+    """Write every picture as PNG, and one page with all of them.
+
+    Raises:
+        BadInput: where matplotlib is missing or the folder cannot be written.
+    """
+    shown = write_pictures(folder, lambda: _pictures(study))
+    save(folder / "index.html", page(study.title, table=as_table(study), pictures=shown))
+
+
+def write_pictures(
+    folder: Path, draw_all: Callable[[], Mapping[str, Figure]]
+) -> list[tuple[str, str]]:
+    """Write pictures as PNG, and return their titles and SVG.
+
+    Raises:
+        BadInput: where matplotlib is missing or the folder cannot be written.
+    """
+    try:
+        drawn = draw_all()
+    except ImportError:
+        raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
+    from drumline_simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in drawn.items():
+            (folder / f"{name}.png").write_bytes(charts.png(figure))
+    except OSError as error:
+        raise BadInput(f"{folder}: {error.strerror}") from None
+    return [(figure.axes[0].get_title(loc="left"), charts.svg(figure)) for figure in drawn.values()]
+
+
+def _pictures(study: Study) -> dict[str, Figure]:
+    """Raises ImportError where matplotlib is missing."""
+    from drumline_simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
+
+    outcomes = [(run.name, run.outcome) for run in study.runs]
+    shares = [(run.name, queue_shares(run.outcome, run.setup.cluster.queues)) for run in study.runs]
+    drawn = {
+        "utilisation": charts.utilisation(outcomes),
+        "waits": charts.waits(outcomes),
+        "largest": charts.largest(outcomes),
+        "fairness": charts.fairness(shares),
+    }
+    if any(outcome.evictions for _, outcome in outcomes):
+        drawn["preemptions"] = charts.preemptions(outcomes)
+    for number, run in enumerate(study.runs):
+        figure = charts.gpu_allocation(run.name, run.outcome, run.setup.cluster.nodes)
+        drawn[f"places-{number + 1}"] = figure
+    if study.runs[0].outcome.forecasts:
+        drawn["starts"] = charts.start_forecasts(study.runs[0].outcome)
+    return drawn

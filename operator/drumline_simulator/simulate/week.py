@@ -1,0 +1,125 @@
+"""`drumline simulate --week`: a trace of seven days under each side, as table, JSON, pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from drumline_cli.columns import columns
+from drumline_cli.errors import BadInput
+from drumline_cli.formatting import count, duration, percent
+from drumline_simulator.simulate.progress_bar import ProgressBar
+from drumline_simulator.week import sides
+from drumline_simulator.week.setting import NODE_GPUS, Setting
+from drumline_simulator.week.study import WeekResult, result, run_week
+from drumline_simulator.week.trace import arrivals
+
+# matplotlib is optional (the simulator extra): only types are named here.
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DAY: Final = 86_400.0
+_HEADINGS: Final = (
+    "SIDE",
+    "TOKENS/GPU-HOUR",
+    "$/M TOKENS",
+    "USEFUL",
+    "LOST",
+    "IDLE",
+    "SAVING",
+    "RESTARTING",
+    "MEAN WAIT",
+    "PREEMPTED",
+    "ENDED",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Week:
+    """What was simulated, and what came of it; Drumline's is the first result."""
+
+    title: str
+    results: tuple[WeekResult, ...]
+
+
+def run_sides(*, nodes: int, days: float, seed: int, screen: TextIO | None) -> Week:
+    """Simulate each side.
+
+    Raises:
+        BadInput: where nothing is submitted in that time.
+    """
+    setting = Setting(nodes=nodes, reserved_nodes=nodes // 4, seconds=days * _DAY, seed=seed)
+    jobs = arrivals(setting)
+    if not jobs:
+        raise BadInput("no job is submitted in that time")
+    results: list[WeekResult] = []
+    for side in (sides.ours(), sides.peer(), sides.best_peer()):
+        with ProgressBar(title=side.name, screen=screen) as bar:
+            outcome = run_week(setting, side=side, jobs=jobs, watch=bar)
+        results.append(result(outcome, setting=setting, side=side.name))
+    title = f"{len(jobs)} jobs in {days:g} days on {nodes * NODE_GPUS} GPUs (seed {seed})"
+    return Week(title=title, results=tuple(results))
+
+
+def as_table(week: Week) -> str:
+    """A row a side, and Drumline beside each of the others."""
+    rows = [_HEADINGS, *(_cells(each) for each in week.results)]
+    first, *rest = week.results
+    lines = [
+        week.title,
+        "",
+        *columns(rows, left=(0,)),
+        "",
+        *(compared(first, other) for other in rest),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(week: Week) -> str:
+    """The same for a program."""
+    by_side = {each.side: _values(each) for each in week.results}
+    return json.dumps({"title": week.title, "sides": by_side}, indent=2) + "\n"
+
+
+def compared(ours: WeekResult, other: WeekResult) -> str:
+    """Drumline beside another side, as a sentence."""
+    more = ours.tokens_per_gpu_hour / other.tokens_per_gpu_hour - 1
+    dollars = ours.dollars_per_million / other.dollars_per_million - 1
+    return (
+        f"{ours.side} beside {other.side}: {100 * more:+.1f} % tokens per GPU-hour,"
+        f" {100 * dollars:+.1f} % dollars per token"
+    )
+
+
+def pictures(week: Week) -> dict[str, Figure]:
+    """Raises ImportError where matplotlib is missing."""
+    from drumline_simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
+
+    accounts = [(each.side, each.account) for each in week.results]
+    return {"simulated-week": charts.gpu_time(accounts)}
+
+
+def _cells(each: WeekResult) -> tuple[str, ...]:
+    account = each.account
+    parts = (account.useful, account.lost, account.idle, account.saving, account.restarting)
+    return (
+        each.side,
+        f"{each.tokens_per_gpu_hour / 1e6:.2f} M",
+        f"{each.dollars_per_million:.4f}",
+        *(percent(part / account.held) for part in parts),
+        duration(each.mean_wait_seconds),
+        count(each.preempted),
+        count(each.jobs_ended),
+    )
+
+
+def _values(each: WeekResult) -> dict[str, Any]:
+    values = asdict(each)
+    del values["side"]
+    return {
+        **values,
+        "tokens_per_gpu_hour": each.tokens_per_gpu_hour,
+        "dollars_per_million": each.dollars_per_million,
+        "goodput": each.goodput,
+    }

@@ -1,0 +1,51 @@
+"""Who runs the week: Drumline, and Kueue with JobSet and torchrun as published and at its best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from drumline_scheduler import CycleCache, Ordering, Policy, decide
+from drumline_simulator.engine.simulation import Decider
+from drumline_simulator.parameters import recovery
+from drumline_simulator.peers.kueue import decide_as_kueue
+from drumline_simulator.workload import Execution
+
+OURS: Final = "Drumline"
+PEER: Final = "Kueue, JobSet, torchrun"
+BEST: Final = "the same at its best"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A scheduler, its policy, and the times of its recoveries."""
+
+    name: str
+    policy: Policy
+    execution: Execution
+    decider: Decider = field(default_factory=lambda: partial(decide, cache=CycleCache()))
+
+
+def ours(execution: Execution | None = None, *, name: str = OURS) -> Side:
+    """Drumline, fair shares, elastic jobs and repairs by preemption on."""
+    return Side(
+        name=name,
+        policy=Policy(order=Ordering.FAIR_SHARE, surplus=True, repairs_preempt=True),
+        execution=execution or recovery.ours(),
+    )
+
+
+def peer(execution: Execution | None = None, *, name: str = PEER) -> Side:
+    """Kueue, JobSet and torchrun."""
+    return Side(
+        name=name,
+        policy=Policy(history_weight=0.0),
+        execution=execution or recovery.peer(),
+        decider=decide_as_kueue,
+    )
+
+
+def best_peer(execution: Execution | None = None, *, name: str = BEST) -> Side:
+    """The same, with a script that saves at SIGTERM and every ten minutes, and faster detection."""
+    return peer(execution or recovery.best_peer(), name=name)

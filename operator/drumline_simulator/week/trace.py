@@ -1,0 +1,142 @@
+"""The week's jobs: arrivals by hour and day, sizes and lengths by team.
+
+As in published clusters most jobs take one node or less and most of the GPU time goes to the
+larger ones (arXiv:2410.21680); people submit by day, from Monday to Friday, the rest follows at a
+quarter of the rate. Jobs come until their work is `load` times what all nodes could do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import exp, log
+from random import Random
+from typing import Final
+
+from drumline_scheduler import Gang, Resources
+from drumline_simulator.week.setting import (
+    FINETUNING,
+    INTERACTIVE,
+    NODE_GPUS,
+    PRETRAINING,
+    RESEARCH,
+    Setting,
+)
+from drumline_simulator.workload import Arrival
+
+_HOUR: Final = 3600.0
+_DAY: Final = 86_400.0
+_SHORTEST: Final = 120.0
+_USERS: Final = 8
+_HIGH_SHARE: Final = 0.15
+_WORK_DAYS: Final = 5
+_BY_DAY: Final = range(8, 20)
+_QUIET: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Team:
+    queue: str
+    work: float
+    """Its part of all work."""
+    sizes: tuple[tuple[int, int], ...]
+    """GPUs, with the percentage of its jobs."""
+    median_seconds: float
+    spread: float
+    """Standard deviation of the logarithm of the seconds."""
+    longest_seconds: float
+    elastic: float = 0.0
+    """The part of its jobs of several nodes that run with half of them, too."""
+
+
+_TEAMS: Final = (
+    _Team(
+        queue=PRETRAINING,
+        work=0.40,
+        sizes=((32, 40), (64, 40), (128, 20)),
+        median_seconds=10 * _HOUR,
+        spread=0.6,
+        longest_seconds=48 * _HOUR,
+    ),
+    _Team(
+        queue=RESEARCH,
+        work=0.40,
+        sizes=((8, 40), (16, 30), (32, 20), (64, 10)),
+        median_seconds=3 * _HOUR,
+        spread=0.9,
+        longest_seconds=24 * _HOUR,
+        elastic=0.4,
+    ),
+    _Team(
+        queue=FINETUNING,
+        work=0.15,
+        sizes=((2, 20), (4, 30), (8, 40), (16, 10)),
+        median_seconds=1.5 * _HOUR,
+        spread=0.8,
+        longest_seconds=12 * _HOUR,
+        elastic=0.4,
+    ),
+    _Team(
+        queue=INTERACTIVE,
+        work=0.05,
+        sizes=((1, 60), (2, 20), (4, 10), (8, 10)),
+        median_seconds=0.4 * _HOUR,
+        spread=1.0,
+        longest_seconds=4 * _HOUR,
+    ),
+)
+
+
+def arrivals(setting: Setting, *, load: float = 1.1) -> list[Arrival]:
+    """The jobs of a setting, in the order of their submission.
+
+    Args:
+        setting: its seed, its seconds and its number of nodes count.
+        load: work divided by what all nodes could do in the time, if nothing failed.
+    """
+    gpu_seconds = setting.nodes * NODE_GPUS * setting.seconds * load
+    jobs = [
+        job
+        for team in _TEAMS
+        for job in _of_team(team, gpu_seconds=gpu_seconds * team.work, setting=setting)
+    ]
+    return sorted(jobs, key=lambda job: (job.gang.queued_at, job.gang.uid))
+
+
+def _of_team(team: _Team, *, gpu_seconds: float, setting: Setting) -> Iterator[Arrival]:
+    draw = Random(f"{setting.seed}/{team.queue}")  # noqa: S311 - a trace is no secret
+    sizes, weights = zip(*team.sizes, strict=True)
+    largest = min(setting.reserved_nodes, setting.nodes - setting.reserved_nodes) * NODE_GPUS
+    number = 0
+    while gpu_seconds > 0:
+        (gpus,) = draw.choices(sizes, weights=weights)
+        gpus = min(gpus, largest)
+        drawn = exp(draw.gauss(log(team.median_seconds), team.spread))
+        seconds = round(min(max(drawn, _SHORTEST), team.longest_seconds))
+        nodes = max(1, gpus // NODE_GPUS)
+        elastic = nodes > 1 and draw.random() < team.elastic
+        uid = f"{team.queue}-{number:05}"
+        gang = Gang(
+            key=f"{team.queue}/{uid}",
+            uid=uid,
+            queue=team.queue,
+            nodes=nodes,
+            per_pod=Resources(gpus=gpus // nodes, pods=1),
+            queued_at=_submission(draw, seconds=setting.seconds),
+            priority=10 if draw.random() < _HIGH_SHARE else 0,
+            user=f"{team.queue}-{draw.randrange(_USERS)}",
+            sizes=tuple(range(nodes // 2, nodes + 1)) if elastic else (),
+        )
+        yield Arrival(gang=gang, duration_seconds=seconds)
+        gpu_seconds -= gpus * seconds
+        number += 1
+
+
+def _submission(draw: Random, *, seconds: float) -> float:
+    """A time by rejection: a week begins on Monday at midnight."""
+    while True:
+        at = draw.uniform(0.0, seconds)
+        day, hour = int(at // _DAY) % 7, int(at % _DAY // _HOUR)
+        rate = 1.0 if day < _WORK_DAYS and hour in _BY_DAY else _QUIET
+        if draw.random() < rate:
+            return float(round(at))

@@ -1,0 +1,117 @@
+"""Gangs that start together or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from drumline_scheduler import BlockReason, Decisions, Gang, RemedyKind
+from tests.texts import missing
+from tests.unit.scheduler.builders import STRICT, admitted, after, cluster, gang, node, racks, run
+
+
+def pair(group: str, *names: str, **changes: object) -> list[Gang]:
+    """The gangs of a group, one after the other in age."""
+    return [
+        replace(gang(name, gpus=2, at=i), group=group, group_gangs=len(names), **changes)
+        for i, name in enumerate(names)
+    ]
+
+
+def reasons_of(decisions: Decisions) -> dict[str, BlockReason]:
+    return {blocked.key.removeprefix("training/"): blocked.reason for blocked in decisions.blocked}
+
+
+def started(decisions: Decisions) -> list[str]:
+    return [placed.key.removeprefix("training/") for placed in decisions.placed]
+
+
+def test_s6_of_two_groups_that_came_mixed_one_whole_group_runs() -> None:
+    (a, b), (c, d) = pair("one", "a", "b"), pair("two", "c", "d")
+    waiting = [replace(each, queued_at=i) for i, each in enumerate([a, c, b, d])]
+    decisions = run(cluster(*racks(count=1)), *waiting)
+    assert started(decisions) == ["a", "b"]
+    assert reasons_of(decisions) == {
+        "c": BlockReason.INSUFFICIENT_GPUS,
+        "d": BlockReason.INSUFFICIENT_GPUS,
+    }
+
+
+def test_a_group_with_room_for_only_one_holds_nothing_and_lets_others_go() -> None:
+    members = pair("g", "a", "b")
+    decisions = run(cluster(node("n0", "rack-0")), *members, gang("other", gpus=2, at=9))
+    assert started(decisions) == ["other"]
+    assert reasons_of(decisions) == {
+        "a": BlockReason.WAITING_FOR_GROUP,
+        "b": BlockReason.INSUFFICIENT_GPUS,
+    }
+    could = decisions.blocked[0]
+    assert could.blockers == ("training/b",)
+    assert not missing(could.message, "group g", "training/b", "InsufficientGpus")
+    assert could.remedy is not None
+    assert could.remedy.kind is RemedyKind.WAIT
+
+
+def test_an_incomplete_group_waits_and_says_how_many_are_there() -> None:
+    first, _ = pair("g", "a", "b")
+    decisions = run(cluster(*racks()), first)
+    assert reasons_of(decisions) == {"a": BlockReason.WAITING_FOR_GROUP}
+    assert not missing(decisions.blocked[0].message, "1 of 2 gangs")
+
+
+def test_a_late_gang_of_a_running_group_starts_alone() -> None:
+    first, second = pair("g", "a", "b")
+    snapshot = cluster(*racks(), running=[admitted(first, "n0")])
+    assert started(run(snapshot, second)) == ["b"]
+
+
+def test_a_group_is_known_by_its_namespace_too() -> None:
+    first, second = pair("g", "a", "b")
+    stranger = replace(second, key="elsewhere/b")
+    assert started(run(cluster(*racks()), first, stranger)) == []
+
+
+def test_a_group_stands_where_its_first_gang_stands() -> None:
+    (a, b), other = pair("g", "a", "b"), gang("other", nodes=2, gpus=2, at=5)
+    decisions = run(
+        cluster(*racks(count=1)), replace(a, queued_at=1), other, replace(b, queued_at=9)
+    )
+    assert started(decisions) == ["a", "b"]
+
+
+def test_what_only_fits_in_another_order_is_found() -> None:
+    """The small one, first in turn, would take the only rack in which the big one fits."""
+    nodes = [node("n0", "rack-0", gpus=3), node("n1", "rack-1", gpus=2), node("n2", "rack-1")]
+    small = replace(gang("small", nodes=1, gpus=2, at=0), required_level="rack")
+    big = replace(gang("big", nodes=1, gpus=3, at=1), required_level="rack")
+    tight = [replace(each, group="g", group_gangs=2) for each in (small, big)]
+    nodes[1] = replace(nodes[1], unschedulable=True)
+    decisions = run(cluster(*nodes), *tight)
+    assert sorted(started(decisions)) == ["big", "small"]
+
+
+def test_a_refusal_in_vain_is_not_told_to_those_who_come_after_the_group_gave_up() -> None:
+    """Within the group `b` finds nothing because `a` sits there; alone it fits."""
+    first, second = pair("g", "a", "b")
+    single = gang("single", gpus=2, at=9)
+    decisions = run(cluster(node("n0", "rack-0")), first, second, single)
+    assert started(decisions) == ["single"]
+
+
+def test_strict_holds_the_pool_behind_a_group_that_waits_for_capacity() -> None:
+    runs = admitted(gang("r", gpus=1), "n1")
+    decisions = run(
+        cluster(*racks(count=1), running=[runs]),
+        *pair("g", "a", "b"),
+        gang("small", at=9),
+        policy=STRICT,
+    )
+    assert started(decisions) == []
+    assert reasons_of(decisions)["small"] is BlockReason.BEHIND_HIGHER_PRIORITY
+
+
+def test_a_group_whose_gangs_have_different_queues_and_sizes_starts_whole() -> None:
+    item, two = pair("g", "a", "b")
+    decisions = run(cluster(*racks()), item, replace(two, nodes=2))
+    assert [len(placed.assignment) for placed in decisions.placed] == [1, 2]
+    snapshot = after(cluster(*racks()), [item, replace(two, nodes=2)], decisions)
+    assert len(snapshot.admitted) == 2

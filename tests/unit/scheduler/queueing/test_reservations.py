@@ -1,0 +1,293 @@
+"""The backfill rule: who waits first has places on the timeline, and nobody makes it late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isclose
+
+import pytest
+
+from drumline_scheduler import (
+    Admitted,
+    BlockReason,
+    Decisions,
+    Gang,
+    Policy,
+    Queue,
+    Reservation,
+    WaitingRule,
+)
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, racks, run
+
+BACKFILL = Policy(waiting=WaitingRule.BACKFILL)
+NOW = 1000.0
+
+
+def runs(name: str, *places: str, left: float | None, gpus: int = 2, **changes: object) -> Admitted:
+    """A running gang that ends in so many seconds; None: nobody knows when."""
+    limit = None if left is None else NOW + left
+    item = gang(name, nodes=len(places), gpus=gpus, max_runtime_seconds=limit)
+    return admitted(replace(item, **changes), *places)
+
+
+def small(name: str, *, seconds: float | None, at: float = 9, **changes: object) -> Gang:
+    return replace(gang(name, gpus=2, at=at, max_runtime_seconds=seconds), **changes)
+
+
+def started(decisions: Decisions) -> list[str]:
+    return [placed.key.removeprefix("training/") for placed in decisions.placed]
+
+
+def why(decisions: Decisions, name: str) -> BlockReason:
+    return next(
+        blocked.reason for blocked in decisions.blocked if blocked.key == f"training/{name}"
+    )
+
+
+def starts(decisions: Decisions) -> dict[str, float]:
+    return {
+        reservation.key.removeprefix("training/"): reservation.start_at
+        for reservation in decisions.reservations
+    }
+
+
+def test_the_head_gets_its_places_at_the_moment_the_last_of_them_is_left() -> None:
+    snapshot = cluster(
+        *racks(count=1, nodes=3), running=[runs("a", "n0", left=50), runs("b", "n1", left=90)]
+    )
+    decisions = run(snapshot, gang("big", nodes=3, gpus=2), policy=BACKFILL, now=NOW)
+    assert decisions.reservations == (
+        Reservation(
+            key="training/big",
+            uid="uid-big",
+            pool="h100",
+            assignment=("n0", "n1", "n2"),
+            start_at=NOW + 90,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passes"), [(90.0, True), (90.1, False), (None, False)], ids=str
+)
+def test_who_comes_later_starts_only_if_it_has_ended_by_then(
+    seconds: float | None, passes: bool
+) -> None:
+    snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=90)])
+    decisions = run(
+        snapshot,
+        gang("big", nodes=2, gpus=2),
+        small("s", seconds=seconds),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    assert started(decisions) == (["s"] if passes else [])
+    if not passes:
+        assert why(decisions, "s") is BlockReason.WOULD_DELAY_RESERVATION
+        assert decisions.blocked[1].blockers == ("training/big",)
+
+
+def test_under_best_effort_the_same_gang_passes() -> None:
+    snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=90)])
+    decisions = run(snapshot, gang("big", nodes=2, gpus=2), small("s", seconds=None), now=NOW)
+    assert started(decisions) == ["s"]
+    assert decisions.reservations == ()
+
+
+def test_an_endless_gang_starts_where_nobody_needs_the_places() -> None:
+    """The head needs one whole rack; best fit would take a place of it, another rack is free."""
+    nodes = [*racks(count=1, nodes=2), node("n2", "rack-1", gpus=4)]
+    snapshot = cluster(*nodes, running=[runs("a", "n0", left=90)])
+    head = gang("big", nodes=2, gpus=2, required_level="rack", excluded_nodes=frozenset({"n2"}))
+    decisions = run(snapshot, head, small("s", seconds=None), policy=BACKFILL, now=NOW)
+    assert [(placed.key, placed.assignment) for placed in decisions.placed] == [
+        ("training/s", ("n2",))
+    ]
+
+
+def test_it_may_take_reserved_places_if_the_head_finds_others_as_early() -> None:
+    """`picky` can only use n0, which the head would have had; at that time n2 is as good for it."""
+    snapshot = cluster(
+        *racks(count=1, nodes=3), running=[runs("a", "n1", left=90), runs("b", "n2", left=90)]
+    )
+    picky = small("picky", seconds=None, excluded_nodes=frozenset({"n1", "n2"}))
+    decisions = run(snapshot, gang("big", nodes=2, gpus=2), picky, policy=BACKFILL, now=NOW)
+    assert started(decisions) == ["picky"]
+    assert starts(decisions) == {"big": NOW + 90}
+    assert decisions.reservations[0].assignment == ("n1", "n2")
+
+
+def test_quota_counts_on_the_timeline_too() -> None:
+    queues = (Queue(name="research", nominal={"h100": 4}),)
+    snapshot = cluster(*racks(count=2, nodes=2), queues=queues, running=[runs("a", "n0", left=90)])
+    head = gang("big", nodes=2, gpus=2)
+    decisions = run(
+        snapshot,
+        head,
+        small("long", seconds=100, at=8),
+        small("short", seconds=80),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    assert started(decisions) == ["short"]
+    assert why(decisions, "big") is BlockReason.QUOTA_EXHAUSTED
+    assert why(decisions, "long") is BlockReason.WOULD_DELAY_RESERVATION
+    assert starts(decisions)["big"] == NOW + 90
+
+
+def test_as_many_have_reservations_as_the_policy_says_and_each_waits_for_those_before() -> None:
+    snapshot = cluster(*racks(count=1, nodes=1), running=[runs("a", "n0", left=90)])
+    heads = [small(f"h{i}", seconds=10, at=i) for i in range(4)]
+    policy = replace(BACKFILL, reservations=3)
+    decisions = run(snapshot, *heads, policy=policy, now=NOW)
+    assert starts(decisions) == {"h0": NOW + 90, "h1": NOW + 100, "h2": NOW + 110}
+
+
+def test_a_later_reservation_may_begin_first_where_it_harms_nobody() -> None:
+    snapshot = cluster(
+        *racks(count=1, nodes=2), running=[runs("a", "n0", left=50), runs("b", "n1", left=90)]
+    )
+    big = gang("big", nodes=2, gpus=2)
+    fits, late = small("fits", seconds=40, at=2), small("late", seconds=41, at=1)
+    decisions = run(snapshot, big, late, fits, policy=BACKFILL, now=NOW)
+    assert starts(decisions)["big"] == NOW + 90
+    assert starts(decisions)["fits"] == NOW + 50
+    assert "late" not in starts(decisions)  # behind a gang that may run for ever
+
+
+def test_of_unknown_length_a_gang_is_expected_to_run_as_long_again() -> None:
+    snapshot = cluster(
+        *racks(count=1, nodes=2),
+        running=[runs("a", "n0", left=None), replace(runs("b", "n1", left=None), admitted_at=990)],
+    )
+    pending = [gang("one", gpus=2), gang("two", gpus=2, at=1)]
+    decisions = run(snapshot, *pending, policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"one": NOW + 60, "two": NOW + 1000}
+
+
+def test_an_end_that_has_passed_is_expected_in_a_minute() -> None:
+    snapshot = cluster(*racks(count=1, nodes=1), running=[runs("a", "n0", left=-5)])
+    decisions = run(snapshot, gang("head", gpus=2), policy=BACKFILL, now=NOW)
+    assert isclose(starts(decisions)["head"], NOW + 60)
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "limit", "expected"),
+    [
+        (NOW + 300, None, NOW + 300),
+        (NOW + 300, 500.0, NOW + 300),
+        (NOW + 300, 200.0, NOW + 200),  # its deadline comes first
+        (NOW + 5, None, NOW + 60),
+        (NOW - 5, 200.0, NOW + 200),  # it said so, and still runs
+    ],
+)
+def test_a_gang_ends_when_its_steps_say(
+    ends_at: float, limit: float | None, expected: float
+) -> None:
+    held = replace(runs("a", "n0", left=limit), ends_at=ends_at)
+    snapshot = cluster(*racks(count=1, nodes=1), running=[held])
+    decisions = run(snapshot, gang("head", gpus=2), policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"head": expected}
+
+
+def test_a_gang_that_ends_before_the_reported_end_of_another_is_backfilled() -> None:
+    held = replace(runs("a", "n0", left=None), ends_at=NOW + 900, admitted_at=NOW - 60)
+    snapshot = cluster(*racks(count=1, nodes=2), running=[held])
+    pending = [gang("head", nodes=2, gpus=2), small("short", seconds=600)]
+    assert started(run(snapshot, *pending, policy=BACKFILL, now=NOW)) == ["short"]
+    silent = cluster(*racks(count=1, nodes=2), running=[replace(held, ends_at=None)])
+    assert started(run(silent, *pending, policy=BACKFILL, now=NOW)) == []
+
+
+def test_who_was_told_to_leave_counts_as_gone() -> None:
+    leaving = replace(runs("a", "n0", left=None), leaving=True)
+    snapshot = cluster(*racks(count=1, nodes=2), running=[leaving, runs("b", "n1", left=90)])
+    decisions = run(snapshot, gang("head", nodes=2, gpus=2), policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"head": NOW + 90}
+
+
+def test_no_reservation_for_what_no_leaving_helps() -> None:
+    snapshot = cluster(*racks(count=1, nodes=1), running=[runs("a", "n0", left=90)])
+    hopeless = gang("hopeless", nodes=9, gpus=2)
+    decisions = run(snapshot, hopeless, gang("next", gpus=2, at=1), policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"next": NOW + 90}
+
+
+def test_a_group_has_one_reservation_for_all_its_gangs() -> None:
+    snapshot = cluster(
+        *racks(count=1, nodes=2), running=[runs("a", "n0", left=50), runs("b", "n1", left=90)]
+    )
+    members = [
+        small(name, seconds=10, at=i, group="g", group_gangs=2) for i, name in enumerate("xy")
+    ]
+    decisions = run(snapshot, *members, policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"x": NOW + 90, "y": NOW + 90}
+
+
+def test_the_words_do_not_change_while_time_passes() -> None:
+    snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=900)])
+    pending = [gang("big", nodes=2, gpus=2), small("s", seconds=None)]
+    first, later = (run(snapshot, *pending, policy=BACKFILL, now=NOW + t) for t in (0, 100))
+    assert first.blocked == later.blocked
+
+
+def test_one_that_starts_leaves_less_for_the_next() -> None:
+    """Of four nodes the head needs three at that time: one endless gang may go before it."""
+    snapshot = cluster(
+        *racks(count=1, nodes=4), running=[runs("a", "n0", left=90), runs("b", "n1", left=90)]
+    )
+    decisions = run(
+        snapshot,
+        gang("big", nodes=3, gpus=2),
+        small("x", seconds=None, at=8),
+        small("y", seconds=None, at=9),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    assert started(decisions) == ["x"]
+    assert why(decisions, "y") is BlockReason.WOULD_DELAY_RESERVATION
+    assert starts(decisions)["big"] == NOW + 90
+
+
+def test_a_reservation_may_begin_when_somebody_ends_who_starts_only_now() -> None:
+    """On n1, where `s` goes in front of `big`; whoever runs already ends later."""
+    snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=90)])
+    decisions = run(
+        snapshot,
+        gang("big", nodes=2, gpus=2, at=1),
+        small("s", seconds=30, at=2),
+        small("t", seconds=10, at=3),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    assert started(decisions) == ["s"]
+    assert starts(decisions) == {"big": NOW + 90, "t": NOW + 30}
+
+
+def test_who_lets_another_start_first_has_taken_nothing_of_the_plan() -> None:
+    """It could start on b0, as the reservation would move to b1, but may only borrow there.
+
+    The one that is entitled to the pool needs b1: with the reservation back on b0 it starts.
+    """
+    queues = (
+        Queue(name="org", nominal={}),
+        Queue(name="x", nominal={"a": 3, "b": 0}, parent="org"),
+        Queue(name="y", nominal={"a": 0, "b": 3}, parent="org"),
+        Queue(name="z", nominal={"a": 0, "b": 9}, parent="org"),
+    )
+    nodes = [node("a0", "r", gpus=1, pool="a")]
+    nodes += [node(name, "r", gpus=4, pool="b") for name in ("b0", "b1")]
+    running = [
+        replace(runs(f"on-{name}", name, left=90, gpus=1, queue="z"), pool="b")
+        for name in ("b0", "b1")
+    ]
+    snapshot = cluster(*nodes, queues=queues, pools=("a", "b"), running=running)
+    whole_node = gang("whole-node", gpus=4, queue="z", priority=9, pool="b")
+    borrows = gang("borrows", gpus=3, at=1, queue="x", pools=("a", "b"))
+    borrows = replace(borrows, excluded_nodes=frozenset({"b1"}))
+    entitled = gang("entitled", gpus=3, at=2, queue="y", pool="b")
+    entitled = replace(entitled, excluded_nodes=frozenset({"b0"}))
+    alone = run(snapshot, whole_node, borrows, policy=BACKFILL, now=NOW)
+    assert (started(alone), starts(alone)) == (["borrows"], {"whole-node": NOW + 90})
+    decisions = run(snapshot, whole_node, borrows, entitled, policy=BACKFILL, now=NOW)
+    assert (started(decisions), starts(decisions)) == (["entitled"], {"whole-node": NOW + 90})

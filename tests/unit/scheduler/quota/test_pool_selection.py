@@ -1,0 +1,141 @@
+"""Which pools a gang is tried in, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drumline_scheduler import BlockReason, Gang, Queue, Remedy, RemedyKind, Snapshot
+from drumline_scheduler.model import Pool
+from tests.unit.scheduler.builders import cluster, gang, node, queue, run
+
+POOLS = ("a", "b", "c")
+RESEARCH = Queue(name="research", nominal={"a": 2, "b": 2, "c": 2})
+
+
+def world(each_queue: Queue = RESEARCH) -> Snapshot:
+    nodes = (node(f"n-{pool}", pool=pool) for pool in POOLS)
+    return cluster(*nodes, pools=POOLS, queues=(each_queue,), levels=())
+
+
+def where(*gangs: Gang, snapshot: Snapshot | None = None) -> list[str]:
+    return [item.pool for item in run(snapshot or world(), *gangs).placed]
+
+
+def jobs(count: int, **changes: object) -> list[Gang]:
+    made = [gang(f"g{i}", gpus=2, at=i) for i in range(count)]
+    return [replace(item, **changes) for item in made]  # pyright: ignore[reportArgumentType]
+
+
+def test_pools_are_tried_in_the_order_in_which_they_are_named() -> None:
+    assert where(*jobs(3, pools=("c", "a"))) == ["c", "a"]
+    assert where(*jobs(3)) == ["a", "b", "c"]
+    assert where(*jobs(3, pool="b")) == ["b"]
+
+
+def test_a_pool_without_quota_and_one_that_is_not_there_are_passed_over() -> None:
+    partly = replace(RESEARCH, nominal={"a": 2, "b": 2})
+    assert where(*jobs(1, pools=("x", "c", "b")), snapshot=world(partly)) == ["b"]
+
+
+def test_quota_that_is_used_up_in_one_pool_leaves_the_next() -> None:
+    little = replace(RESEARCH, nominal={"a": 1, "b": 2})
+    assert where(*jobs(2, pools=("a", "b")), snapshot=world(little)) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "message"),
+    [
+        (
+            {"pool": "aa"},
+            BlockReason.POOL_NOT_FOUND,
+            "pool aa does not exist; pools: a, b, c",
+        ),
+        (
+            {"pools": ("x", "y")},
+            BlockReason.POOL_NOT_FOUND,
+            "pools x, y do not exist; pools: a, b, c",
+        ),
+        (
+            {"pools": ("x", "c")},
+            BlockReason.NO_QUOTA_IN_POOL,
+            "queue research has no quota in pool c; it has quota in a, b",
+        ),
+    ],
+)
+def test_where_no_pool_is_left_the_names_are_told(
+    changes: dict[str, object], reason: BlockReason, message: str
+) -> None:
+    snapshot = world(replace(RESEARCH, nominal={"a": 2, "b": 2}))
+    (blocked,) = run(snapshot, *jobs(1, **changes)).blocked
+    assert (blocked.reason, blocked.message) == (reason, message)
+
+
+def test_the_nearest_name_is_proposed() -> None:
+    (blocked,) = run(world(), *jobs(1, pool="bb")).blocked
+    assert blocked.remedy == Remedy(kind=RemedyKind.CORRECT_NAME, where="b")
+    (blocked,) = run(world(), *jobs(1, queue="resaerch")).blocked
+    assert blocked.remedy == Remedy(kind=RemedyKind.CORRECT_NAME, where="research")
+
+
+def test_only_names_that_the_gang_may_use_are_proposed() -> None:
+    queues = (
+        replace(RESEARCH, name="teamA", max_priority=0),
+        replace(RESEARCH, name="teamB", namespaces=frozenset({"other"})),
+        queue("last"),
+    )
+    snapshot = replace(world(), queues=queues)
+    (blocked,) = run(snapshot, *jobs(1, queue="team", priority=1)).blocked
+    assert blocked.remedy == Remedy(kind=RemedyKind.CORRECT_NAME, where="last")
+    (blocked,) = run(snapshot, *jobs(1, queue="teamA", priority=1)).blocked
+    assert blocked.remedy == Remedy(kind=RemedyKind.CORRECT_NAME, where="0")
+    # the namespaces that may are names of other tenants
+    (blocked,) = run(snapshot, *jobs(1, queue="teamB")).blocked
+    assert blocked.remedy is None
+
+
+def test_without_quota_and_without_a_wish_quota_in_the_first_pool_is_proposed() -> None:
+    (blocked,) = run(world(replace(RESEARCH, nominal={})), *jobs(1)).blocked
+    assert blocked.remedy == Remedy(
+        kind=RemedyKind.RAISE_QUOTA, where="research", pool="a", amount=2
+    )
+
+
+PARTS = (Pool(name="a"), Pool(name="b"), Pool(name="c", partitions=("x.com/half", "x.com/third")))
+
+
+def test_a_pool_that_counts_parts_is_for_gangs_that_name_it_alone() -> None:
+    snapshot = replace(world(), pools=PARTS)
+    assert where(*jobs(3), snapshot=snapshot) == ["a", "b"]
+    assert where(*jobs(2, pools=("c", "b")), snapshot=snapshot) == ["b"]
+    assert where(*jobs(1, pool="c"), snapshot=snapshot) == ["c"]
+    assert where(*jobs(1, pool="c", partition="x.com/half"), snapshot=snapshot) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "right"),
+    [
+        (
+            {"pools": ("c",)},
+            "pool c counts parts of GPUs: name it alone, as gpuPool",
+            None,
+        ),
+        (
+            {"pool": "c", "partition": "x.com/halves"},
+            "pool c has no partition x.com/halves; it has x.com/half, x.com/third",
+            "x.com/half",
+        ),
+        (
+            {"pool": "a", "partition": "x.com/half"},
+            "pool a has no partition x.com/half; it has whole GPUs alone",
+            None,
+        ),
+    ],
+)
+def test_a_partition_that_a_pool_does_not_have_is_told(
+    changes: dict[str, object], message: str, right: str | None
+) -> None:
+    (blocked,) = run(replace(world(), pools=PARTS), *jobs(1, **changes)).blocked
+    assert (blocked.reason, blocked.message) == (BlockReason.POOL_NOT_FOUND, message)
+    assert (blocked.remedy and blocked.remedy.where) == right

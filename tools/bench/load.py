@@ -1,0 +1,235 @@
+"""The load of the control-plane bench: jobs, the same pods already bound, and who watches them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from drumline.kube import codec, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import NotFound
+from drumline.kube.informer import Informer, Selection
+from drumline.kube.kinds import PODS, TRAINING_JOBS, Resource
+from drumline.kube.store import Change, Event
+from drumline.kube.views import PodView
+from drumline.lifecycle import transitions
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.hardware import PoolGpus
+from drumline.lifecycle.model.job import Job
+from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from tests.builders import pod_manifest
+
+NAMESPACE = "bench"
+Json = dict[str, Any]
+IDLE_SHARE = 0.12
+"""Of one core: a little more than the leases of 500 fake nodes take all the time."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def job_manifest(name: str, *, nodes: int, gpus: int, **spec: Any) -> Json:
+    """A gang of `nodes` pods with `gpus` GPUs each, of a template of one's own."""
+    return {
+        "apiVersion": "drumline.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {**job_spec(nodes=nodes, gpus=gpus), **spec},
+    }
+
+
+def trainer_job_manifest(name: str, *, nodes: int, gpus: int, **spec: Any) -> Json:
+    """The same gang with the bundled trainer, whose batch splits evenly over its ranks."""
+    job = job_manifest(name, nodes=nodes, gpus=gpus, **spec)
+    del job["spec"]["template"]
+    job["spec"]["trainer"] = {"globalBatchSize": nodes * gpus}
+    return job
+
+
+def job_spec(*, nodes: int, gpus: int) -> Json:
+    """Its spec."""
+    return {
+        "queue": "bench",
+        "nodes": nodes,
+        "gpusPerNode": gpus,
+        "template": {"image": "any:1", "command": ["sleep", "infinity"]},
+    }
+
+
+def bound_pods(name: str, node_names: list[str], *, gpus: int) -> list[Json]:
+    """The very pods the operator would make of this gang, for a client to create by itself."""
+    job = Job(
+        namespace=NAMESPACE,
+        name=name,
+        uid="00000000-0000-0000-0000-000000000000",
+        resource_version="1",
+        object_generation=1,
+        created_at=0.0,
+        spec=TrainingJobSpec.model_validate(job_spec(nodes=len(node_names), gpus=gpus)),
+        status=TrainingJobStatus(),
+    )
+    status = transitions.admitted(
+        job, pool="bench", nodes=node_names, epoch=1, image="any:1", priority=0, now=0.0
+    )
+    placed = Job(
+        **{field: getattr(job, field) for field in Job.__slots__ if field != "status"},
+        status=status,
+    )
+    settings = PodSettings(trainer_image="trainer:1", join_image="operator:1")
+    pods = [
+        pod_manifest(placed, index=i, gpus=PoolGpus(resource="nvidia.com/gpu"), settings=settings)
+        for i in range(len(node_names))
+    ]
+    for pod in pods:
+        del pod["metadata"]["ownerReferences"]  # its owner does not exist
+    return pods
+
+
+@dataclass(slots=True)
+class BoundPods:
+    """Counts bound pods as a watch shows them."""
+
+    wanted: int = 0
+    since: int = 0
+    """Pods bound since the clock was started."""
+    names: set[str] = field(default_factory=set[str])
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    empty: asyncio.Event = field(default_factory=asyncio.Event)
+    last_at: float = 0.0
+
+    def take(self, event: Event[PodView]) -> None:
+        """One change of a pod."""
+        if event.change is Change.DELETED:
+            self.names.discard(event.view.name)
+            if not self.names:
+                self.empty.set()
+        elif event.view.node_name and event.view.name not in self.names:
+            self.names.add(event.view.name)
+            self.empty.clear()
+            self.last_at = time.perf_counter()
+            self.since += 1
+            if self.since >= self.wanted:
+                self.reached.set()
+
+    def begin(self, wanted: int) -> None:
+        """Wait for so many more pods from now on."""
+        self.wanted, self.since = wanted, 0
+        self.reached.clear()
+
+
+@asynccontextmanager
+async def watching(client: KubeClient) -> AsyncGenerator[BoundPods]:
+    """Watch the bench's pods."""
+    informer = Informer(client, PODS, decode=codec.pod, selection=Selection(namespace=NAMESPACE))
+    bound = BoundPods()
+    informer.subscribe(bound.take)
+    task = asyncio.create_task(informer.run())
+    await informer.wait_synced()
+    try:
+        yield bound
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One run: seconds to the last bound pod, and the CPU seconds each process took meanwhile."""
+
+    seconds: float
+    cpu_seconds: dict[str, float]
+
+
+async def timed(
+    bound: BoundPods,
+    submit: Callable[[], Awaitable[Any]],
+    *,
+    pods: int,
+    processes: dict[str, int],
+) -> Timed:
+    """Submit, wait until all pods are seen bound."""
+    bound.begin(pods)
+    before = {name: cpu_seconds(pid) for name, pid in processes.items()}
+    started = time.perf_counter()
+    await submit()
+    async with asyncio.timeout(600):
+        await bound.reached.wait()
+    took = bound.last_at - started
+    after = {name: cpu_seconds(pid) for name, pid in processes.items()}
+    return Timed(seconds=took, cpu_seconds={n: after[n] - before[n] for n in processes})
+
+
+async def settled(pid: int, *, within_seconds: float = 60.0) -> None:
+    """Return once a process has been nearly idle for two seconds (or the time is over).
+
+    Fake nodes that become Ready and pods that are being deleted would count in the next run.
+    """
+    quiet, before = 0, cpu_seconds(pid)
+    for _ in range(int(2 * within_seconds)):
+        await asyncio.sleep(0.5)
+        now = cpu_seconds(pid)
+        quiet = quiet + 1 if now - before < IDLE_SHARE * 0.5 else 0
+        before = now
+        if quiet >= 4:
+            return
+
+
+async def submit_jobs(client: KubeClient, manifests: list[Json]) -> None:
+    """Create all jobs at once."""
+    await writes.create_many(client, TRAINING_JOBS, bodies=manifests, namespace=NAMESPACE)
+
+
+async def submit_pods(client: KubeClient, pods: list[Json]) -> None:
+    """Create all pods at once, already bound: the raw limit."""
+    outcomes = await writes.create_many(client, PODS, bodies=pods, namespace=NAMESPACE)
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+async def clear(client: KubeClient, bound: BoundPods) -> None:
+    """Delete jobs and pods and wait until the pods are gone."""
+    result = await reads.list_all(client, TRAINING_JOBS, namespace=NAMESPACE)
+    jobs = [codec.custom_object(raw).name for raw in result]
+    await _delete_all(client, TRAINING_JOBS, jobs, grace_seconds=None)
+    await _delete_all(client, PODS, sorted(bound.names), grace_seconds=0)
+    if bound.names:
+        async with asyncio.timeout(120):
+            await bound.empty.wait()
+
+
+async def _delete_all(
+    client: KubeClient, resource: Resource, names: list[str], *, grace_seconds: int | None
+) -> None:
+    """One by one but all at once: a collection of hundreds outlasts one write's deadline."""
+
+    async def delete(name: str) -> None:
+        with suppress(NotFound):
+            await writes.delete(
+                client,
+                resource,
+                name=name,
+                uid=None,
+                namespace=NAMESPACE,
+                grace_seconds=grace_seconds,
+            )
+
+    await asyncio.gather(*map(delete, names))
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

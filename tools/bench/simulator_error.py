@@ -1,0 +1,320 @@
+"""How far the simulator is off a real control plane: one trace of 15 minutes on both.
+
+`make bench WHAT=simulator_error`. The trace is seeded: 70 jobs of three queues that lend to each
+other and take back, on 8 fake nodes (KWOK) with the real etcd, API server and operator. The bench
+ends the pods of a job when all of them have run as long as the trace says; a job that is preempted
+begins anew, as a template without the client does. The simulator gets the same jobs and queues,
+and two constants that were set before any run: half a second from an event to its cycle, one from
+a place to a pod that runs. What is compared are makespan, mean wait and GPU-hours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final
+
+from drumline.controller.queues.conversion import policy_of, queue_of
+from drumline.kube import codec, writes
+from drumline.kube.errors import KubeError
+from drumline.kube.informer import Informer, Selection
+from drumline.kube.kinds import PODS, TRAINING_JOBS
+from drumline.kube.store import Change, Event
+from drumline.kube.views import PodPhase, PodView, TrainingJobView
+from drumline_api.policy import SchedulingPolicy
+from drumline_api.trainingqueue import TrainingQueueSpec
+from drumline_scheduler import Node, Pool, Resources
+from drumline_simulator.cluster import Cluster as SimulatedCluster
+from drumline_simulator.engine.simulation import simulate
+from drumline_simulator.input import synthetic
+from drumline_simulator.input.conversion import to_arrivals
+from drumline_simulator.input.trace import TraceJob
+from drumline_simulator.workload import Execution
+from tools.bench import load
+from tools.bench.report import Row, publish
+from tools.bench.stand import Stand, custom, furnished, standing
+from tools.cluster import Cluster, create_fake_nodes
+
+NODES: Final = 8
+NODE_GPUS: Final = 8
+JOBS: Final = 70
+SEED: Final = 5
+SPAN_SECONDS: Final = 500.0
+SHORTEST_SECONDS: Final = 55.0
+LONGEST_SECONDS: Final = 210.0
+LIMIT_SECONDS: Final = 1200.0
+GOAL_PERCENT: Final = 10.0
+QUOTAS: Final = {"large": 32, "long": 16, "small": 16}
+EXECUTION: Final = Execution(
+    save_seconds=0.0,
+    checkpoint_seconds=1e9,  # there are none
+    restart_seconds=1.0,
+    start_seconds=1.0,
+    settle_seconds=0.5,
+)
+_POD_SLOTS: Final = 110
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """What is compared."""
+
+    waits: dict[str, float]
+    """Seconds by job."""
+    makespan_seconds: float
+    gpu_hours: float
+
+    @property
+    def mean_wait_seconds(self) -> float:
+        """Over all jobs."""
+        return mean(self.waits.values())
+
+
+def main() -> None:
+    """Run the trace live, simulate it, print both."""
+    jobs = trace()
+    with furnished("simulator", _objects()) as cluster, tempfile.TemporaryDirectory() as folder:
+        create_fake_nodes(cluster.kubeconfig, count=NODES, gpus=NODE_GPUS)
+        live = asyncio.run(_live(cluster, Path(folder), jobs))
+    said = simulated(jobs)
+    for name in sorted(live.waits, key=lambda name: live.waits[name] - said.waits[name]):
+        print(f"{name} waited {live.waits[name]:.1f} s, simulated {said.waits[name]:.1f} s")
+    publish("simulator_error", rows(live=live, simulated=said))
+
+
+def trace() -> list[TraceJob]:
+    """A made-up trace in fast motion, no job shorter or longer than can be timed."""
+    jobs = synthetic.trace(
+        seed=SEED, jobs=JOBS, gpus=NODES * NODE_GPUS, queues=list(QUOTAS), load=1.1
+    )
+    factor = SPAN_SECONDS / max(job.submit_seconds for job in jobs)
+    begins = min(job.submit_seconds for job in jobs)
+    return [
+        replace(
+            job,
+            submit_seconds=factor * (job.submit_seconds - begins),
+            duration_seconds=min(
+                max(factor * job.duration_seconds, SHORTEST_SECONDS), LONGEST_SECONDS
+            ),
+            max_runtime_seconds=None,
+        )
+        for job in jobs
+    ]
+
+
+def simulated(jobs: list[TraceJob]) -> Measures:
+    """What the simulator says of it."""
+    whole = Resources(gpus=NODE_GPUS, pods=_POD_SLOTS)
+    cluster = SimulatedCluster(
+        nodes=tuple(
+            Node(name=f"fake-{number}", pool="bench", allocatable=whole) for number in range(NODES)
+        ),
+        pools=(Pool(name="bench"),),
+        queues=tuple(
+            queue_of(name, TrainingQueueSpec.model_validate(spec))
+            for name, spec in _queues().items()
+        ),
+    )
+    outcome = simulate(
+        cluster=cluster,
+        arrivals=to_arrivals(jobs, cluster=cluster, default_queue="", file="the trace"),
+        policy=policy_of(SchedulingPolicy()),
+        execution=EXECUTION,
+    )
+    waits = {
+        job.key.partition("/")[2]: job.waited_seconds(outcome.ended_at) for job in outcome.jobs
+    }
+    return Measures(
+        waits=waits,
+        makespan_seconds=outcome.ended_at - outcome.began_at,
+        gpu_hours=sum(job.gpus * job.held_seconds for job in outcome.jobs) / 3600,
+    )
+
+
+def rows(*, live: Measures, simulated: Measures) -> list[Row]:
+    """Both, and how far the simulator is off."""
+    compared = (
+        ("makespan", "s", live.makespan_seconds, simulated.makespan_seconds),
+        ("mean wait", "s", live.mean_wait_seconds, simulated.mean_wait_seconds),
+        ("GPU-hours held", "h", live.gpu_hours, simulated.gpu_hours),
+    )
+    lines: list[Row] = []
+    for name, unit, measured, said in compared:
+        error = 100 * abs(said - measured) / measured
+        lines += [
+            Row(name=f"{name}, live", value=measured, unit=unit),
+            Row(name=f"{name}, simulated", value=said, unit=unit, source="computed"),
+            Row(
+                name=f"  {name}: error of the simulator",
+                value=error,
+                unit="%",
+                goal=f"<= {GOAL_PERCENT:g} %",
+                met=error <= GOAL_PERCENT,
+            ),
+        ]
+    return lines
+
+
+def _queues() -> dict[str, Json]:
+    """Specs by name: a cohort of three that take back what they lent."""
+    rule = {"withinQueue": "LowerPriority", "reclaim": "Any"}
+    specs: dict[str, Json] = {"lab": {"quotas": [{"gpuPool": "bench", "nominalGpus": 0}]}}
+    for name, gpus in QUOTAS.items():
+        quotas = [{"gpuPool": "bench", "nominalGpus": gpus}]
+        specs[name] = {"parent": "lab", "quotas": quotas, "preemption": rule}
+    return specs
+
+
+def _objects() -> list[Json]:
+    return [custom("TrainingQueue", name, spec) for name, spec in _queues().items()]
+
+
+@dataclass(slots=True, kw_only=True)
+class _LiveJob:
+    """A job of the trace on the control plane."""
+
+    spec: TraceJob
+    pods: int
+    submitted_at: float = 0.0
+    ended_at: float | None = None
+    held_since: float | None = None
+    held_seconds: float = 0.0
+    running: set[str] = field(default_factory=set[str])
+    """Names of its pods that run."""
+    bound: set[str] = field(default_factory=set[str])
+    ending: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Recorder:
+    """Submits, ends pods in time, and notes who held places how long."""
+
+    stand: Stand
+    jobs: dict[str, _LiveJob]
+    tasks: asyncio.TaskGroup
+    all_ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def submit(self, name: str, *, began: float) -> None:
+        """Create one job when its time has come."""
+        job = self.jobs[name]
+        await asyncio.sleep(began + job.spec.submit_seconds - time.perf_counter())
+        manifest = load.job_manifest(
+            name, nodes=job.pods, gpus=job.spec.gpus // job.pods, queue=job.spec.queue
+        )
+        job.submitted_at = time.perf_counter()
+        await writes.create(
+            self.stand.client, TRAINING_JOBS, body=manifest, namespace=load.NAMESPACE
+        )
+
+    def take_pod(self, event: Event[PodView]) -> None:
+        """A pod was bound, runs, ended or is gone."""
+        pod = event.view
+        job = self.jobs.get(pod.name.rsplit("-", 2)[0])
+        if job is None:
+            return
+        now = time.perf_counter()
+        is_over = event.change is Change.DELETED or pod.phase in (
+            PodPhase.SUCCEEDED,
+            PodPhase.FAILED,
+        )
+        if is_over:
+            self._pod_over(job, pod.name, now=now)
+            return
+        if pod.node_name:
+            job.bound.add(pod.name)
+            if job.held_since is None:
+                job.held_since = now
+        if pod.phase == PodPhase.RUNNING:
+            job.running.add(pod.name)
+        if len(job.running) == job.pods and job.ending is None:
+            job.ending = self.tasks.create_task(self._end(job))
+
+    def take_job(self, event: Event[TrainingJobView]) -> None:
+        """A job is over."""
+        if event.change is Change.DELETED or not codec.status_of(event.view).get("finishedAt"):
+            return
+        job = self.jobs[event.view.name]
+        if job.ended_at is None:
+            job.ended_at = time.perf_counter()
+        if all(each.ended_at is not None for each in self.jobs.values()):
+            self.all_ended.set()
+
+    def _pod_over(self, job: _LiveJob, name: str, *, now: float) -> None:
+        job.running.discard(name)
+        job.bound.discard(name)
+        if job.bound or job.held_since is None:
+            return
+        job.held_seconds += now - job.held_since
+        job.held_since = None
+        if job.ending is not None and not job.ending.done():
+            job.ending.cancel()  # it was preempted
+        job.ending = None
+
+    async def _end(self, job: _LiveJob) -> None:
+        await asyncio.sleep(job.spec.duration_seconds)
+        await asyncio.gather(*(self._succeed(pod) for pod in sorted(job.running)))
+
+    async def _succeed(self, pod: str) -> None:
+        container = {
+            "name": "main",
+            "image": "any:1",
+            "imageID": "",
+            "restartCount": 0,
+            "ready": False,
+            "state": {"terminated": {"exitCode": 0, "reason": "Completed"}},
+        }
+        with suppress(KubeError):  # it was preempted meanwhile
+            await writes.merge_patch(
+                self.stand.client,
+                PODS,
+                name=pod,
+                body={"status": {"phase": "Succeeded", "containerStatuses": [container]}},
+                namespace=load.NAMESPACE,
+                subresource="status",
+            )
+
+
+async def _live(cluster: Cluster, folder: Path, jobs: list[TraceJob]) -> Measures:
+    async with standing(cluster, folder) as stand, asyncio.TaskGroup() as tasks:
+        await stand.start_operator()
+        live = {job.name: _LiveJob(spec=job, pods=job.nodes or 1) for job in jobs}
+        recorder = _Recorder(stand=stand, jobs=live, tasks=tasks)
+        here = Selection(namespace=load.NAMESPACE)
+        views = Informer(stand.client, TRAINING_JOBS, decode=codec.training_job, selection=here)
+        pods = Informer(stand.client, PODS, decode=codec.pod, selection=here)
+        views.subscribe(recorder.take_job)
+        pods.subscribe(recorder.take_pod)
+        watches = [asyncio.create_task(views.run()), asyncio.create_task(pods.run())]
+        began = time.perf_counter()
+        submissions = [asyncio.create_task(recorder.submit(name, began=began)) for name in live]
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS):
+                await asyncio.gather(*submissions)
+                await recorder.all_ended.wait()
+        finally:
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+    return _measures(live.values(), began=began)
+
+
+def _measures(jobs: Iterable[_LiveJob], *, began: float) -> Measures:
+    waits: dict[str, float] = {}
+    gpu_seconds = makespan = 0.0
+    for job in jobs:
+        assert job.ended_at is not None
+        waits[job.spec.name] = job.ended_at - job.submitted_at - job.held_seconds
+        gpu_seconds += job.spec.gpus * job.held_seconds
+        makespan = max(makespan, job.ended_at - began)
+    return Measures(waits=waits, makespan_seconds=makespan, gpu_hours=gpu_seconds / 3600)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""Alerts about queues, nodes and training jobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tools.monitoring.budget_alerts import BUDGETS
+from tools.monitoring.model import Alert, AlertGroup
+
+NEVER: Final = (
+    "ExceedsQuota",
+    "ExceedsCluster",
+    "QueueNotFound",
+    "PoolNotFound",
+    "NoQuotaInPool",
+    "NamespaceNotAllowed",
+    "PriorityTooHigh",
+    "TopologyLevelUnknown",
+)
+"""Reasons that no waiting removes."""
+_JOB: Final = "namespace, training_job, queue"
+_LATE: Final = 'sum(increase(drumline_forecasts_total{start="late"}[1d]))'
+_FORECAST: Final = "sum(increase(drumline_forecasts_total[1d]))"
+_BROKEN: Final = (
+    'max by (node, kind) (drumline_node_disrupted{kind=~"Hardware|Unhealthy",confidence="certain"})'
+)
+_PLACES: Final = f"max by ({_JOB}, node) (drumline_job_node)"
+_FATAL_XIDS: Final = (48, 63, 64, 74, 79, 92, 94, 95)
+"""Memory that ECC cannot correct, row remapping, NVLink, off the bus: the GPU needs a reset or an
+exchange (https://docs.nvidia.com/deploy/xid-errors)."""
+_XIDS: Final = " or ".join(f"DCGM_FI_DEV_XID_ERRORS == {xid}" for xid in _FATAL_XIDS)
+_WHY: Final = "drumline why -n {{ $labels.namespace }} {{ $labels.training_job }}"
+_REPORT: Final = "drumline report -n {{ $labels.namespace }} {{ $labels.training_job }}"
+
+QUEUES: Final = AlertGroup(
+    name="drumline-queues",
+    alerts=(
+        Alert(
+            name="DrumlineJobsNeverStart",
+            expression="max by (queue, reason)"
+            f' (drumline_pending_jobs{{reason=~"{"|".join(NEVER)}"}}) > 0',
+            minutes=15,
+            severity="warning",
+            summary="{{ $value }} jobs of queue {{ $labels.queue }} wait with reason"
+            " {{ $labels.reason }}, which waiting does not remove.",
+            command="kubectl get trainingjobs -A -o wide | grep {{ $labels.reason }}",
+        ),
+        Alert(
+            name="DrumlineCreatesRejected",
+            expression='max by (queue) (drumline_pending_jobs{reason="BackingOff"}) > 0',
+            minutes=15,
+            severity="warning",
+            summary="{{ $value }} jobs of queue {{ $labels.queue }} wait because the API server"
+            " rejects their pods, or their starts fail.",
+            command="kubectl get trainingjobs -A -o wide | grep BackingOff",
+        ),
+        *BUDGETS,
+        Alert(
+            name="DrumlineGpusIdleWhileJobsWait",
+            expression="sum(max by (queue, reason) (drumline_pending_jobs)) > 0 and"
+            ' sum(max by (gpu_pool) (drumline_pool_gpus{kind="used"}))'
+            ' < 0.7 * sum(max by (gpu_pool) (drumline_pool_gpus{kind="total"})) and'
+            # an operator that has placed nothing since its start has no such counter
+            " (sum(increase(drumline_gangs_placed_total[30m])) or vector(0)) == 0",
+            minutes=30,
+            severity="info",
+            summary="{{ $value }} jobs wait, over 30 % of the GPUs are free, and nothing was placed"
+            " for half an hour.",
+            command="kubectl get trainingjobs -A -o wide --field-selector status.phase=Pending",
+        ),
+        Alert(
+            name="DrumlineStartsSlow",
+            expression="histogram_quantile(0.9, sum by (le)"
+            " (rate(drumline_admission_to_running_seconds_bucket[1h]))) > 600 and"
+            " sum(increase(drumline_admission_to_running_seconds_count[1h])) > 3",
+            minutes=10,
+            severity="warning",
+            summary="From admission until a gang runs, a tenth of them need more than"
+            " {{ $value | humanizeDuration }}.",
+            command="kubectl get pods -A -l drumline.dev/job --field-selector status.phase=Pending",
+        ),
+        Alert(
+            name="DrumlineJobsFail",
+            expression='sum(increase(drumline_jobs_finished_total{outcome="Failed"}[6h])) > 3 and'
+            ' sum(increase(drumline_jobs_finished_total{outcome="Failed"}[6h]))'
+            " > 0.5 * sum(increase(drumline_jobs_finished_total[6h]))",
+            minutes=0,
+            severity="warning",
+            summary="More than half of the jobs that ended within six hours have failed:"
+            " {{ $value | humanize }}.",
+            command="kubectl get trainingjobs -A -o wide | grep Failed",
+        ),
+        Alert(
+            name="DrumlinePreemptionsPileUp",
+            expression="sum by (reason) (increase(drumline_preemptions_total"
+            '{reason!~"Moved|QueueDrained|BudgetSpent"}[1h])) > 20',
+            minutes=0,
+            severity="warning",
+            summary="{{ $value | humanize }} gangs were preempted within an hour, reason"
+            " {{ $labels.reason }}.",
+            command="kubectl get events -A --field-selector reason=Preempted",
+        ),
+        Alert(
+            name="DrumlineCapacityRequestFailing",
+            expression="sum by (gpu_pool)"
+            ' (increase(drumline_node_requests_total{end=~"TimedOut|Refused"}[1h])) > 0 unless'
+            " sum by (gpu_pool)"
+            ' (increase(drumline_node_requests_total{end="Started"}[1h])) > 0',
+            minutes=0,
+            severity="warning",
+            summary="Within an hour {{ $value | humanize }} requests for nodes of pool"
+            " {{ $labels.gpu_pool }} have timed out or were refused, and none has brought a job its"
+            " nodes.",
+            command="kubectl get pods -n drumline-system -l drumline.dev/node-demand -o wide",
+        ),
+        Alert(
+            name="DrumlineEtaUncalibrated",
+            expression=f"{_LATE} / {_FORECAST} > 0.25 and {_FORECAST} >= 20",
+            minutes=60,
+            severity="info",
+            summary="{{ $value | humanizePercentage }} of the jobs that started within a day did so"
+            " after their first expectedStartBy; right would be a tenth.",
+            command="drumline queue",
+        ),
+    ),
+)
+NODES: Final = AlertGroup(
+    name="drumline-nodes",
+    alerts=(
+        Alert(
+            name="DrumlineNodeBroken",
+            expression=_BROKEN,
+            minutes=60,
+            severity="warning",
+            summary="Node {{ $labels.node }} announces {{ $labels.kind }} for an hour: nobody"
+            " repairs it.",
+            command="kubectl describe node {{ $labels.node }}",
+        ),
+        Alert(
+            name="DrumlineJobOnBrokenNode",
+            expression=f"{_PLACES} * on (node) group_left (kind) {_BROKEN}",
+            minutes=15,
+            severity="warning",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue"
+            " {{ $labels.queue }} is on node {{ $labels.node }}, which announces"
+            " {{ $labels.kind }} for 15 minutes.",
+            command=_WHY,
+        ),
+        Alert(
+            name="DrumlineGpuFailsUnderJob",
+            expression=f"{_PLACES} * on (node) group_left () max by (node)"
+            f' (label_replace({_XIDS}, "node", "$1", "Hostname", "(.+)"))',
+            minutes=0,
+            severity="warning",
+            summary="A GPU of node {{ $labels.node }} reports Xid {{ $value }}:"
+            " {{ $labels.namespace }}/{{ $labels.training_job }} of queue {{ $labels.queue }} is"
+            " there.",
+            command="kubectl cordon {{ $labels.node }}",
+        ),
+        Alert(
+            name="DrumlineNodesQuarantined",
+            expression="max by (gpu_pool) (drumline_quarantined_nodes) > 0",
+            minutes=30,
+            severity="warning",
+            summary="{{ $value }} nodes of pool {{ $labels.gpu_pool }} take no new pods for half an"
+            " hour: jobs or checks found them slow or broken.",
+            command="kubectl get gpupool {{ $labels.gpu_pool }} -o jsonpath='{.status.nodeHealth}'",
+        ),
+        Alert(
+            name="DrumlineSpotStorm",
+            expression="max(drumline_node_disruptions"
+            '{kind="SpotReclaim",confidence="certain"}) > 4',
+            minutes=0,
+            severity="warning",
+            summary="{{ $value }} spot nodes are being taken back at the same time.",
+            command="drumline nodes",
+        ),
+        Alert(
+            name="DrumlineRecoveriesPileUp",
+            expression="sum by (class) (increase(drumline_incidents_total[1h])) > 20",
+            minutes=0,
+            severity="warning",
+            summary="{{ $value | humanize }} recoveries within an hour, of class"
+            " {{ $labels.class }}.",
+            command="kubectl get trainingjobs -A -o wide",
+        ),
+        Alert(
+            name="DrumlineRecoverySlow",
+            expression="histogram_quantile(0.9, sum by (le, phase)"
+            " (rate(drumline_incident_seconds_bucket[6h]))) > 300",
+            minutes=0,
+            severity="info",
+            summary="A tenth of the recoveries spend more than {{ $value | humanizeDuration }} in"
+            " phase {{ $labels.phase }}.",
+            command="kubectl get trainingjobs -A -o wide",
+        ),
+        Alert(
+            name="DrumlineWorkRepeated",
+            expression='sum by (queue) (rate(drumline_queue_gpu_seconds_total{state="repeated"}'
+            "[6h])) / sum by (queue) (rate(drumline_queue_gpu_seconds_total[6h])) > 0.05",
+            minutes=0,
+            severity="warning",
+            summary="{{ $value | humanizePercentage }} of the GPU time of queue"
+            " {{ $labels.queue }} repeats steps that faults undid.",
+            command="kubectl get trainingjobs -A -o wide",
+        ),
+        Alert(
+            name="DrumlineGoodputLow",
+            expression="max by (queue) (drumline_queue_goodput_ratio) < 0.8",
+            minutes=60,
+            severity="warning",
+            summary="Only {{ $value | humanizePercentage }} of the GPU time of queue"
+            " {{ $labels.queue }} trains for the first time.",
+            command="kubectl get trainingjobs -A -o wide",
+        ),
+    ),
+)
+JOBS: Final = AlertGroup(
+    name="drumline-jobs",
+    alerts=(
+        Alert(
+            name="DrumlineGangPartial",
+            expression=f"max by ({_JOB}) (drumline_gang_missing_members) > 0",
+            minutes=3,
+            severity="critical",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue"
+            " {{ $labels.queue }} holds GPUs although {{ $value }} of its members have no pod, past"
+            " its start deadline: this should never be.",
+            command="kubectl get pods -n {{ $labels.namespace }}"
+            " -l drumline.dev/job={{ $labels.training_job }} -o wide",
+        ),
+        Alert(
+            name="DrumlineJobStalled",
+            expression=f"max by ({_JOB}) (changes(drumline_trainer_step[30m])) == 0 and"
+            f" max by ({_JOB}) (drumline_trainer_step)"
+            f" < max by ({_JOB}) (drumline_trainer_total_steps)",
+            minutes=10,
+            severity="warning",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue"
+            " {{ $labels.queue }} has made no step for 40 minutes.",
+            command=_REPORT,
+        ),
+        Alert(
+            name="DrumlineJobIdleGPUs",
+            expression=f"max by ({_JOB}) (drumline_trainer_idle_seconds) > 0",
+            minutes=5,
+            severity="warning",
+            summary="The GPUs of {{ $labels.namespace }}/{{ $labels.training_job }} of queue"
+            " {{ $labels.queue }} have been idle for {{ $value | humanizeDuration }}.",
+            command="drumline logs -n {{ $labels.namespace }} {{ $labels.training_job }}",
+        ),
+        Alert(
+            name="DrumlineCheckpointOverdue",
+            expression=f"max by ({_JOB}) (changes(drumline_trainer_checkpoint_step[6h])) == 0 and"
+            f" max by ({_JOB}) (changes(drumline_trainer_step[6h])) > 0 and"
+            f" max by ({_JOB}) (drumline_trainer_checkpoint_step offset 6h)",
+            minutes=0,
+            severity="warning",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} has trained for six hours"
+            " without a new checkpoint: a fault would undo them.",
+            command=_REPORT,
+        ),
+        Alert(
+            name="DrumlineRankDown",
+            expression=f"min by ({_JOB}) (drumline_trainer_rank_up) == 0",
+            minutes=15,
+            severity="warning",
+            summary="A rank of {{ $labels.namespace }}/{{ $labels.training_job }} has not run for"
+            " 15 minutes; the others wait for it.",
+            command=_REPORT,
+        ),
+        Alert(
+            name="DrumlineStepsSlow",
+            expression=f"max by ({_JOB}) (drumline_trainer_step_seconds"
+            " / drumline_trainer_predicted_step_seconds) > 1.5",
+            minutes=30,
+            severity="info",
+            summary="Steps of {{ $labels.namespace }}/{{ $labels.training_job }} take {{ $value |"
+            " humanize }} times what the planner predicts.",
+            command=_REPORT,
+        ),
+        Alert(
+            name="DrumlineLossNotANumber",
+            expression=f"count by ({_JOB}) (drumline_trainer_loss != drumline_trainer_loss)",
+            minutes=0,
+            severity="warning",
+            summary="The loss of {{ $labels.namespace }}/{{ $labels.training_job }} is not a number"
+            " any more.",
+            command="drumline stop -n {{ $labels.namespace }} {{ $labels.training_job }}",
+        ),
+    ),
+)

@@ -1,0 +1,147 @@
+"""From the end of a command's process to the `Fault` that is reported.
+
+A command has no exit codes of ours and reports no exception, so its last lines tell:
+
+    Traceback (most recent call last): ...
+    ValueError: boom                                     <- the message: the last exception
+    [W] destroy_process_group() was not called           <- not the last line
+
+A rank whose peer has died ends too, with an error of its collective library: that is a
+consequence, and the leader waits for its cause.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from drumline_agent.base.exit_codes import describe_exit_code, pod_exit_code
+from drumline_agent.commands.command_process import CommandProcess
+from drumline_agent.processes import fault_classification
+from drumline_agent.processes.fault_classification import MemoryKills
+from drumline_agent.protocol.member_reports import Fault
+from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
+
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
+"""The last line of a Python traceback."""
+_PEER_LOST: Final = re.compile(
+    r"connection (?:was )?(?:likely )?(?:closed|reset)(?: by (?:remote )?peer)?"  # Gloo, TCPStore
+    r"|broken pipe"
+    r"|ncclremoteerror|remote process exited|remote process exiting"  # NCCL
+    r"|failed to recv, got 0 bytes|recvvalue failed|sendbytes failed"  # TCPStore
+    r"|another task died|coordination service",  # JAX
+    re.IGNORECASE,
+)
+_PREFIX = re.compile(r"^(?:\[[^\]]{0,64}\]:?\s*)+")
+"""Of lines that a launcher of ranks prints for them: `[rank1]: ValueError: boom`."""
+
+
+class CommandFaults:
+    """Of one pod."""
+
+    def __init__(self, *, index: int, memory: MemoryKills | None = None) -> None:
+        self._index = index
+        self._memory = MemoryKills() if memory is None else memory
+
+    def not_started(self, process_rank: int, membership: tuple[int, int], reason: str) -> Fault:
+        """The image cannot run the command: no restart helps."""
+        return self._fault(
+            process_rank,
+            membership,
+            fault_class=FaultClass.APPLICATION,
+            cause=reason,
+            exit_code=ExitCode.CONFIG,
+        )
+
+    def process_ended(self, process: CommandProcess, code: int, *, step: int) -> Fault:
+        """The process has ended (code < 0: by a signal), which nobody had asked it to."""
+        placement, now = process.placement, time.time()
+        if process.kill_reason is not None:
+            return self._fault(
+                placement.rank,
+                placement.membership,
+                fault_class=FaultClass.HANG,
+                cause=f"rank {placement.rank}: {process.kill_reason}",
+                exit_code=pod_exit_code(code),
+                step=step,
+                at=now - (time.monotonic() - process.heard_at),
+            )
+        lines = process.output.last_lines
+        message = last_error(lines)
+        short = self._memory.struck(placement.membership)
+        lost = lost_peers(lines, message=message)
+        return self._fault(
+            placement.rank,
+            placement.membership,
+            fault_class=FaultClass.INFRASTRUCTURE
+            if lost
+            else fault_classification.classify(
+                min(code, ExitCode.APPLICATION), error=message, killed_for_memory=short
+            ),
+            cause=_cause(placement.rank, code, message=message),
+            exit_code=ExitCode.PEER_LOST if lost else _shown(code, error=message),
+            step=step,
+            consequence=lost,
+            in_restore=process.failed_restore,
+        )
+
+    def _fault(
+        self,
+        rank: int,
+        membership: tuple[int, int],
+        *,
+        fault_class: FaultClass,
+        cause: str,
+        exit_code: int,
+        step: int = 0,
+        at: float | None = None,
+        consequence: bool = False,
+        in_restore: bool = False,
+    ) -> Fault:
+        now = time.time()
+        return Fault(
+            generation=membership[0],
+            attempt=membership[1],
+            index=self._index,
+            rank=rank,
+            fault_class=fault_class,
+            cause=cause[:MAX_CAUSE_CHARS],
+            at=now if at is None else at,
+            detected_at=now,
+            step=step,
+            exit_code=exit_code,
+            consequence=consequence,
+            in_restore=in_restore,
+        )
+
+
+def last_error(lines: Sequence[str]) -> str:
+    """The last exception among the last lines of a process, or the last line; perhaps empty."""
+    texts = [_PREFIX.sub("", line.strip()) for line in lines]
+    exceptions = [text for text in texts if _EXCEPTION.match(text)]
+    return (exceptions or texts or [""])[-1]
+
+
+def lost_peers(lines: Sequence[str], *, message: str) -> bool:
+    """Whether a process ended because a peer did.
+
+    An exception decides for itself; without any (an abort in C++, say) all the last lines count.
+    """
+    texts = [message] if _EXCEPTION.match(message) else lines
+    return any(_PEER_LOST.search(text) for text in texts)
+
+
+def _cause(rank: int, code: int, *, message: str) -> str:
+    reason = f"exit code {code}" if code >= 0 else describe_exit_code(code)
+    message = message[: MAX_CAUSE_CHARS - len(f"rank {rank}:  [{reason}]")]
+    return f"rank {rank}: {message} [{reason}]" if message else f"rank {rank}: {reason}"
+
+
+def _shown(code: int, *, error: str) -> int:
+    """Exit codes of a user's own mean nothing to the operator, which has its own by number."""
+    if code < 0:
+        return pod_exit_code(code)
+    failed = fault_classification.device_failed(ExitCode.APPLICATION, error=error)
+    return ExitCode.DEVICE if failed else ExitCode.APPLICATION

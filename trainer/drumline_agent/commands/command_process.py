@@ -1,0 +1,221 @@
+"""One process of a user's command: started, signalled with all its children, watched to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from drumline_agent.commands.own_patterns import PatternReader
+from drumline_agent.commands.process_activity import ActivityWatch
+from drumline_agent.commands.progress_lines import ProgressReader
+from drumline_agent.commands.terminal_lines import TerminalLineSplitter
+from drumline_agent.host import prctl
+from drumline_agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
+from drumline_agent.processes.process_evidence import CpuWatch
+from drumline_agent.processes.reaper import Reaper
+from drumline_agent.rank_protocol.placement import Placement
+
+BAR_SECONDS = 10.0
+"""Of the states of a progress bar, which a terminal would show in place, one is printed in this."""
+
+MAX_HELD_LINES = 200
+"""Of a standby, which prints little while it imports."""
+
+
+class CommandNotStartedError(Exception):
+    """The image cannot run the command; the message says why, in a sentence."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandProcess:
+    """A process of one attempt, which leads a session of its own."""
+
+    placement: Placement
+    pid: int
+    exited: asyncio.Future[int]
+    """Its exit code; negative for a signal."""
+    output: PrefixedOutput
+    output_reader: LineReader
+    cpu: CpuWatch
+    heard_at: float = field(default_factory=time.monotonic)
+    """When it last printed a line, or was started."""
+    activity: ActivityWatch = field(
+        default_factory=lambda: ActivityWatch(begun_at=time.monotonic())
+    )
+    kill_reason: str | None = None
+    """Why it was killed: it hung."""
+    ended_by_agent: bool = False
+    """The agent has ended it, or asked it to end: its exit is no fault."""
+    progress: ProgressReader | PatternReader
+    bar_printed_at: float = -BAR_SECONDS
+    failed_restore: bool = False
+    """It could not use its snapshot."""
+    done: bool = False
+    """It has ended with exit code 0, and nobody had asked it to end."""
+    preloaded: bool = False
+    """It was a standby before."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return not self.exited.done()
+
+    def may_print_bar(self) -> bool:
+        """Whether the log has room for another state of a progress bar."""
+        due = self.heard_at - self.bar_printed_at >= BAR_SECONDS
+        if due:
+            self.bar_printed_at = self.heard_at
+        return due
+
+    def signal(self, number: int) -> None:
+        """Signal the process and its children, while it lives."""
+        if self.alive:
+            self.signal_group(number)
+
+    def signal_group(self, number: int) -> None:
+        """Signal what is left of its children too."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+class HeldLines:
+    """Lines of a process, kept until it is known who prints them."""
+
+    def __init__(self) -> None:
+        self._held: deque[bytes] = deque(maxlen=MAX_HELD_LINES)
+        self._on_line: Callable[[bytes], None] | None = None
+
+    def feed(self, line: bytes) -> None:
+        """Another line."""
+        if self._on_line is None:
+            self._held.append(line)
+        else:
+            self._on_line(line)
+
+    def release(self, on_line: Callable[[bytes], None]) -> None:
+        """Hand over what was kept, and each line from now on."""
+        self._on_line = on_line
+        while self._held:
+            on_line(self._held.popleft())
+
+    @property
+    def last(self) -> str:
+        """The newest of those kept that is not blank, or the empty string."""
+        texts = (line.decode(errors="replace").strip() for line in reversed(self._held))
+        return next(filter(None, texts), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedProcess:
+    """A process that leads a session of its own, for whatever rank."""
+
+    pid: int
+    exited: asyncio.Future[int]
+    reader: LineReader
+    lines: HeldLines
+
+    def kill(self) -> None:
+        """Kill it and its children."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+async def start_process(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    reaper: Reaper,
+    inherits: Sequence[int] = (),
+) -> StartedProcess:
+    """Start a command in the agent's working folder, with these descriptors beside the three.
+
+    Raises:
+        CommandNotStartedError: the image cannot run it.
+        OSError: the pod is out of processes, memory or descriptors.
+    """
+    lines = HeldLines()
+    reader, write_end = await open_line_pipe(lines.feed, splitter=TerminalLineSplitter())
+    try:
+        pid = _spawn(command, environment=environment, output=write_end, inherits=inherits)
+    except OSError as error:
+        reader.close()
+        raise _explained(error, command[0]) from None
+    finally:
+        os.close(write_end)
+    return StartedProcess(pid=pid, exited=reaper.watch(pid), reader=reader, lines=lines)
+
+
+def rank_process(
+    started: StartedProcess,
+    *,
+    placement: Placement,
+    on_line: Callable[[CommandProcess, bytes], None],
+    progress: ProgressReader | PatternReader,
+    preloaded: bool,
+) -> CommandProcess:
+    """The rank that a process is from now on; its lines go to `on_line`, also those so far."""
+    alone = placement.local_world_size == 1
+    process = CommandProcess(
+        placement=placement,
+        pid=started.pid,
+        exited=started.exited,
+        output=PrefixedOutput("" if alone else f"rank {placement.rank}"),
+        output_reader=started.reader,
+        cpu=CpuWatch(started.pid),
+        progress=progress,
+        preloaded=preloaded,
+    )
+    started.lines.release(lambda line: on_line(process, line))
+    return process
+
+
+def _spawn(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: int,
+    inherits: Sequence[int],
+) -> int:
+    """The process id of the command, which leads a session of its own. Raises OSError."""
+    parent_pid = os.getpid()
+    child = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,  # one pipe keeps the order of the two streams
+        start_new_session=True,
+        pass_fds=inherits,
+        preexec_fn=lambda: prctl.die_with_parent(parent_pid),  # noqa: PLW1509 - no threads
+    )
+    child.returncode = 0  # the reaper alone waits: subprocess must not take the exit code away
+    return child.pid
+
+
+def _explained(error: OSError, program: str) -> Exception:
+    match error.errno:
+        case errno.ENOENT:
+            reason = "the image has no such program, or not the interpreter that it names"
+        case errno.EACCES:
+            reason = "it is not executable for this user"
+        case errno.ENOEXEC:
+            reason = "it is no program for this processor, or a script without `#!`"
+        case errno.ENOTDIR | errno.EISDIR | errno.ELOOP | errno.ENAMETOOLONG:
+            reason = str(error.strerror)
+        case _:
+            return error
+    return CommandNotStartedError(f"the command {program[:256]!r} cannot be started: {reason}")
+
+
+def kill(process: CommandProcess) -> None:
+    """Kill a process and its children; its end is no fault."""
+    process.ended_by_agent = True
+    process.signal_group(signal.SIGKILL)

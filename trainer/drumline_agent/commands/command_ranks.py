@@ -1,0 +1,379 @@
+"""The ranks of a pod that runs a command of the user's image.
+
+Each attempt starts new processes: an unknown program cannot be resumed. An exit code of 0 is the
+only sign that its work is done, and only while nobody has asked it to end. A rank that fails ends
+the attempt: the leader has all pods stop theirs and start them again.
+
+A notice (a drain, a spot node, a preemption) reaches every process as a signal, because a sharded
+save needs all of them. Their ends after that are no faults: they wait for the next membership.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from drumline_agent.base.change_notifier import ChangeNotifier
+from drumline_agent.base.events import AgentEvent, log
+from drumline_agent.base.settings import AgentSettings
+from drumline_agent.base.tasks import wait_for_all
+from drumline_agent.commands.client_link import ClientLink
+from drumline_agent.commands.client_snapshots import snapshot_info
+from drumline_agent.commands.command_faults import CommandFaults
+from drumline_agent.commands.command_process import CommandNotStartedError, CommandProcess, kill
+from drumline_agent.commands.command_starter import CommandStarter
+from drumline_agent.commands.end_notice import EndNotice
+from drumline_agent.commands.launch_plan import LaunchPlan
+from drumline_agent.commands.own_patterns import work_budget
+from drumline_agent.commands.pod_clients import PodClients
+from drumline_agent.commands.process_activity import running_processes
+from drumline_agent.commands.progress_lines import ProgressLine
+from drumline_agent.commands.rank_views import RankViews
+from drumline_agent.commands.step_history import StepHistory
+from drumline_agent.commands.terminal_lines import REDRAWN
+from drumline_agent.processes.ranks import RankListener
+from drumline_agent.processes.reaper import Reaper
+from drumline_agent.protocol.leader_orders import CheckpointSaved, ClientOrder, CommittedCheckpoint
+from drumline_agent.protocol.member_reports import RankView
+from drumline_agent.rank_protocol.messages import NoticeSaved
+from drumline_agent.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_agent.state.notices import is_of_a_pod
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_client.wire import (
+    RestoreFailed,
+    SnapshotWritten,
+    StepReport,
+    decode_agent_message,
+)
+from drumline_contract import RemarkKind
+
+STOP_SECONDS = 1.0
+"""Between SIGTERM and SIGKILL for the processes of an attempt that has failed: they can save
+nothing any more, only flush what they log. A rank that waits for a dead peer does neither."""
+KILL_SECONDS = 5.0
+SAVING_PART = 0.5
+"""Of the grace period, for ranks that agree to save before their pod ends."""
+NO_ANSWER = "the program does not acknowledge saves"
+"""To a notice: only a program that uses the client can say that it has saved."""
+
+
+class CommandRanks:
+    """The processes of this pod's command, by local rank."""
+
+    def __init__(
+        self,
+        *,
+        plan: LaunchPlan,
+        settings: AgentSettings,
+        status: RankStatusStore,
+        listener: RankListener,
+        reaper: Reaper,
+        clients: PodClients,
+        link: ClientLink,
+        inherited: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Make the ranks of a pod; none runs yet.
+
+        Args:
+            plan: what to start.
+            settings: of the agent.
+            status: what the agent reports.
+            listener: receives what happens to the processes.
+            reaper: waits for them.
+            clients: of the ranks that use one.
+            link: to the leader.
+            inherited: the environment of the image, which they get.
+        """
+        self._plan = plan
+        self._settings = settings
+        self._status = status
+        self._listener = listener
+        self._clients = clients
+        clients.on_report = self._on_report
+        clients.on_snapshot = self._on_snapshot
+        self._link = link
+        self._starter = CommandStarter(
+            plan=plan, settings=settings, reaper=reaper, clients=clients, inherited=inherited
+        )
+        self._pattern_budget = work_budget()
+        self._watch = plan.pattern_watch()
+        self._faults = CommandFaults(index=settings.index)
+        self._processes: dict[int, CommandProcess] = {}
+        self._steps: dict[int, StepHistory] = {}
+        self._notice = EndNotice(plan.launch, grace_seconds=settings.grace_seconds)
+        self._has_left = False
+        """A notice to leave is answered: this attempt's processes end, and with them the pod."""
+        self.hang_views = RankViews(
+            clients_of=clients.of,
+            work_of=status.work_of,
+            watches_activity=plan.launch.watches_activity,
+            running_processes=running_processes,
+        )
+        self.changes = ChangeNotifier()
+        """Notified when a process has ended."""
+
+    @property
+    def all_preempted(self) -> bool:
+        """Only of a program that acknowledges saves; of others the operator decides."""
+        return self._has_left and not any(each.alive for each in self._processes.values())
+
+    def views(self) -> tuple[RankView, ...]:
+        """Every process of the present attempt, as of now."""
+        present = (self._status.generation, self._status.attempt)
+        processes = self._processes.values()
+        return self.hang_views.of(
+            [process for process in processes if process.placement.membership == present],
+            now=time.monotonic(),
+        )
+
+    def send_to_all(self, order: RankOrder) -> None:
+        """Act on a notice: the ranks agree to save, or it reaches them as a signal.
+
+        A signal, of the end of a pod alone, goes to a program that acknowledges no saves, and to
+        one that has not saved in half of its grace period.
+        """
+        match order:
+            case SaveNotice(id=name) if self._status.acknowledges_saves:
+                if is_of_a_pod(name):
+                    loop, grace = asyncio.get_running_loop(), self._settings.grace_seconds
+                    loop.call_later(grace * SAVING_PART, self._give_up_saving, self._processes)
+                self._link.request_save(order)
+            case SaveNotice(id=name):
+                if is_of_a_pod(name):
+                    self._notify_all()
+                self._listener.on_saved(NoticeSaved(notice=name, error=NO_ANSWER))
+            case Withdraw(id=name):
+                self._link.withdraw_save(name)
+            case _:
+                pass
+
+    def show(self, progress: ProgressLine) -> None:
+        """What the program has written elsewhere stands for its lowest rank here."""
+        for number in sorted(self._processes)[:1]:
+            process = self._processes[number]
+            if process.alive and not self._history(process.placement).has_client:
+                self._watch.close()
+                self._beat(process.placement, progress)
+
+    def hear_leader(self, order: ClientOrder | CheckpointSaved) -> None:
+        """Pass on what the leader has for the clients, or act on what they have saved."""
+        if isinstance(order, ClientOrder):
+            message = decode_agent_message(order.line.encode())
+            if message is not None:
+                self._clients.joined.say(message)
+            return
+        if order.step is not None:
+            self._clients.checkpoint = order.step, order.path
+            self._status.note_checkpoint(CommittedCheckpoint(step=order.step, digest=""))
+            for received in list(self._status.heartbeats.values()):
+                shown = replace(received.heartbeat, checkpoint_step=order.step)
+                self._status.record_heartbeat(shown)
+        if not order.notice:
+            return
+        self._clients.joined.settled()
+        if order.leave and (order.step is not None or is_of_a_pod(order.notice)):
+            self._has_left = not is_of_a_pod(order.notice)
+            self._notify_all()
+            loop, grace = asyncio.get_running_loop(), self._settings.grace_seconds
+            loop.call_later(grace, self._kill_the_rest, self._processes)
+            self.changes.notify()
+        self._listener.on_saved(
+            NoticeSaved(notice=order.notice, step=order.step, error=order.error)
+        )
+
+    def kill(self, numbers: Iterable[int], *, reason: str) -> None:
+        """Kill processes that hang."""
+        wanted = set(numbers)
+        for process in self._processes.values():
+            if process.placement.rank in wanted and process.alive:
+                log(AgentEvent.RANK_KILLED, rank=process.placement.rank, reason=reason)
+                process.kill_reason = reason
+                process.signal_group(signal.SIGKILL)
+
+    async def quiesce(self) -> None:
+        """End all processes: at once after a failure, within their grace after a notice."""
+        if self._notice.given:
+            await self._wait_for_exits(self._notice.seconds_left)
+        await self._stop(STOP_SECONDS)
+
+    async def start_attempt(self, placements: Sequence[Placement]) -> None:
+        """Start a process for each placement. Raises OSError where the pod is out of resources."""
+        first = placements[0]
+        await self._stop(STOP_SECONDS)
+        self._close_outputs()
+        self._processes, self._has_left = {}, False
+        await self._notice.begin_attempt()
+        self._clients.begin_attempt(placements)
+        self._status.begin_attempt(
+            generation=first.generation,
+            attempt=first.attempt,
+            ranks=range(first.rank, first.rank + len(placements)),
+        )
+        for placement in placements:
+            self._history(placement).begin_attempt()
+            try:
+                self._processes[placement.local_rank] = await self._start(placement)
+            except CommandNotStartedError as error:
+                fault = self._faults.not_started(placement.rank, placement.membership, str(error))
+                self._listener.on_fault(fault)
+                return
+        log(
+            AgentEvent.RANKS_STARTED,
+            generation=first.generation,
+            attempt=first.attempt,
+            pids={each.placement.rank: each.pid for each in self._processes.values()},
+            resumed=[],
+            preloaded=[each.placement.rank for each in self._processes.values() if each.preloaded],
+            world_size=first.world_size,
+            restore_snapshot=first.restore_snapshot,
+        )
+        for placement in placements:
+            if not self._history(placement).shows_steps:
+                self._beat(placement, None)
+
+    async def end(self, *, grace_seconds: float = 0.0) -> bool:
+        """End every process and print what is left of its output.
+
+        With a grace they get the notice first, unless they have it. Returns whether all of them
+        had done their work.
+        """
+        self._starter.close()
+        well = bool(self._processes) and all(each.done for each in self._processes.values())
+        if grace_seconds > 0:
+            self._notify_all()
+            await self._wait_for_exits(grace_seconds)
+        await self._stop(0.0)
+        self._close_outputs()
+        return well
+
+    async def wait_for_teardown(self) -> None:
+        """Nothing: a process is done once it has ended."""
+
+    async def _start(self, placement: Placement) -> CommandProcess:
+        process = await self._starter.start(
+            placement,
+            on_line=self._on_line,
+            progress=self._plan.progress_reader(self._pattern_budget, self._watch),
+        )
+        process.exited.add_done_callback(lambda _: self._on_exit(process))
+        return process
+
+    def _on_line(self, process: CommandProcess, line: bytes) -> None:
+        process.heard_at = time.monotonic()
+        process.activity.printed(at=process.heard_at)
+        text, is_bar = line.decode(errors="replace"), line.endswith(REDRAWN)
+        shown = process.progress.read(text.rstrip("\r"))
+        if not is_bar or (text.strip() and process.may_print_bar()):
+            process.output.line(line)
+        if shown is not None and not self._history(process.placement).has_client:
+            self._beat(process.placement, shown)
+        remark = self._watch.printed(at=process.heard_at)
+        self._status.say(RemarkKind.PROGRESS_UNREADABLE, remark)
+
+    def _on_report(self, rank: int, report: StepReport) -> None:
+        """A client has reported: of the ranks that a launcher has started the lowest counts."""
+        for process in self._processes.values():
+            clients = self._clients.of(process.placement)
+            if process.alive and clients and clients[0].hello.rank == rank:
+                self._beat_of_client(process.placement, report)
+
+    def _on_snapshot(self, rank: int, message: SnapshotWritten | RestoreFailed) -> None:
+        """A rank's client has written a snapshot, or cannot use the one it should go on from."""
+        each = self._settings.ranks_per_process
+        for process in self._processes.values():
+            is_here = rank // each == process.placement.rank
+            if isinstance(message, RestoreFailed):
+                if is_here or each > 1:  # a launcher's rank may be one that belongs elsewhere
+                    process.failed_restore = True
+                    error = message.error
+                    log(AgentEvent.SNAPSHOT_REFUSED, rank=rank, step=message.step, reason=error)
+            elif is_here:
+                info = snapshot_info(message, process.placement, rank=rank, ranks_per_process=each)
+                if info is not None:
+                    self._listener.on_snapshot(info, on_copied=lambda _: None)
+
+    def _beat_of_client(self, placement: Placement, report: StepReport) -> None:
+        self._watch.close()
+        if report.step is not None:
+            self._starter.trains()
+        checkpoint = self._clients.checkpoint
+        heartbeat = self._history(placement).reported(
+            report,
+            placement,
+            checkpoint_step=None if checkpoint is None else checkpoint[0],
+            tokens_per_second=self._clients.tokens_per_second,
+            now=time.monotonic(),
+        )
+        self._status.record_heartbeat(heartbeat)
+        self._listener.on_heartbeat(heartbeat)
+
+    def _on_exit(self, process: CommandProcess) -> None:
+        number, code = process.placement.rank, process.exited.result()
+        log(AgentEvent.RANK_EXITED, rank=number, code=code, reason=f"exit status {code}")
+        if process.placement.membership == (self._status.generation, self._status.attempt):
+            self._status.ranks_up[number] = False
+        process.output_reader.drain()  # its last words come before the verdict on its exit
+        leaves = code == 0 and self._clients.joined.leaves
+        unasked = not process.ended_by_agent and not self._notice.given and not leaves
+        process.done = unasked and code == 0
+        if code == 0:
+            self._clients.ended_well(process.placement)
+        else:
+            process.signal_group(signal.SIGKILL)  # its children hold GPUs and the pipe
+        self.changes.notify()
+        if unasked and not process.done:
+            step = self._status.trained_step or 0
+            self._listener.on_fault(self._faults.process_ended(process, code, step=step))
+
+    def _beat(self, placement: Placement, shown: ProgressLine | None) -> None:
+        """What is known of a process stands for the heartbeats that it does not send."""
+        if placement.membership != (self._status.generation, self._status.attempt):
+            return
+        if shown is not None:
+            self._starter.trains()
+        heartbeat = self._history(placement).heartbeat(shown, placement, now=time.monotonic())
+        self._status.record_heartbeat(heartbeat)
+        self._listener.on_heartbeat(heartbeat)
+
+    def _history(self, placement: Placement) -> StepHistory:
+        return self._steps.setdefault(placement.local_rank, StepHistory())
+
+    def _give_up_saving(self, processes: Mapping[int, CommandProcess]) -> None:
+        """The pod ends before its ranks have saved: the signal says it to the script itself."""
+        if processes is self._processes:
+            self._notify_all()
+
+    def _kill_the_rest(self, processes: Mapping[int, CommandProcess]) -> None:
+        """They have saved and do not end."""
+        for process in processes.values():
+            kill(process)
+
+    def _notify_all(self) -> None:
+        self._notice.give(self._processes.values())
+
+    async def _stop(self, grace_seconds: float) -> None:
+        """End what runs; it is no fault."""
+        running = [process for process in self._processes.values() if process.alive]
+        for process in running:
+            process.ended_by_agent = True
+            if grace_seconds > 0:
+                process.signal(signal.SIGTERM)
+        await self._wait_for_exits(grace_seconds)
+        for process in self._processes.values():
+            kill(process)
+        await self._wait_for_exits(KILL_SECONDS)
+
+    async def _wait_for_exits(self, seconds: float) -> None:
+        await wait_for_all(
+            [process.exited for process in self._processes.values()], seconds=seconds
+        )
+
+    def _close_outputs(self) -> None:
+        for process in self._processes.values():
+            process.output_reader.drain()
+            process.output_reader.close()

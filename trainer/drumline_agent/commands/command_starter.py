@@ -1,0 +1,129 @@
+"""Starts the processes of a pod's command: with the variables of an attempt, by a standby or not.
+
+A standby imports as long as a rank does, on the same processors. So standbys are started once a
+rank of the pod has shown a step, or some time after the ranks: in most programs only rank 0 does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from drumline_agent.base.settings import AgentSettings
+from drumline_agent.commands.command_process import CommandProcess, rank_process, start_process
+from drumline_agent.commands.launch_environment import (
+    command_line,
+    launch_variables,
+    thread_variables,
+)
+from drumline_agent.commands.launch_plan import LaunchPlan
+from drumline_agent.commands.own_patterns import PatternReader
+from drumline_agent.commands.pod_clients import PodClients
+from drumline_agent.commands.progress_lines import ProgressReader
+from drumline_agent.commands.standby import RankStart, Standbys
+from drumline_agent.processes.reaper import Reaper
+from drumline_agent.rank_protocol.placement import Placement
+
+
+class CommandStarter:
+    """Of one pod, over all its attempts."""
+
+    def __init__(
+        self,
+        *,
+        plan: LaunchPlan,
+        settings: AgentSettings,
+        reaper: Reaper,
+        clients: PodClients,
+        inherited: Mapping[str, str],
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            plan: what to start.
+            settings: of the agent.
+            reaper: waits for the processes.
+            clients: of the ranks that use one.
+            inherited: the environment of the image, which they get.
+        """
+        self._plan = plan
+        self._settings = settings
+        self._reaper = reaper
+        self._clients = clients
+        self._inherited = inherited
+        self._standbys = Standbys(modules=plan.launch.preload, reaper=reaper)
+        self._starts: dict[int, RankStart] = {}
+        """Of the newest process of each slot."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(
+        self,
+        placement: Placement,
+        *,
+        on_line: Callable[[CommandProcess, bytes], None],
+        progress: ProgressReader | PatternReader,
+    ) -> CommandProcess:
+        """Start the process of a placement.
+
+        Raises:
+            CommandNotStartedError: the image cannot run the command.
+            OSError: the pod is out of processes, memory or descriptors.
+        """
+        slot, start = placement.local_rank, self._start_of(placement)
+        standby = await self._standbys.take(slot, start)
+        started = standby or await start_process(
+            start.command, environment=start.environment, reaper=self._reaper
+        )
+        if self._plan.launch.preload:
+            self._starts[slot] = start
+            self._set_timer()
+        return rank_process(
+            started,
+            placement=placement,
+            on_line=on_line,
+            progress=progress,
+            preloaded=standby is not None,
+        )
+
+    def trains(self) -> None:
+        """A process has shown a step: the processors have time for standbys."""
+        if self._timer is not None:
+            self._cancel_timer()
+            self._prepare()
+
+    def close(self) -> None:
+        """No process is started any more."""
+        self._cancel_timer()
+        self._standbys.close()
+
+    def _set_timer(self) -> None:
+        self._cancel_timer()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._settings.stepless_seconds, self._prepare)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _prepare(self) -> None:
+        self._timer = None  # until ranks are started again
+        for slot, start in self._starts.items():
+            self._standbys.prepare(slot, start)
+
+    def _start_of(self, placement: Placement) -> RankStart:
+        variables = launch_variables(
+            placement,
+            launch=self._plan.launch.launch,
+            gpus=self._plan.gpus,
+            gang_folder=self._settings.gang_folder,
+        )
+        environment = {
+            **self._inherited,
+            **thread_variables(placement, self._inherited),
+            **variables,
+            **self._clients.variables(self._inherited),
+        }
+        return RankStart(
+            command=command_line(self._plan.command, variables), environment=environment
+        )

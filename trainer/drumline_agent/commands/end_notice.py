@@ -1,0 +1,102 @@
+"""How the processes of a command learn that their pods are given up: a signal, a file, or both.
+
+A program that polls for a file needs no handler, which frameworks tend to replace. The file holds
+`{"deadline": seconds since 1970}` and is there from the notice on, until the next attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from drumline_agent.base.events import AgentEvent, log
+from drumline_agent.commands.command_process import CommandProcess
+from drumline_contract import LaunchSettings, NoticeSignal
+
+FILE_SECONDS: Final = 5.0
+"""A file server that takes longer to remove the file does not delay the ranks."""
+
+
+class EndNotice:
+    """Of one attempt at a time."""
+
+    def __init__(self, launch: LaunchSettings, *, grace_seconds: float) -> None:
+        """No notice is given yet.
+
+        Args:
+            launch: which signal and file.
+            grace_seconds: that processes have from the notice on.
+        """
+        self._signal = launch.notice_signal
+        self._file = Path(launch.notice_file) if launch.notice_file else None
+        self._grace_seconds = grace_seconds
+        self._writing: asyncio.Future[None] | None = None
+        self._given_at: float | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether this attempt's processes have it."""
+        return self._given_at is not None
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the grace of processes that have it; all of it while they have not."""
+        if self._given_at is None:
+            return self._grace_seconds
+        return max(0.0, self._given_at + self._grace_seconds - time.monotonic())
+
+    async def begin_attempt(self) -> None:
+        """New processes are started: nobody has told them to end."""
+        self._given_at = None
+        if self._file is None:
+            return
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=FILE_SECONDS)
+        removing = asyncio.get_running_loop().run_in_executor(None, _remove, self._file)
+        await asyncio.wait([removing], timeout=FILE_SECONDS)
+
+    def give(self, processes: Iterable[CommandProcess]) -> None:
+        """Give the notice, unless they have it."""
+        if self.given:
+            return
+        self._given_at = time.monotonic()
+        running = list(processes)
+        if self._file is not None:
+            self._writing = asyncio.ensure_future(self._write(self._file, running))
+        if self._signal is not NoticeSignal.NONE:
+            _send(signal.Signals[self._signal], running)
+
+    async def _write(self, path: Path, running: list[CommandProcess]) -> None:
+        """Write the file; where that is impossible and nothing else says it, send SIGTERM."""
+        deadline = time.time() + self._grace_seconds
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, _replace, path, json.dumps({"deadline": deadline}))
+        except OSError as error:
+            log(AgentEvent.NOTICE_FILE_FAILED, path=str(path), reason=str(error))
+            if self._signal is NoticeSignal.NONE:
+                _send(signal.SIGTERM, running)
+
+
+def _send(number: int, processes: Iterable[CommandProcess]) -> None:
+    for process in processes:
+        process.signal(number)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Whoever sees the file sees all of it. Raises OSError."""
+    whole = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+    whole.write_text(text + "\n")
+    whole.replace(path)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # it was never written, or its folder is gone
+        path.unlink()

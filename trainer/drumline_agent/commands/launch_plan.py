@@ -1,0 +1,59 @@
+"""What a pod starts: its command, how often, and what is known about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from drumline_agent.commands.event_folder import EventFolder
+from drumline_agent.commands.event_watch import EventWatch
+from drumline_agent.commands.own_patterns import PatternReader
+from drumline_agent.commands.pattern_watch import PatternWatch
+from drumline_agent.commands.progress_lines import ProgressLine, ProgressReader
+from drumline_agent.commands.token_bucket import TokenBucket
+from drumline_contract import LaunchSettings, LinePattern, PythonProgram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """The command of a pod and its template's settings."""
+
+    command: Sequence[str]
+    launch: LaunchSettings
+    gpus: int
+    """GPUs of the pod."""
+    patterns: Sequence[LinePattern] = ()
+    """Of the template; none: lines of well-known programs are recognised."""
+
+    @classmethod
+    def make(cls, command: Sequence[str], *, launch: LaunchSettings, gpus: int) -> LaunchPlan:
+        """Read what the template says.
+
+        Raises:
+            ContractError: a pattern that is none, or a command that cannot be preloaded.
+        """
+        if launch.preload:
+            PythonProgram.parse(command)
+        patterns = [LinePattern.parse(text) for text in launch.progress_patterns]
+        return cls(command=command, launch=launch, gpus=gpus, patterns=patterns)
+
+    def event_watch(self, on_progress: Callable[[ProgressLine], None]) -> EventWatch | None:
+        """Of the event files that the template names; None: it names none."""
+        if not self.launch.events_folder:
+            return None
+        folder = EventFolder(Path(self.launch.events_folder), loss_tag=self.launch.loss_tag)
+        return EventWatch(folder, on_progress=on_progress)
+
+    def pattern_watch(self) -> PatternWatch:
+        """Whether the patterns match anything."""
+        return PatternWatch(group for pattern in self.patterns for group in pattern.groups)
+
+    def progress_reader(
+        self, budget: TokenBucket, watch: PatternWatch
+    ) -> ProgressReader | PatternReader:
+        """For the lines of a process; with patterns, at the cost of this budget."""
+        if not self.patterns:
+            return ProgressReader()
+        return PatternReader(self.patterns, budget=budget, watch=watch, clock=time.monotonic)

@@ -1,0 +1,207 @@
+"""The clients of a pod's ranks (`drumline_client`): their socket, and what they have reported.
+
+What a client says becomes its rank's heartbeat in this pod's status, and goes on to the leader,
+which has all ranks save at the same step. What the leader says goes to every client of the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from drumline_agent.base.events import AgentEvent, log
+from drumline_agent.base.settings import AgentSettings
+from drumline_agent.commands.client_link import ClientLink
+from drumline_agent.commands.client_socket import ClientSocket
+from drumline_agent.commands.joined_clients import JoinedClient, JoinedClients
+from drumline_agent.protocol.client_messages import ConnectionClosed
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_client.environment import AGENT_VARIABLE, SNAPSHOTS_VARIABLE, SnapshotPlace
+from drumline_client.wire import (
+    VERSION,
+    ClientMessage,
+    Hello,
+    RestoreFailed,
+    SnapshotWritten,
+    StepReport,
+    Welcome,
+)
+from drumline_contract import CLIENT_FOLDER, Launch
+
+SPAN_SECONDS = 5.0
+"""A rate is over at least this long."""
+
+
+class TokenRate:
+    """Tokens per second out of the counters of a pod's ranks."""
+
+    def __init__(self) -> None:
+        self._begin: dict[int, StepReport] = {}
+        self._rates: dict[int, float] = {}
+
+    def hear(self, rank: int, report: StepReport) -> None:
+        """A rank has reported its counter."""
+        begin = self._begin.setdefault(rank, report)
+        if report.tokens < begin.tokens:  # it has started again
+            self._begin[rank] = report
+        elif report.at - begin.at >= SPAN_SECONDS and report.tokens > 0:
+            self._rates[rank] = (report.tokens - begin.tokens) / (report.at - begin.at)
+            self._begin[rank] = report
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of all ranks here; None until one has counted for SPAN_SECONDS."""
+        return sum(self._rates.values()) if self._rates else None
+
+
+SOCKET_NAME: Final = "agent.sock"
+
+
+class PodClients:
+    """Of one pod, over all its attempts."""
+
+    def __init__(
+        self, *, settings: AgentSettings, status: RankStatusStore, link: ClientLink
+    ) -> None:
+        """Not open yet: ranks that start before `open` find no socket."""
+        self._settings = settings
+        self._status = status
+        self._link = link
+        self._placements: Sequence[Placement] = ()
+        self._rate = TokenRate()
+        self._is_open = False
+        self._path = settings.gang_folder / SOCKET_NAME
+        self.joined = JoinedClients(welcome=self._welcome, on_said=self._said, ranks=self._ranks)
+        self._socket = ClientSocket(
+            self._path,
+            ranks=max(settings.gpus, 1),
+            on_message=self.joined.hear,
+            on_closed=self.joined.closed,
+        )
+        self.checkpoint: tuple[int, str] | None = None
+        """Step and path of the newest that the ranks have reported complete."""
+        self.on_report: Callable[[int, StepReport], None] = lambda _, __: None
+        """Called with the newest state of each rank."""
+        self.on_snapshot: Callable[[int, SnapshotWritten | RestoreFailed], None] = lambda _, __: (
+            None
+        )
+        """Called with what each rank says of its snapshots; nobody else hears of them."""
+
+    async def open(self) -> None:
+        """Listen; without a socket the ranks run as they do without a client."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            await self._socket.open()
+        except OSError as error:
+            log(AgentEvent.CLIENT_SOCKET_FAILED, path=str(self._path), reason=str(error))
+        else:
+            self._is_open = True
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+    def begin_attempt(self, placements: Sequence[Placement]) -> None:
+        """The ranks before have ended: what is left of their connections is closed."""
+        self._socket.hang_up()
+        self.joined.begin_attempt()
+        self._placements = placements
+        self._rate = TokenRate()
+
+    def variables(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """What a rank needs to find the client and its agent."""
+        if not self._is_open:
+            return {}
+        folders = [folder for folder in (inherited.get("PYTHONPATH"), CLIENT_FOLDER) if folder]
+        variables = {AGENT_VARIABLE: str(self._path), "PYTHONPATH": ":".join(folders)}
+        snapshots = self._snapshot_place()
+        if snapshots is not None:
+            variables[SNAPSHOTS_VARIABLE] = snapshots.encode()
+        return variables
+
+    def of(self, placement: Placement) -> list[JoinedClient]:
+        """The clients of a process: itself, or the ranks that it has started."""
+        if self._launch is not Launch.PER_GPU:
+            return self.joined.all
+        client = self.joined.get(placement.rank)
+        return [] if client is None else [client]
+
+    def ended_well(self, placement: Placement) -> None:
+        """This process has ended with exit code 0."""
+        per_gpu = self._launch is Launch.PER_GPU
+        self.joined.ended_well(range(placement.rank, placement.rank + 1) if per_gpu else None)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of all pods, as if each counted as many as this one."""
+        rate = self._rate.tokens_per_second
+        if rate is None or not self._placements:
+            return None
+        first = self._placements[0]
+        return rate * (first.world_size // first.local_world_size)
+
+    def _snapshot_place(self) -> SnapshotPlace | None:
+        """Where the ranks of this attempt find theirs."""
+        placement = self._placements[0] if self._placements else None
+        if placement is None or placement.snapshot_folder is None:
+            return None
+        by_launcher, each = self._launch is Launch.PER_POD, self._settings.ranks_per_process
+        return SnapshotPlace(
+            folder=placement.snapshot_folder,
+            generation=placement.generation,
+            attempt=placement.attempt,
+            restore_step=placement.restore_snapshot,
+            world_size=placement.world_size * each if by_launcher else None,
+            first_rank=placement.rank * each,
+            ranks=len(self._placements) * each,
+        )
+
+    def _said(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
+        if isinstance(message, (SnapshotWritten, RestoreFailed)):
+            self.on_snapshot(rank, message)
+            return
+        if isinstance(message, StepReport):
+            self._rate.hear(rank, message)
+            if message.saves and not self._status.acknowledges_saves:
+                self._status.acknowledges_saves = True
+                self._status.publish()
+            self.on_report(rank, message)
+        self._link.to_leader(rank, message)
+
+    def _welcome(self, hello: Hello) -> Welcome:
+        settings, status = self._settings, self._status
+        step, path = self.checkpoint or (None, "")
+        if step is None and status.newest_checkpoint is not None:
+            step = status.newest_checkpoint.step
+        return Welcome(
+            v=VERSION,
+            job=settings.job,
+            namespace=settings.namespace,
+            generation=status.generation,
+            attempt=status.attempt,
+            restarts=status.generation - 1 + status.attempt,
+            previous_world_size=self._previous_world_size(hello),
+            checkpoint_step=step,
+            checkpoint_path=path,
+        )
+
+    def _previous_world_size(self, hello: Hello) -> int | None:
+        """Ranks before this generation; those of a launcher are taken to be as many to a GPU."""
+        first = self._placements[0] if self._placements else None
+        if first is None or first.previous_ranks is None:
+            return None
+        if self._launch is Launch.PER_GPU:
+            return first.previous_ranks
+        gpus = first.world_size * max(self._settings.gpus, 1)
+        return hello.world_size * first.previous_ranks // gpus
+
+    def _ranks(self) -> range | None:
+        if self._launch is not Launch.PER_GPU or not self._placements:
+            return None
+        first = self._placements[0].rank
+        return range(first, first + len(self._placements))
+
+    @property
+    def _launch(self) -> Launch | None:
+        return None if self._settings.launch is None else self._settings.launch.launch

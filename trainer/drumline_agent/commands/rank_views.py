@@ -1,0 +1,105 @@
+"""What the processes of a pod look like to whoever looks for a hang."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from drumline_agent.commands.command_process import CommandProcess
+from drumline_agent.commands.joined_clients import SILENT_PHASES, JoinedClient
+from drumline_agent.commands.process_activity import tree_cpu_seconds
+from drumline_agent.commands.step_history import position
+from drumline_agent.protocol.member_reports import RankView
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_agent.state.work_pace import WorkPace
+from drumline_contract import Pause
+
+NEVER_SECONDS = 1e12
+"""Patience with a rank whose silence means nothing."""
+LONG_PHASES = SILENT_PHASES - {"done"}
+"""A process that has done its work and stays holds its GPUs for nothing."""
+
+
+class RankViews:
+    """Of one pod."""
+
+    def __init__(
+        self,
+        *,
+        clients_of: Callable[[Placement], Sequence[JoinedClient]],
+        work_of: Callable[[int], WorkPace],
+        watches_activity: bool,
+        running_processes: Callable[[], Mapping[int, tuple[int, float]]],
+    ) -> None:
+        """Nobody's patience has an end yet.
+
+        Args:
+            clients_of: the clients of a process.
+            work_of: what is known of a rank's pauses.
+            watches_activity: a process without one hangs where it neither prints nor uses a
+                processor; otherwise its silence means nothing.
+            running_processes: the parent and the processors' seconds of each, by process id.
+        """
+        self._clients_of = clients_of
+        self._work_of = work_of
+        self._watches_activity = watches_activity
+        self._running_processes = running_processes
+        self.patience_seconds = NEVER_SECONDS
+        """How long a rank may make no step, or (watched) do nothing at all."""
+
+    def of(self, processes: Iterable[CommandProcess], *, now: float) -> tuple[RankView, ...]:
+        """The view of each process; `now` is of the monotonic clock."""
+        processes = list(processes)
+        self._read_processors(processes, now=now)
+        return tuple(self._view(process, now=now) for process in processes)
+
+    def _read_processors(self, processes: Sequence[CommandProcess], *, now: float) -> None:
+        due = [process for process in processes if process.alive and process.activity.due(now=now)]
+        if not due:
+            return
+        running = self._running_processes()
+        for process in due:
+            process.activity.used(tree_cpu_seconds(process.pid, running), at=now)
+
+    def _view(self, process: CommandProcess, *, now: float) -> RankView:
+        """Steps that are only printed cannot be compared to those of other ranks."""
+        clients = self._clients_of(process.placement)
+        steps = bool(clients) and all(client.trains for client in clients)
+        behind = [position(client.report) for client in clients if client.report is not None]
+        if steps:
+            silent = min(client.silent_seconds(now=now) for client in clients)
+            patience = self.patience_seconds
+        else:
+            silent, patience = process.activity.silent_seconds(now=now), NEVER_SECONDS
+            if self._watches_activity:
+                patience = process.activity.patience_seconds(least=self.patience_seconds)
+        return RankView(
+            rank=process.placement.rank,
+            position=min(behind) if steps else (0, 0, 0),
+            silent_seconds=silent,
+            patience_seconds=patience,
+            evidence=process.cpu.read(now=now),
+            done=process.done,
+            pause=self._pause(process, clients, now=now),
+        )
+
+    def _pause(
+        self, process: CommandProcess, clients: Sequence[JoinedClient], *, now: float
+    ) -> Pause | None:
+        """How long the process shows no work; None: it has to show steps first, in this attempt.
+
+        Whoever prints or uses a processor may evaluate on its GPUs: that is no idle process. So is
+        none that has never shown a step; where other ranks do, it must at least be inactive.
+        """
+        work, inactive = self._work_of(process.placement.rank), process.activity
+        idle = inactive.silent_seconds(now=now)
+        pause = work.pause(now=now)
+        if pause is None and (clients or work.usual_seconds > 0):
+            return None
+        if pause is None:
+            return Pause(seconds=idle, usual_seconds=0.0)
+        reports = [client.report for client in clients if client.report is not None]
+        if any(report.phase in LONG_PHASES for report in reports):
+            idle = 0.0
+        idle = min([idle, *(max(0.0, now - report.at) for report in reports)])
+        return replace(pause, seconds=min(idle, pause.seconds))

@@ -1,0 +1,222 @@
+"""Whose fault a hang is, from what all ranks have reached in their collectives; pure.
+
+On a GPU a process runs ahead of its device: all processes wait in the same line for their devices,
+and their positions say nothing. torch's flight recorder knows more. A rank whose device is in a
+collective waits for the ranks of the group that have not reached it. Those may wait themselves, in
+another group: the culprits are at the ends of these chains.
+
+    group tp: ranks 0 and 1   #7 started on 0, on 1 only #6
+    group dp: ranks 1 and 3   #4 started on 3, on 1 only #3
+    rank 0 waits for 1, rank 3 waits for 1, rank 1 is in no collective   <- its device hangs
+
+Where every rank of a group is in the collective and it does not complete, it is the network, and
+no rank's fault. Ranks that wait for each other in a circle call collectives in different orders.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drumline_agent.rank_protocol.collective_progress import CollectiveProgress
+
+MAX_NAMED = 8
+"""Ranks in a sentence."""
+
+
+class HangCause(StrEnum):
+    """What keeps the others waiting."""
+
+    PROCESS = "process"
+    """Its device has done all that its process has called, which is less than the others'."""
+    DEVICE = "device"
+    """Its process has called more than its device has come to: a kernel hangs."""
+    SILENT = "silent"
+    """It does not even say how far it has come."""
+    LINK = "link"
+    """All are in it, and nothing arrives."""
+    ORDER = "order"
+    """Each waits for another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """The verdict."""
+
+    cause: HangCause
+    ranks: tuple[int, ...]
+    """The culprits; of a link those that it connects."""
+    where: str
+    """The operation that waits, such as `all_reduce #7 of group 3`."""
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """The ranks whose restart helps; none where it is the network or the program."""
+        return () if self.cause in (HangCause.LINK, HangCause.ORDER) else self.ranks
+
+    @property
+    def reason(self) -> str:
+        """A sentence for logs and the incident."""
+        named = ", ".join(map(str, self.ranks[:MAX_NAMED]))
+        more = f" and {len(self.ranks) - MAX_NAMED} more" if len(self.ranks) > MAX_NAMED else ""
+        ranks = f"rank{'s' if len(self.ranks) > 1 else ''} {named}{more}"
+        match self.cause:
+            case HangCause.PROCESS:
+                return f"{ranks} did not call {self.where}, which the others wait in"
+            case HangCause.DEVICE:
+                return f"the device of {ranks} did not come to {self.where}: a kernel before hangs"
+            case HangCause.SILENT:
+                return f"{ranks} did not say how far it is; the others wait in {self.where}"
+            case HangCause.LINK:
+                return f"{self.where} has begun on all of {ranks} and does not end: the network"
+            case HangCause.ORDER:
+                return f"{ranks} wait for each other: they call collectives in different orders"
+
+
+def blame(progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int]) -> Blame | None:
+    """Find the culprit of a hang.
+
+    Args:
+        progress: by rank, of those that have said it.
+        ranks: all that are expected to move.
+
+    Returns:
+        None where no rank is in a collective that is not complete, or torch did not watch starts
+        and all have called what the others have.
+    """
+    waits = _waits(progress, ranks=ranks)
+    if not waits:
+        return None
+    waiting = {wait.rank for wait in waits}
+    ends = _union(wait.awaited for wait in waits) - waiting
+    if ends:
+        return _blamed(ends, waits, progress=progress)
+    stuck = [wait for wait in waits if not wait.awaited]
+    if stuck and not _timed(progress):
+        return None  # one of these devices may not have come to it
+    if stuck:
+        first = stuck[0]
+        inside = _union(wait.inside for wait in stuck if wait.where == first.where)
+        return Blame(cause=HangCause.LINK, ranks=tuple(sorted(inside)), where=first.where)
+    return Blame(cause=HangCause.ORDER, ranks=tuple(sorted(_circle(waits))), where=waits[0].where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wait:
+    """A rank's device is in an operation."""
+
+    rank: int
+    where: str
+    inside: frozenset[int]
+    """Ranks that are in it too."""
+    awaited: frozenset[int]
+    """Ranks that have not reached it."""
+
+
+def _waits(progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int]) -> list[_Wait]:
+    return [*_collective_waits(progress, ranks=ranks), *_transfer_waits(progress)]
+
+
+def _collective_waits(
+    progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int]
+) -> list[_Wait]:
+    reached: dict[str, dict[int, int]] = defaultdict(dict)
+    for rank, known in progress.items():
+        for group in known.groups:
+            reached[group.group][rank] = group.reached
+    silent = set(ranks) - progress.keys()
+    sides: dict[tuple[str, int], tuple[frozenset[int], frozenset[int]]] = {}
+    waits: list[_Wait] = []
+    for rank, known in progress.items():
+        for group in known.groups:
+            number, members = group.completed + 1, reached[group.group]
+            if group.reached < number:
+                continue
+            operation = (group.group, number)
+            if operation not in sides:  # computed once for all that are in it
+                behind = {other for other, at in members.items() if at < number}
+                missing = silent if len(members) < group.size else set[int]()
+                sides[operation] = (
+                    frozenset(members.keys() - behind),
+                    frozenset(behind | missing),
+                )
+            inside, awaited = sides[operation]
+            waits.append(
+                _Wait(
+                    rank=rank,
+                    where=f"{group.operation} #{number} of group {group.group}",
+                    inside=inside,
+                    awaited=awaited,
+                )
+            )
+    return waits
+
+
+def _transfer_waits(progress: Mapping[int, CollectiveProgress]) -> list[_Wait]:
+    started = {
+        (rank, transfer.source, transfer.target)
+        for rank, known in progress.items()
+        for transfer in known.transfers
+        if transfer.started
+    }
+    waits: list[_Wait] = []
+    for rank, source, target in sorted(started):
+        peer = target if rank == source else source
+        there = (peer, source, target) in started
+        waits.append(
+            _Wait(
+                rank=rank,
+                where=f"send from rank {source} to {target}",
+                inside=frozenset({rank, peer} if there else {rank}),
+                awaited=frozenset() if there else frozenset({peer}),
+            )
+        )
+    return waits
+
+
+def _circle(waits: Iterable[_Wait]) -> set[int]:
+    """The ranks that wait for each other, without those that only wait for them."""
+    awaited: dict[int, set[int]] = defaultdict(set)
+    for wait in waits:
+        awaited[wait.rank] |= wait.awaited
+    circle = set(awaited)
+    while len(kept := circle & set[int]().union(*(awaited[rank] for rank in circle))) < len(circle):
+        circle = kept
+    return circle
+
+
+def _blamed(
+    ends: set[int], waits: list[_Wait], *, progress: Mapping[int, CollectiveProgress]
+) -> Blame:
+    causes: dict[HangCause, dict[int, str]] = defaultdict(dict)
+    for wait in waits:
+        for rank in wait.awaited & ends:
+            causes[_cause(rank, progress=progress)][rank] = wait.where
+    # a rank that has called nothing is behind whatever else is missing
+    for cause in (HangCause.SILENT, HangCause.PROCESS, HangCause.DEVICE):
+        if causes[cause]:
+            named = causes[cause]
+            return Blame(cause=cause, ranks=tuple(sorted(named)), where=named[min(named)])
+    raise AssertionError("an end is awaited by definition")
+
+
+def _union(sets: Iterable[frozenset[int]]) -> set[int]:
+    """Thousands of ranks may share one of a few sets: each is looked at once."""
+    return set[int]().union(*set(sets))
+
+
+def _cause(rank: int, *, progress: Mapping[int, CollectiveProgress]) -> HangCause:
+    """Of a rank that is in no operation: what it has called its device has done or not come to."""
+    known = progress.get(rank)
+    if known is None:
+        return HangCause.SILENT
+    called = any(group.enqueued > group.reached for group in known.groups)
+    if called or any(not transfer.started for transfer in known.transfers):
+        return HangCause.DEVICE
+    return HangCause.PROCESS
+
+
+def _timed(progress: Mapping[int, CollectiveProgress]) -> bool:
+    return all(group.started is not None for each in progress.values() for group in each.groups)

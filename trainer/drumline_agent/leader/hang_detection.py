@@ -1,0 +1,90 @@
+"""Which ranks of a gang hang; pure.
+
+A rank that waits in a collective is as silent as the rank it waits for. But all ranks pass the same
+positions in the same order (`Heartbeat.position`), so while no rank moves, the rank that hangs is
+behind all others:
+
+    rank 0 at (7, 0, backward)   silent for 5 s   waits in the all-reduce
+    rank 1 at (7, 0, forward)    silent for 5 s   <- behind: it hangs
+
+Where processes run ahead of their devices (NCCL) positions say little: what the ranks have reached
+in their collectives counts more (`hang_blame`).
+
+Among ranks in the same position the kernel's evidence may tell them apart: stopped, or busy while
+the others wait. Where nothing does (a dead link, say) the gang is stalled and can only
+be restarted as a whole, much later. A rank that is behind but moves is slow and does not hang: it
+ends the silence of the gang each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drumline_agent.leader.hang_blame import HangCause, blame
+from drumline_agent.protocol.member_reports import ProcessEvidence, RankView
+
+BUSY_FACTOR = 5
+"""A rank that computes may just be slow: it gets this many times the patience."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hung:
+    """These ranks keep all others waiting."""
+
+    ranks: tuple[int, ...]
+    silent_seconds: float
+    reason: str = ""
+    """What the collectives say; empty where the backend does not know them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled:
+    """No rank moves and none is behind."""
+
+    silent_seconds: float
+    reason: str = ""
+    """As of `Hung`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """No hang is detected."""
+
+
+def detect_hang(views: Sequence[RankView]) -> Hung | Stalled | Moving:
+    """Judge all ranks of a gang as of one time."""
+    waiting = [view for view in views if not view.done]
+    if not waiting:
+        return Moving()
+    silent = min(view.silent_seconds for view in waiting)
+    patience = max(view.patience_seconds for view in waiting)
+    if silent <= patience:
+        return Moving()
+    known = {view.rank: view.progress for view in waiting if view.progress is not None}
+    verdict = blame(known, ranks=[view.rank for view in waiting])
+    reason = "" if verdict is None else verdict.reason
+    if verdict is None:
+        suspects = _suspects(views)
+    else:
+        suspects = [view for view in waiting if view.rank in verdict.culprits]
+    if not suspects or len(suspects) == len(views):
+        return Stalled(silent_seconds=silent, reason=reason)
+    unanswered = verdict is not None and verdict.cause is HangCause.SILENT
+    stopped = all(view.evidence == ProcessEvidence.STOPPED for view in suspects)
+    busy = any(view.evidence == ProcessEvidence.BUSY for view in waiting)
+    if (busy or unanswered) and not stopped and silent <= BUSY_FACTOR * patience:
+        return Moving()
+    ranks = tuple(sorted(view.rank for view in suspects))
+    return Hung(ranks=ranks, silent_seconds=silent, reason=reason)
+
+
+def _suspects(views: Sequence[RankView]) -> list[RankView]:
+    """The ranks behind all others; of several, the ones that the kernel's evidence singles out."""
+    hindmost = min(view.position for view in views if not view.done)
+    behind = [view for view in views if view.position == hindmost and not view.done]
+    for evidence in (ProcessEvidence.STOPPED, ProcessEvidence.BUSY):
+        marked = [view for view in behind if view.evidence == evidence]
+        if marked and len(marked) < len(behind):
+            return marked
+    return behind

@@ -1,0 +1,73 @@
+"""A gang that gives up is held for a while, so that its user can look into the pods.
+
+Before the last order the leader only waits: every agent stays, and so does its pod. What failed has
+ended; processes of other ranks are left as they are, in the collective where they wait, say. Nobody
+is held for a lost pod, node or link: there is nothing of the program to be seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from drumline_agent.base.events import AgentEvent, log
+from drumline_agent.protocol.leader_orders import Abandon
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import FaultClass, RemarkKind
+
+OF_THE_PROGRAM: Final = (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, FaultClass.HANG)
+
+
+class Hold:
+    """What the leader does before it ends the pods.
+
+    Args:
+        status: of the agent, where it says until when.
+        job: its name.
+        seconds: as the record says; None: nobody wants to look.
+        sleep: waits so many seconds.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        status: RankStatusStore,
+        *,
+        job: str,
+        seconds: float | None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._status = status
+        self._job = job
+        self._seconds = seconds
+        self._sleep = sleep
+        self._clock = clock
+
+    async def keep(self, order: Abandon) -> Abandon:
+        """Hold the gang if it is to be held. Returns the order, which says how long it was.
+
+        The sentence stays: what follows is the end of the pods. A newer generation takes it back.
+        """
+        if not self._seconds or order.fault_class not in OF_THE_PROGRAM:
+            return order
+        log(AgentEvent.GANG_HELD, seconds=self._seconds, error=order.reason)
+        self._status.say(RemarkKind.HELD, self._sentence(order, seconds=self._seconds))
+        try:
+            await self._sleep(self._seconds)
+        except asyncio.CancelledError:
+            self._status.say(RemarkKind.HELD, "")
+            raise
+        return replace(order, held_seconds=self._seconds)
+
+    def _sentence(self, order: Abandon, *, seconds: float) -> str:
+        until = datetime.fromtimestamp(self._clock() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        rank = "" if order.rank is None else f" --rank {order.rank}"
+        return (
+            f"held until {until}: `drumline shell {self._job}{rank}` looks into the pod, `drumline"
+            f" stop {self._job}` ends it at once; member {order.index}: {order.reason}"
+        )

@@ -1,0 +1,348 @@
+"""The leader: the agent of the record's store member, which alone decides for the gang.
+
+    round (generation, 0) -> train -> faults -> round (generation, 1) -> train -> ...
+                                  |         |
+                                  |         +-> no restart can help, or none is left
+                                  |                -> held, if the user wants to look -> Abandon
+                                  +-> all ranks done -> Finish
+
+It only decides about the newest membership, so nothing is decided twice: a fault of an older one
+joins the incident that the recovery is from. A leader is never replaced within a generation: if it
+is lost, the next generation has another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from drumline_agent.api.record_delivery import deliver_to_all, send_until_answered
+from drumline_agent.api.service import Service
+from drumline_agent.base.events import AgentEvent, log
+from drumline_agent.base.tasks import first_completed
+from drumline_agent.http.message import HttpRequest
+from drumline_agent.leader.client_coordinator import ClientCoordinator
+from drumline_agent.leader.early_exits import EarlyExits
+from drumline_agent.leader.fault_collector import FaultCollector
+from drumline_agent.leader.hang_monitor import HangMonitor
+from drumline_agent.leader.hold import Hold
+from drumline_agent.leader.member_heartbeats import MemberHeartbeats
+from drumline_agent.leader.order_sender import OrderSender
+from drumline_agent.leader.recovery_tracker import RecoveryTracker
+from drumline_agent.leader.restart_account import RestartAccount
+from drumline_agent.leader.restore_plan import RestorePlan, newest_checkpoint_of, plan_restore
+from drumline_agent.leader.root_cause import (
+    abandon_order,
+    incident_of,
+    incident_of_new_generation,
+    root_cause_of,
+    root_causes_by_class,
+    with_finished_steps,
+)
+from drumline_agent.leader.storage_outage import StorageOutage
+from drumline_agent.member.member import MemberAgent
+from drumline_agent.processes.store_process import AttemptStore, peers_of
+from drumline_agent.protocol.inventory import Inventory
+from drumline_agent.protocol.leader_orders import (
+    NOTICE_PATH,
+    Abandon,
+    CommittedCheckpoint,
+    Finish,
+    Go,
+)
+from drumline_agent.protocol.member_reports import Fault, MemberHeartbeat, RankView
+from drumline_agent.protocol.membership import Membership
+from drumline_agent.rank_protocol.heartbeat import Heartbeat
+from drumline_agent.state.incident_log import IncidentLog
+from drumline_agent.state.record_store import SignedRecord
+from drumline_contract import SIGNATURE_HEADER, ExitCode, FaultClass, Incident, Member, sign
+
+FAREWELL_SECONDS = 5.0
+"""How long the last order is repeated to a member that does not answer."""
+
+
+class Leader:
+    """Leads the gang of one record to its end; cancelled when a newer record arrives."""
+
+    def __init__(
+        self,
+        *,
+        service: Service,
+        signed: SignedRecord,
+        member: MemberAgent,
+        incidents: IncidentLog,
+        store: AttemptStore,
+    ) -> None:
+        self._service = service
+        self._signed = signed
+        self._record = signed.record
+        self._member = member
+        self._incidents = incidents
+        self._store = store
+        self._orders = OrderSender(signed.record, own=member, settings=service.settings)
+        self.clients = ClientCoordinator(
+            signed.record,
+            orders=self._orders,
+            status=service.status,
+            own_index=service.settings.index,
+        )
+        """What the clients of the user's ranks meet."""
+        self._heartbeats = MemberHeartbeats(signed.record, own_index=service.settings.index)
+        self._restarts = RestartAccount(signed.record, incidents=incidents, status=service.status)
+        self._faults = FaultCollector(incidents=incidents, restarts=self._restarts)
+        self._outage = StorageOutage(service.status)
+        self._early_exits = EarlyExits(
+            service.status,
+            own_index=service.settings.index,
+            seconds=service.settings.early_exit_seconds,
+        )
+        self._hold = Hold(
+            service.status, job=service.settings.job, seconds=signed.record.hold_seconds
+        )
+        self._unrestorable: set[int] = set()
+        """Steps that could not be restored from snapshots."""
+        self._restore_step: int | None = None
+        self._recovery: RecoveryTracker | None = None
+        self._forwarding: set[asyncio.Task[None]] = set()
+        self._hang_monitor = HangMonitor(
+            record=signed.record,
+            heartbeats=self._heartbeats,
+            status=service.status,
+            ranks=member.ranks,
+            orders=self._orders,
+            own_index=service.settings.index,
+            report=self.report,
+        )
+
+    def report(self, fault: Fault) -> None:
+        """A fault of this pod or of another member.
+
+        Of a command's ranks only those that print it know their step: here, most often.
+        """
+        trained = self._service.status.trained_step
+        if self._service.settings.launch is not None and trained is not None:
+            fault = replace(fault, step=max(fault.step, trained))
+        self._faults.report(fault)
+
+    def record_heartbeat(self, heartbeat: MemberHeartbeat) -> None:
+        """A member has sent a heartbeat."""
+        self._heartbeats.record(heartbeat)
+        self._member.ranks.changes.notify()
+
+    def last_heard(self) -> dict[int, float]:
+        """When each member was heard, by index, in seconds since the epoch."""
+        return self._heartbeats.last_heard()
+
+    def forward_notice(self, body: bytes, *, signature: str) -> None:
+        """Send a notice to every other member, with its signature."""
+        request = HttpRequest(
+            method="PUT", path=NOTICE_PATH, headers={SIGNATURE_HEADER: signature}, body=body
+        )
+        for member in self._followers:
+            task = asyncio.create_task(
+                send_until_answered(request, to=member, port=self._service.settings.port)
+            )
+            self._forwarding.add(task)
+            task.add_done_callback(self._forwarding.discard)
+
+    async def lead(self) -> None:
+        """Lead until the gang has ended."""
+        self._forward_unanswered_notices()
+        async with asyncio.TaskGroup() as group:
+            helpers = [
+                group.create_task(deliver_to_all(self._signed, port=self._service.settings.port)),
+                group.create_task(self._hang_monitor.run()),
+            ]
+            last = await self._attempts()
+            if isinstance(last, Abandon):
+                last = await self._hold.keep(last)
+            for helper in (*helpers, *self._forwarding):
+                helper.cancel()
+        await self._send_last_order(last)
+
+    def _forward_unanswered_notices(self) -> None:
+        """Pods that are new in this generation do not know the notices of the last one."""
+        for notice in self._service.notices.unanswered:
+            body = notice.encode()
+            self.forward_notice(body, signature=sign(self._service.settings.token, b"notice", body))
+
+    async def _attempts(self) -> Finish | Abandon:
+        """Run attempts until one succeeds or the gang may not be restarted."""
+        attempt, incident = 0, None
+        while True:
+            membership = (self._record.generation, attempt)
+            outcome = await self._attempt(membership, incident)
+            self._hang_monitor.membership = None
+            if isinstance(outcome, Finish):
+                self._outage.training_goes_on()
+                return outcome
+            stepped = self._recovery is not None and self._recovery.stepped
+            attempt += 1
+            if self._outage.caused(outcome) and self._outage.lasts:
+                incident = incident_of(outcome, now=time.time())
+                await self._outage.wait(root_cause_of(outcome))
+                continue
+            self._restarts.end_attempt(stepped=stepped)
+            for fault in root_causes_by_class(outcome):
+                objection = self._restarts.objection(fault)
+                if objection is not None:
+                    return abandon_order(fault, objection=objection)
+            incident = incident_of(outcome, now=time.time())
+            self._restarts.count(incident.fault_classes)
+            if self._outage.caused(outcome):
+                await self._outage.wait(root_cause_of(outcome))
+            elif root_cause_of(outcome).in_restore and self._restore_step is not None:
+                self._unrestorable.add(self._restore_step)
+
+    async def _attempt(
+        self, membership: Membership, incident: Incident | None
+    ) -> Finish | list[Fault]:
+        """Run one attempt, until all ranks are done or faults end it.
+
+        Args:
+            membership: of this attempt.
+            incident: what ended the previous attempt; None for the first.
+        """
+        log(AgentEvent.ROUND_BEGUN, generation=membership[0], attempt=membership[1])
+        store_port = await self._store.open(
+            self._record.store_member.address,
+            peers=() if self._service.settings.store_is_open else peers_of(self._record),
+            on_end=lambda reason: self.report(self._store_fault(membership, reason)),
+        )
+        inventories = await self._orders.prepare(membership)
+        floor = newest_checkpoint_of(self._record, inventories)
+        self._record_incident(membership, inventories, incident)
+        plan = self._decide(membership, inventories, floor=floor)
+        orders = {
+            member.index: Go(
+                generation=membership[0],
+                attempt=membership[1],
+                store_port=store_port,
+                restore_step=plan.restore_step,
+                fetch=plan.fetch.get(member.index, ()),
+                floor=floor,
+                incidents=self._incidents.to_json(),
+            )
+            for member in self._record.members
+        }
+        return await first_completed(
+            self._faults.collect(membership),
+            self._all_done(membership),
+            self._report_early_exits(membership),
+            self.clients.coordinate(membership),
+            self._run(membership, orders),
+        )
+
+    def _record_incident(
+        self, membership: Membership, inventories: list[Inventory], incident: Incident | None
+    ) -> None:
+        """Take over what the members know, and add the incident that led to this attempt."""
+        for inventory in inventories:
+            self._incidents.merge(inventory.incidents)
+            for fault in inventory.faults:
+                self.report(fault)
+        if incident is None and membership[1] == 0:
+            incident = incident_of_new_generation(self._record, inventories, now=time.time())
+        if incident is not None:
+            self._incidents.add(with_finished_steps(incident, inventories))
+
+    def _decide(
+        self,
+        membership: Membership,
+        inventories: list[Inventory],
+        *,
+        floor: CommittedCheckpoint | None,
+    ) -> RestorePlan:
+        """Plan the restore, and follow it from now on by the heartbeats of the own ranks."""
+        plan = plan_restore(
+            self._record,
+            inventories,
+            saved_step=None if floor is None else floor.step,
+            excluded=self._unrestorable,
+            ranks_per_process=self._service.settings.ranks_per_process,
+        )
+        self._restore_step = plan.restore_step
+        self._incidents.update_open(decided_at=time.time())
+        first_rank = self._record.first_rank(self._service.settings.index)
+        self._recovery = RecoveryTracker(
+            self._incidents,
+            membership=membership,
+            ranks=range(first_rank, first_rank + self._record.store_member.ranks),
+            fetched=plan.fetches_any,
+        )
+        self._member.on_rank_heartbeat = self._follow
+        return plan
+
+    def _follow(self, heartbeat: Heartbeat) -> None:
+        assert self._recovery is not None  # noqa: S101 - made where this is registered
+        self._recovery.follow(heartbeat)
+        if self._recovery.stepped:
+            self._outage.training_goes_on()
+
+    async def _run(self, membership: Membership, orders: dict[int, Go]) -> Finish:
+        """Start all ranks, then wait until cancelled: faults or the end arrive elsewhere."""
+        await self._orders.go(orders)
+        self._incidents.update_open(replaced_at=time.time())
+        self._hang_monitor.membership = membership
+        return await asyncio.get_running_loop().create_future()
+
+    async def _all_done(self, membership: Membership) -> Finish:
+        def all_done() -> Finish | None:
+            done = [view for view in self._views(membership) if view.done]
+            if len(done) < self._record.world_size:
+                return None
+            return Finish(generation=membership[0], attempt=membership[1])
+
+        return await self._member.ranks.changes.wait_for(all_done)
+
+    async def _report_early_exits(self, membership: Membership) -> Finish:
+        """Report ranks that end long after others; of commands alone, whose ends are unannounced.
+
+        Never returns: the fault ends the attempt.
+        """
+        changes = self._member.ranks.changes
+        if self._service.settings.launch is not None:
+            await changes.wait_for(lambda: self._early_exits.begun(self._views(membership)))
+            await self._early_exits.wait()
+            self.report(self._early_exits.fault(membership, self._views(membership)))
+        return await asyncio.get_running_loop().create_future()
+
+    def _views(self, membership: Membership) -> list[RankView]:
+        """Every rank of the gang; none while a member has not reported of this membership."""
+        status, remote = self._service.status, self._heartbeats.rank_views(membership)
+        if remote is None or (status.generation, status.attempt) != membership:
+            return []
+        return [*self._member.ranks.views(), *remote]
+
+    def _store_fault(self, membership: Membership, reason: str) -> Fault:
+        now = time.time()
+        return Fault(
+            generation=membership[0],
+            attempt=membership[1],
+            index=self._service.settings.index,
+            fault_class=FaultClass.INFRASTRUCTURE,
+            cause=reason,
+            at=now,
+            detected_at=now,
+            step=self._service.status.progress.step,
+            exit_code=ExitCode.PEER_LOST,
+        )
+
+    @property
+    def _followers(self) -> list[Member]:
+        own = self._service.settings.index
+        return [member for member in self._record.members if member.index != own]
+
+    async def _send_last_order(self, last: Finish | Abandon) -> None:
+        """Send the last order, to this pod at the end: until then the others can reach it."""
+        seconds = FAREWELL_SECONDS
+        if isinstance(last, Finish):
+            seconds = max(seconds, self._service.settings.peer_lost_seconds)
+        try:
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                for member in self._followers:
+                    group.create_task(self._orders.send(last, member))
+        except TimeoutError:
+            pass  # that member has ended before
+        await self._member.obey(last)

@@ -1,0 +1,77 @@
+"""The storage of checkpoints fails: the gang waits and tries again, for as long as it takes.
+
+No rank makes steps while it waits. Of the restarts that the record allows an outage takes one,
+until a checkpoint is committed again, however often it is tried; each try is an incident of its
+own. The sentence is in the agent's status, so in the job's.
+
+    waits before the next attempt: 5, 10, 20, 40, 60, 60, ... s
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from drumline_agent.leader.root_cause import root_cause_of
+from drumline_agent.protocol.member_reports import Fault
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import ExitCode
+
+FIRST_WAIT_SECONDS = 5.0
+LAST_WAIT_SECONDS = 60.0
+
+
+class StorageOutage:
+    """What the leader knows of an outage; there is none at first.
+
+    Args:
+        status: of the agent, where the sentence is published.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        status: RankStatusStore,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._status = status
+        self._sleep = sleep
+        self._tries = 0
+        self._said = ""
+        """The sentence of this outage; others may wait for something else."""
+        self._saved_step: int | None = None
+        """Of the newest checkpoint when the outage began."""
+
+    def caused(self, faults: Sequence[Fault]) -> bool:
+        """Whether an attempt ended because the storage fails."""
+        return root_cause_of(faults).exit_code == ExitCode.STORAGE
+
+    @property
+    def lasts(self) -> bool:
+        """Whether no checkpoint was committed since the storage failed last."""
+        return self._tries > 0 and self._newest_step() == self._saved_step
+
+    async def wait(self, fault: Fault) -> None:
+        """Say what is wrong, and wait before the next attempt."""
+        self._tries = self._tries if self.lasts else 0
+        self._saved_step = self._newest_step()
+        self._say(fault.cause)
+        seconds = min(LAST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(self._tries, 16))
+        self._tries += 1
+        await self._sleep(seconds)
+
+    def training_goes_on(self) -> None:
+        """A step was finished, or the gang is done."""
+        if self._said and self._status.waiting_for == self._said:
+            self._say("")
+
+    def _newest_step(self) -> int | None:
+        newest = self._status.newest_checkpoint
+        return None if newest is None else newest.step
+
+    def _say(self, sentence: str) -> None:
+        self._said = sentence
+        if self._status.waiting_for != sentence:
+            self._status.waiting_for = sentence
+            self._status.publish()

@@ -1,0 +1,119 @@
+"""What the end of a rank's process means: its fault class and its cause.
+
+Pure, but for the file of the kernel that counts out-of-memory kills.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from drumline_agent.base.exit_codes import SIGNALS_FROM_OUTSIDE, describe_exit_code
+from drumline_agent.protocol.membership import Membership
+from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
+
+_OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
+_DEVICE_FAILED = re.compile(
+    r"uncorrectable (?:ECC|NVLink) error|hardware stack error|no CUDA-capable device is detected"
+    r"|CUDA-capable device\(s\) is/are busy or unavailable|No CUDA GPUs are available"
+    r"|CUDA error: initialization error|CUDA driver initialization failed|Found no NVIDIA driver"
+    r"|driver version is insufficient|driver on your system is too old|driver shutting down"
+    r"|unsupported display driver|forward compatibility was attempted on non supported HW"
+    r"|driver/library version mismatch|system not yet initialized|(?:GPU|device) is lost"
+    r"|fallen off the bus|peer GPU memory over nvlink or a hardware error"
+    r"|MPS client failed to connect|call between the MPS server and the MPS client failed"
+    r"|MPS server is not ready|MPS client has been terminated",
+    re.IGNORECASE,
+)
+"""CUDA's (cudaGetErrorString), NVML's, the kernel module's and torch's words for a GPU, a driver or
+a fabric manager ("system not yet initialized", Xid 79: "fallen off the bus") that does not work. An
+illegal access, a failed assertion and an unspecified launch failure may be the program's: they are
+charged to it, and a GPU that is broken besides is reported by its node (docs/decisions/0022)."""
+_KILL_COUNTERS = ("memory.events", "memory.oom_control")
+"""Of control groups version 2 and 1."""
+
+
+def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
+    """Fault class of the end of a rank's process.
+
+    A SIGKILL or SIGTERM that no record of an out-of-memory kill explains came from outside, and is
+    no fault of the program: it is charged to the infrastructure, as is a GPU that fails.
+
+    Args:
+        code: exit code, negative for a signal.
+        error: the exception it raised, as `Type: message`; empty where it reported none.
+        killed_for_memory: the kernel has killed a process of this pod for memory since the last
+            fault.
+    """
+    if _OUT_OF_MEMORY.match(error) or (code == -signal.SIGKILL and killed_for_memory):
+        return FaultClass.OUT_OF_MEMORY
+    if device_failed(code, error=error) or code in (
+        ExitCode.PEER_LOST,
+        ExitCode.STORAGE,
+        *SIGNALS_FROM_OUTSIDE,
+    ):
+        return FaultClass.INFRASTRUCTURE
+    return FaultClass.APPLICATION
+
+
+def device_failed(code: int, *, error: str) -> bool:
+    """Whether a GPU or its driver is missing or does not work: no restart on this node helps."""
+    if code == ExitCode.DEVICE:
+        return True
+    return code == ExitCode.APPLICATION and _DEVICE_FAILED.search(error) is not None
+
+
+def cause(rank: int, code: int, *, last_words: str) -> str:
+    """One line of bounded length: the rank, the last line it reported or printed, how it ended."""
+    reason = describe_exit_code(code)
+    last_words = last_words[: MAX_CAUSE_CHARS - len(f"rank {rank}:  [{reason}]")]
+    return f"rank {rank}: {last_words} [{reason}]" if last_words else f"rank {rank}: {reason}"
+
+
+class MemoryKills:
+    """Remembers how often the kernel has killed processes of a control group for memory.
+
+    All processes that are killed in an attempt in which memory ran out count as killed for memory.
+    """
+
+    def __init__(self, cgroup: Path | None = None) -> None:
+        self._cgroup = own_cgroup() if cgroup is None else cgroup
+        self._count = memory_kills(self._cgroup)
+        self._short_of_memory: Membership | None = None
+
+    def struck(self, membership: Membership) -> bool:
+        """Whether memory has run out in this attempt."""
+        count = memory_kills(self._cgroup)
+        if count > self._count:
+            self._count, self._short_of_memory = count, membership
+        return self._short_of_memory == membership
+
+
+def memory_kills(cgroup: Path) -> int:
+    """How many processes of a control group the kernel has killed for memory; 0 if unknown."""
+    for name in _KILL_COUNTERS:
+        with suppress(OSError):
+            lines = (cgroup / name).read_text().splitlines()
+            counts = dict(line.split(maxsplit=1) for line in lines)
+            return int(counts.get("oom_kill", "0"))
+    return 0
+
+
+def own_cgroup(
+    membership: Path = Path("/proc/self/cgroup"), *, root: Path = Path("/sys/fs/cgroup")
+) -> Path:
+    """Folder of this process's control group with the kernel's memory counters.
+
+    In version 1 a container sees its own group as the root of the memory hierarchy, whatever
+    `membership` calls it; in version 2 it sees itself at the root of all hierarchies.
+    """
+    if (root / "memory").is_dir():
+        return root / "memory"
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return root
+    path = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    return root / path.lstrip("/")

@@ -1,0 +1,98 @@
+"""From the end of a rank's process, or the loss of its peers, to the `Fault` that is reported."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from drumline_agent.base.exit_codes import pod_exit_code
+from drumline_agent.processes import fault_classification
+from drumline_agent.processes.fault_classification import MemoryKills
+from drumline_agent.processes.rank_process import RankProcess
+from drumline_agent.protocol.member_reports import Fault
+from drumline_agent.rank_protocol.messages import Quiesced
+from drumline_agent.state.rank_status import RankStatusStore
+from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
+
+
+class RankFaults:
+    """Of one pod."""
+
+    def __init__(self, *, status: RankStatusStore, index: int, cgroup: Path | None = None) -> None:
+        self._status = status
+        self._index = index
+        self._memory = MemoryKills(cgroup)
+
+    def peers_lost(self, rank: RankProcess, quiesced: Quiesced) -> Fault:
+        """The rank has lost its peers: another rank failed, or the network between them."""
+        cause = f"rank {rank.placement.rank}: lost its peers: {quiesced.reason}"
+        return self._fault(
+            rank,
+            fault_class=FaultClass.INFRASTRUCTURE,
+            cause=cause[:MAX_CAUSE_CHARS],
+            exit_code=ExitCode.PEER_LOST,
+            step=quiesced.step,
+        )
+
+    def process_ended(self, rank: RankProcess, code: int) -> Fault:
+        """The process has ended (code < 0: by a signal) without an order to."""
+        number = rank.placement.rank
+        if rank.kill_reason is not None:
+            return self._fault(
+                rank,
+                fault_class=FaultClass.HANG,
+                cause=f"rank {number}: {rank.kill_reason}",
+                exit_code=pod_exit_code(code),
+            )
+        if code == ExitCode.OK:
+            return self._fault(
+                rank,
+                fault_class=FaultClass.APPLICATION,
+                cause=f"rank {number}: ended with exit code 0 before its work was done",
+                exit_code=ExitCode.APPLICATION,
+            )
+        device = fault_classification.device_failed(code, error=rank.error)
+        return self._fault(
+            rank,
+            fault_class=fault_classification.classify(
+                code,
+                error=rank.error,
+                killed_for_memory=self._memory.struck(rank.placement.membership),
+            ),
+            cause=fault_classification.cause(number, code, last_words=rank.last_words),
+            exit_code=ExitCode.DEVICE if device else pod_exit_code(code),
+        )
+
+    def _fault(
+        self,
+        rank: RankProcess,
+        *,
+        fault_class: FaultClass,
+        cause: str,
+        exit_code: int,
+        step: int | None = None,
+    ) -> Fault:
+        received = self._status.heartbeats.get(rank.placement.rank)
+        trained = received is not None and received.heartbeat.position[0] >= 0
+        now = time.time()
+        hung = rank.kill_reason is not None
+        silent_seconds = time.monotonic() - received.at if hung and received else 0.0
+        if not trained or received is None:
+            step = rank.placement.restore_snapshot or 0
+        elif step is None:
+            step = received.heartbeat.step
+        generation, attempt = rank.placement.membership
+        return Fault(
+            generation=generation,
+            attempt=attempt,
+            index=self._index,
+            rank=rank.placement.rank,
+            fault_class=fault_class,
+            cause=cause,
+            at=now - silent_seconds,
+            detected_at=now,
+            step=step,
+            exit_code=exit_code,
+            consequence=exit_code == ExitCode.PEER_LOST,
+            in_restore=bool(rank.error) and not trained,
+        )

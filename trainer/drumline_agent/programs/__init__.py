@@ -1,0 +1,1 @@
+"""The programs of `python -m drumline_agent`: `run` and `join`."""

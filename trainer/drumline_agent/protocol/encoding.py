@@ -1,0 +1,31 @@
+"""Messages between agents as bytes: what is sent and signed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from drumline_agent.protocol.client_messages import ClientMessages
+from drumline_agent.protocol.inventory import Inventory
+from drumline_agent.protocol.leader_orders import (
+    KINDS,
+    Abandon,
+    CheckpointSaved,
+    ClientOrder,
+    Finish,
+    Go,
+    Kill,
+    LeaderOrder,
+    Prepare,
+)
+from drumline_agent.protocol.member_reports import Fault, MemberHeartbeat
+
+Message = LeaderOrder | MemberHeartbeat | Fault | Inventory | ClientMessages
+
+
+def encode(message: Message) -> bytes:
+    """JSON bytes; an order has its kind beside its fields."""
+    whole = asdict(message)
+    if isinstance(message, Prepare | Go | Kill | Finish | Abandon | ClientOrder | CheckpointSaved):
+        whole["kind"] = KINDS[type(message)]
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()

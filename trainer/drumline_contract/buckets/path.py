@@ -1,0 +1,195 @@
+"""A path in a bucket, where a path of this machine would do too.
+
+What reads a model's folder asks for little: whether a file is there, and its bytes. `AnyPath` gives
+that of both. A store that is lost or refuses is `StoreError` here and no OSError: it says nothing
+about the file, so nobody may take it for a folder that lacks something.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from drumline_contract import BUCKET_SCHEMES, checked_bucket
+from drumline_contract.buckets.failures import BucketError, StoreError
+from drumline_contract.buckets.objects import ObjectBucket
+
+_READER: Final = "drumline_contract.buckets.path"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketPath:
+    """An object, or a prefix that is used like a folder. All methods raise StoreError."""
+
+    bucket: ObjectBucket
+    key: str
+    """Behind the bucket's own prefix, if it has one."""
+
+    @classmethod
+    def parse(cls, url: str) -> BucketPath:
+        """Of `s3://BUCKET/KEY`. Raises ValueError: it is none."""
+        scheme, _, rest = checked_bucket(url).partition("://")
+        name, _, key = rest.partition("/")
+        return cls(bucket=_asked(lambda: ObjectBucket(f"{scheme}://{name}")), key=key)
+
+    def __str__(self) -> str:
+        return f"{self.bucket.url}/{self.key}".rstrip("/")
+
+    def __truediv__(self, name: str) -> BucketPath:
+        return BucketPath(bucket=self.bucket, key=f"{self.key}/{name}".lstrip("/"))
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> BucketPath:
+        """Without the last part."""
+        return BucketPath(bucket=self.bucket, key=self.key.rpartition("/")[0])
+
+    def exists(self) -> bool:
+        """Whether there is such an object; a prefix is none."""
+        return self.size() is not None
+
+    is_file = exists
+
+    def size(self) -> int | None:
+        """Bytes of the object; None where there is none."""
+        return _asked(lambda: self.bucket.size(self.key))
+
+    def read(self, *, limit: int) -> bytes:
+        """The whole of a small object. Raises OSError: there is none, or a larger one."""
+        stored = _asked(lambda: self.bucket.get(self.key, limit=limit))
+        if stored is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object in the bucket", str(self))
+        return stored.body
+
+    def read_range(self, *, start: int, stop: int) -> memoryview:
+        """These bytes."""
+        return _asked(lambda: self.bucket.read(self.key, start=start, stop=stop))
+
+    def read_ranges(self, spans: list[tuple[int, int]]) -> list[memoryview]:
+        """Each of these pieces, from start to stop; near ones come by one request."""
+        return _asked(lambda: self.bucket.read_many(self.key, spans))
+
+    def write(self, body: bytes) -> None:
+        """Make or replace a small object."""
+        _asked(lambda: self.bucket.put(self.key, body))
+
+    def upload(self, chunks: Iterator[bytes | memoryview], *, size: int) -> None:
+        """Make or replace an object, which is seen once it is whole."""
+        _asked(lambda: self.bucket.upload(self.key, chunks, size=size))
+
+    def unlink(self) -> None:
+        """Delete the object, if it is there."""
+        _asked(lambda: self.bucket.delete(self.key))
+
+
+AnyPath = Path | BucketPath
+
+
+def any_path(text: str) -> AnyPath:
+    """Of this machine, or of a bucket. Raises ValueError for another URL."""
+    return BucketPath.parse(text) if text.startswith(BUCKET_SCHEMES) else Path(text)
+
+
+def read_file(path: AnyPath, *, limit: int) -> bytes:
+    """The whole of a small file. Raises OSError with a `strerror`: missing, unreadable, larger."""
+    if isinstance(path, BucketPath):
+        return path.read(limit=limit)
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EISDIR, "not a file with a content")
+        body = file.read(limit + 1)
+    if len(body) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit} bytes")
+    return body
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Without a wait for whoever writes into a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def write_file(path: AnyPath, body: bytes) -> None:
+    """Make or replace a small file. Raises OSError."""
+    if isinstance(path, BucketPath):
+        path.write(body)
+    else:
+        path.write_bytes(body)
+
+
+def remove_file(path: AnyPath) -> None:
+    """If it is there. Raises OSError."""
+    if isinstance(path, BucketPath):
+        path.unlink()
+    else:
+        path.unlink(missing_ok=True)
+
+
+def make_folder(path: AnyPath) -> None:
+    """With its parents, where it does not exist; a bucket needs none. Raises OSError."""
+    if isinstance(path, Path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def read_apart(url: str, *, limit: int) -> bytes:
+    """`read_file` of a bucket in a process of its own.
+
+    The library's threads do not live on in a forked process, and its calls never return there: who
+    forks ranks must not have called it. `write_to_output` is that process.
+
+    Raises:
+        FileNotFoundError, StoreError.
+    """
+    command = [sys.executable, "-m", _READER, url, str(limit)]
+    done = subprocess.run(command, capture_output=True, check=False)  # its retries have an end
+    if not done.returncode:
+        return done.stdout
+    said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    if done.returncode == errno.ENOENT:
+        raise FileNotFoundError(errno.ENOENT, said)
+    killed = done.returncode < 0  # by a signal, as where memory is short
+    raise StoreError(
+        said or f"the reader of {url} ended with {done.returncode}",
+        may_come_back=killed or done.returncode == errno.EREMOTEIO,
+    )
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except BucketError as error:
+        if error.errno == errno.EFBIG:  # it says something about the file
+            raise OSError(errno.EFBIG, error.strerror) from None
+        raise StoreError(str(error), may_come_back=error.errno == errno.EREMOTEIO) from None
+
+
+def write_to_output(url: str, limit: str) -> int:
+    """Write an object to standard output. Returns an exit code: 0, or the kind of error (`errno`).
+
+    An error is one line on standard error.
+    """
+    try:
+        body = BucketPath.parse(url).read(limit=int(limit))
+    except StoreError as error:
+        sys.stderr.write(f"{error}\n")
+        return errno.EREMOTEIO if error.may_come_back else errno.EINVAL
+    except OSError as error:
+        sys.stderr.write(f"{error.strerror}\n")
+        return error.errno or errno.EIO
+    sys.stdout.buffer.write(body)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(write_to_output(*sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""The section `checkpoint`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_contract.config.bounds import Number, Steps
+from drumline_contract.config.errors import require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """How often sharded checkpoints are committed, and how many verified ones are kept."""
+
+    every_steps: Steps = 50
+    """Steps from one checkpoint to the next; the last step has one in any case."""
+    keep: Number = 3
+    """How many of the newest verified ones stay."""
+    asynchronous: bool = True
+    """Training goes on once the state is copied to host memory, where it must find room a second
+    time; it is committed a few steps later. The last step's, and what a notice asks for, are waited
+    for in any case."""
+    snapshot_every_steps: Steps | None = None
+    """Snapshots in memory, for recovery without storage. None: as often as they cost at most 3 % of
+    the training time."""
+
+    def __post_init__(self) -> None:
+        """Validate. Raises ConfigError."""
+        require_positive(
+            {
+                "checkpoint.snapshot_every_steps": self.snapshot_every_steps or 1,
+                "checkpoint.every_steps": self.every_steps,
+                "checkpoint.keep": self.keep,
+            }
+        )

@@ -1,0 +1,123 @@
+"""The section `data`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drumline_contract.config.bounds import Bytes, Positions
+from drumline_contract.config.errors import ConfigError, require_positive
+from drumline_contract.config.mixture import parsed_mixture
+
+S3_SCHEME = "s3://"
+_BUCKET_AND_PREFIX = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()=+/-]*)?")
+
+
+class Packing(StrEnum):
+    """What a window of several documents teaches."""
+
+    STREAM = "stream"
+    """Each token from all before it in the window, whichever document they are of."""
+    DOCUMENTS = "documents"
+    """No target crosses into another document: the first token of each is not predicted."""
+    SEPARATE = "separate"
+    """Nothing does: attention stays within a document too, and its positions count from 0."""
+    WHOLE = "whole"
+    """As separate, and no document goes on in another window: as many as fit, then padding."""
+    PADDED = "padded"
+    """As whole, with one document in a window."""
+
+
+class Augmentation(StrEnum):
+    """What a sample shows of an encoded image; evaluation always shows the middle."""
+
+    NONE = "none"
+    """The largest square in the middle, in every epoch."""
+    CROP_AND_MIRROR = "crop_and_mirror"
+    """In each epoch another part, of random size and shape, half of them mirrored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Where the samples come from. Their order depends on `seed` of the run alone."""
+
+    source: str = "python-stdlib"
+    """`python-stdlib` (this interpreter's own sources), an absolute folder (text, token shards,
+    records as lines of JSON, or labelled images: what lies in it decides), a file of records, a
+    tar of images or of records, or `s3://bucket/prefix` (token shards)."""
+    pattern: str = "**/*.py"
+    """Files of a folder of text or of records that are read, sorted by path."""
+    mixture: str | None = None
+    """Folders below `source` that are mixed, each with its weight, as chats=0.7,math=0.3, or with
+    its epochs for one of the whole, as chats=2x,math=0.5x. None: all of `source`."""
+    field: str = "text"
+    """Of records that are texts and no conversations: the field with the text."""
+    sequence_length: Positions = 128
+    """Tokens of a sample of text."""
+    tokenizer: str | None = None
+    """The tokenizer.json that the token shards of `source` must have been made with, and that
+    records are tokenized with. None: the one in the folder `model_from`; where there is none, text
+    is read as bytes, and shards of any tokenizer are taken."""
+    chat_template: str | None = None
+    """File with the template that conversations are written with. None: the tokenizer's own."""
+    augmentation: Augmentation = Augmentation.NONE
+    """Of images in folders or tars."""
+    packing: Packing | None = None
+    """None: `whole` for conversations and completions, `stream` for all else."""
+    cache_bytes: Bytes = 256 * 1024**2
+    """Of streamed shards, at most so many are kept in the memory of each rank."""
+
+    def __post_init__(self) -> None:
+        """Validate. Raises ConfigError."""
+        require_positive(
+            {
+                "data.sequence_length": self.sequence_length,
+                "data.cache_bytes": self.cache_bytes,
+            }
+        )
+        check_source(self.source, field="data.source")
+        check_pattern(self.pattern, field="data.pattern")
+        if self.mixture is not None:
+            parsed_mixture(self.mixture)
+            if self.source == "python-stdlib":
+                raise ConfigError("data.mixture: its folders are below data.source; set that too")
+        if not self.field:
+            raise ConfigError("data.field: must not be empty")
+        if self.tokenizer is not None and not self.tokenizer.startswith("/"):
+            raise ConfigError(
+                f"data.tokenizer: must be the absolute path of a tokenizer.json, not"
+                f" {self.tokenizer!r}"
+            )
+        if self.chat_template is not None and not self.chat_template.startswith("/"):
+            raise ConfigError(
+                f"data.chat_template: must be the absolute path of a file, not"
+                f" {self.chat_template!r}"
+            )
+
+
+def check_source(source: str, *, field: str) -> None:
+    """Raise ConfigError for what can be no source."""
+    if source.startswith(S3_SCHEME):
+        if not _BUCKET_AND_PREFIX.fullmatch(source.removeprefix(S3_SCHEME)):
+            # the value is not shown: it may hold a password
+            raise ConfigError(
+                f"{field}: must be s3://bucket/prefix and nothing else; the endpoint, the region"
+                " and the credentials come from the AWS environment variables"
+            )
+    elif source != "python-stdlib" and not source.startswith("/"):
+        raise ConfigError(
+            f"{field}: must be python-stdlib, an absolute folder or s3://bucket/prefix, not"
+            f" {source!r}"
+        )
+    if ".." in source.split("/"):
+        raise ConfigError(f"{field}: must not contain '..'")
+
+
+def check_pattern(pattern: str, *, field: str) -> None:
+    """Raise ConfigError for what can match no file, or files outside the folder."""
+    if not pattern.strip("./") or pattern[0] == "/" or ".." in pattern.split("/"):
+        raise ConfigError(
+            f"{field}: must be a pattern of file names within the folder, as **/*.py, not"
+            f" {pattern!r}"
+        )

@@ -1,0 +1,23 @@
+"""The section `dpo`: learning from pairs of answers of which one is preferred."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_contract.config.errors import require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DpoConfig:
+    """Direct preference optimization (Rafailov et al. 2023), from pairs of answers.
+
+    The model is compared with what the run begins as: with lora the model without its adapters,
+    else a frozen copy.
+    """
+
+    beta: float = 0.1
+    """How much leaving the reference costs: the more, the nearer the run stays."""
+
+    def __post_init__(self) -> None:
+        """Validate. Raises ConfigError."""
+        require_positive({"dpo.beta": self.beta})

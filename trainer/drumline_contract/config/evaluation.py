@@ -1,0 +1,51 @@
+"""The section `evaluation`: the loss on samples that are not trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_contract.config.bounds import Batch, Steps
+from drumline_contract.config.data import check_pattern, check_source
+from drumline_contract.config.errors import ConfigError, require_not_negative, require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationConfig:
+    """Held-out loss: measured before the first step, now and then, and after the last."""
+
+    every_steps: Steps = 100
+    """Steps from one measurement to the next."""
+    share: float = 0.05
+    """Part of the training data's windows that is kept from training, where neither `source` nor
+    `pattern` names other files. The same windows whatever the seed."""
+    source: str | None = None
+    """Where the samples come from, as `data.source`. None: there, other files of it if `pattern`
+    names them."""
+    pattern: str | None = None
+    """Files of the folder, as `data.pattern`. None: the same as there."""
+    samples: Batch = 1024
+    """At most so many sequences are measured on each time."""
+    patience: Steps = 0
+    """The run ends, as if it had made all its steps, once the loss was measured so many times in a
+    row without a new lowest; the checkpoint of the lowest stays. 0: it makes all its steps."""
+    least_gain: float = 0.0
+    """With patience: a loss counts as lower where it is by more than this."""
+    average: bool = False
+    """Measure the average of the weights, not the weights: set `optimizer.average_decay`."""
+
+    def __post_init__(self) -> None:
+        """Validate. Raises ConfigError."""
+        require_positive(
+            {"evaluation.every_steps": self.every_steps, "evaluation.samples": self.samples}
+        )
+        require_not_negative(
+            {"evaluation.patience": self.patience, "evaluation.least_gain": self.least_gain}
+        )
+        if self.least_gain and not self.patience:
+            raise ConfigError("evaluation.least_gain: is for patience; set evaluation.patience too")
+        if not 0 < self.share < 1:
+            raise ConfigError(f"evaluation.share: must be between 0 and 1, not {self.share}")
+        if self.source is not None:
+            check_source(self.source, field="evaluation.source")
+        if self.pattern is not None:
+            check_pattern(self.pattern, field="evaluation.pattern")

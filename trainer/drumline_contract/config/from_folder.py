@@ -1,0 +1,67 @@
+"""A configuration whose model is that of the folder `model_from`, for whoever cannot read that.
+
+The operator cannot: the folder is in a claim or in a bucket of the job's own. So it checks what
+holds for every model, and the ranks read the folder before they join each other
+(`contract.shapes.hugging_face.with_model_of_folder`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from drumline_contract.config.decoding import decode_fields, merge
+from drumline_contract.config.errors import ConfigError
+from drumline_contract.config.model import ModelConfig
+from drumline_contract.config.trainer import TrainerConfig
+
+_WIDTH = "hidden_size"
+
+
+def has_model_of_folder(raw: Mapping[str, Any]) -> bool:
+    """Whether a configuration leaves its model to its folder: it does not say how wide it is."""
+    model = raw.get("model", {})
+    names = isinstance(raw.get("model_from"), str) and isinstance(model, dict)
+    return names and _WIDTH not in model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderConfig:
+    """All of a configuration but the model, which is that of the folder `model_from`."""
+
+    settings: TrainerConfig
+    """Its model is a stand-in, of which nothing follows."""
+    changes: Mapping[str, Any]
+    """Fields of the model that stand above the folder's, as JSON values."""
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> FolderConfig:
+        """From decoded JSON. Whether the changes fit the folder's model its ranks find out.
+
+        Raises:
+            ConfigError: no folder is named or the model is described here too; else as
+                `TrainerConfig.from_dict`.
+        """
+        changes = raw.get("model", {})
+        decode_fields(ModelConfig, changes, path="model.")
+        settings = TrainerConfig.from_dict({**raw, "model": {}})
+        if settings.model_from is None:
+            raise ConfigError(
+                "model_from: missing; name the folder or bucket whose model is trained"
+            )
+        if not has_model_of_folder(raw):
+            raise ConfigError(
+                f"model.{_WIDTH}: the folder in model_from says what its model is; leave it out, or"
+                " name a built-in model"
+            )
+        return cls(settings=settings, changes=changes)
+
+    def with_model(self, model: ModelConfig) -> TrainerConfig:
+        """The whole configuration, if this is the folder's model. Raises ConfigError."""
+        described = merge(asdict(model), dict(self.changes))
+        return TrainerConfig.from_dict({**self.settings.to_dict(), "model": described})
+
+    def written(self) -> dict[str, Any]:
+        """What differs from its default, as plain JSON values that name no model."""
+        return {**self.settings.written(), "model": dict(self.changes)}

@@ -1,0 +1,67 @@
+"""Which weights of a model learn: patterns of names, as `trainable` and `freeze` have them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Final
+
+from drumline_contract.config.errors import ConfigError
+from drumline_contract.config.name_patterns import NamePatterns
+
+_MOST_CHARACTERS: Final = 4096
+_MOST_PATTERNS: Final = 32
+_MOST_OF_A_PATTERN: Final = 64
+"""Characters; names of weights are shorter."""
+
+
+def check_patterns(trainable: str | None, freeze: str | None) -> None:
+    """Raise ConfigError unless at most one is there, and its patterns are few and short."""
+    if trainable is not None and freeze is not None:
+        raise ConfigError("trainable: names what learns, and freeze what does not; use one of them")
+    for field, text in (("trainable", trainable), ("freeze", freeze)):
+        if text is not None:
+            _check(field, text)
+
+
+def _check(field: str, text: str) -> None:
+    if len(text) > _MOST_CHARACTERS:
+        raise ConfigError(f"{field}: {len(text)} characters are over {_MOST_CHARACTERS}")
+    patterns = patterns_of(text)
+    if not patterns:
+        raise ConfigError(f"{field}: must name weights, such as 'output.*'; leave it out")
+    if len(patterns) > _MOST_PATTERNS:
+        raise ConfigError(
+            f"{field}: {len(patterns)} patterns are over {_MOST_PATTERNS}; let * and ? stand for"
+            " what the names differ in"
+        )
+    longest = max(map(len, patterns))
+    if longest > _MOST_OF_A_PATTERN:
+        raise ConfigError(
+            f"{field}: a pattern of {longest} characters is over {_MOST_OF_A_PATTERN}, and no"
+            " weight's name is that long"
+        )
+
+
+def learns(name: str, *, trainable: str | None, freeze: str | None) -> bool:
+    """Whether a weight of this name does."""
+    if trainable is not None:
+        return name_patterns(trainable).matches(name)
+    return freeze is None or not name_patterns(freeze).matches(name)
+
+
+def unmatched(text: str, names: Iterable[str]) -> list[str]:
+    """Patterns that are no weight's, which are mistakes."""
+    return name_patterns(text).unused(names)
+
+
+@functools.lru_cache(maxsize=16)
+def name_patterns(text: str) -> NamePatterns:
+    """Those of a field that was checked."""
+    return NamePatterns(patterns_of(text))
+
+
+def patterns_of(text: str) -> tuple[str, ...]:
+    """Each once, in their order."""
+    patterns = (pattern.strip() for pattern in text.split(","))
+    return tuple(dict.fromkeys(filter(None, patterns)))

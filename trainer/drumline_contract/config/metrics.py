@@ -1,0 +1,60 @@
+"""The sections `metrics` and `profile`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drumline_contract.config.bounds import Steps
+from drumline_contract.config.errors import ConfigError, require_not_negative, require_positive
+
+
+class LogRanks(StrEnum):
+    """Which ranks print lines."""
+
+    FIRST = "first"
+    """Rank 0 alone."""
+    ALL = "all"
+    """Every rank, each line tagged with its number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """Where figures go; all of them are written by rank 0, once per logged step."""
+
+    folder: str | None = None
+    """Of figures, traces and dumps. None: `metrics` in the checkpoint folder; where there is none
+    either, nothing is written."""
+    json_lines: bool = True
+    """`steps.jsonl` in that folder, and `evaluations.jsonl`."""
+    tensorboard: bool = False
+    """`tensorboard/` in that folder."""
+    wandb: bool = False
+    """`wandb/` in that folder, offline: `wandb sync` sends it where you want, later."""
+    wandb_project: str = "drumline"
+    """Name of the project the offline run belongs to."""
+    log_ranks: LogRanks = LogRanks.FIRST
+
+    def __post_init__(self) -> None:
+        """Validate. Raises ConfigError."""
+        if self.folder == "":
+            raise ConfigError("metrics.folder: must not be empty; leave it out, or null")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileConfig:
+    """A window of steps that is recorded by torch.profiler, a trace file for every rank."""
+
+    start_step: Steps | None = None
+    """Finished steps when it begins. None: only on demand, by touching `profile-now` in the metrics
+    folder."""
+    steps: Steps = 3
+    """How long it is."""
+    nvtx: bool = False
+    """For nsys (`profiling.nsys`): name phases and collectives all the time, and leave the window
+    to it, without a trace of our own."""
+
+    def __post_init__(self) -> None:
+        """Validate. Raises ConfigError."""
+        require_positive({"profile.steps": self.steps})
+        require_not_negative({"profile.start_step": self.start_step or 0})

@@ -1,0 +1,167 @@
+"""Reading JSON from the other side: bounded before it is parsed, every type checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, TypeVar, cast
+
+from drumline_contract.plain_text import plain
+
+MAX_FIGURE: Final = 1e15
+"""A loss or a rate beyond this, either way, is no measurement and is read as none."""
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class ContractError(ValueError):
+    """A message that breaks this contract; says which field and why."""
+
+
+def json_object(body: bytes, limit: int) -> dict[str, Any]:
+    """The object in a body. Raises ContractError where it is too large or none."""
+    if len(body) > limit:
+        raise ContractError(f"body of {len(body)} bytes is over the limit of {limit}")
+    try:
+        raw: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ContractError(f"not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise ContractError("must be a JSON object")
+    return cast("dict[str, Any]", raw)
+
+
+def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
+    """A string of at most `limit` characters that no terminal obeys; empty where it is absent."""
+    value = raw.get(key, "")
+    if not isinstance(value, str) or len(value) > limit:
+        raise ContractError(f"{key}: must be a string of at most {limit} characters")
+    # JSON can spell half a character (a lone surrogate), which no later encoder accepts.
+    return plain(value.encode(errors="replace").decode())
+
+
+def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
+    """A member of an enumeration."""
+    try:
+        return kind(text(raw, key))
+    except ValueError as error:
+        raise ContractError(f"{key}: {error}") from None
+
+
+def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, ...]:
+    """Members of an enumeration, at most as many as it has; empty where it is absent."""
+    return tuple(
+        choice({key: item}, key, kind) for item in array(raw, key, most=len(kind), optional=True)
+    )
+
+
+def exact_text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
+    """A string as it is, for a program and not for a terminal; empty where it is absent."""
+    value = raw.get(key, "")
+    if not isinstance(value, str) or len(value) > limit or not _is_unicode(value):
+        raise ContractError(f"{key}: must be a string of at most {limit} characters")
+    return value
+
+
+def exact_texts(raw: dict[str, Any], key: str, *, most: int) -> tuple[str, ...]:
+    """At most so many strings, each as `exact_text` reads it; none where it is absent."""
+    return tuple(exact_text({key: each}, key) for each in array(raw, key, most=most, optional=True))
+
+
+def flag(raw: dict[str, Any], key: str) -> bool:
+    """True or false."""
+    value = raw.get(key)
+    if not isinstance(value, bool):
+        raise ContractError(f"{key}: must be true or false")
+    return value
+
+
+def array(raw: Mapping[str, Any], key: str, *, most: int, optional: bool = False) -> list[Any]:
+    """Read a list of at most `most` values; empty where it is optional and absent."""
+    value = raw.get(key, [] if optional else None)
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
+        raise ContractError(f"{key}: must be a list of at most {most}")
+    return cast("list[Any]", value)
+
+
+def nested(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Read an object; must be there."""
+    value = raw.get(key)
+    if not isinstance(value, dict):
+        raise ContractError(f"{key}: must be an object")
+    return cast("dict[str, Any]", value)
+
+
+def optional_nested(raw: Mapping[str, Any], key: str) -> dict[str, Any] | None:
+    """Read an object; None where it is absent."""
+    return None if raw.get(key) is None else nested(raw, key)
+
+
+def objects(raw: Mapping[str, Any], key: str, *, limit: int) -> list[dict[str, Any]]:
+    """A list of objects; empty where it is absent."""
+    items = array(raw, key, most=limit, optional=True)
+    if not all(isinstance(item, dict) for item in items):
+        raise ContractError(f"{key}: each must be an object")
+    return items
+
+
+def counts(raw: dict[str, Any], key: str) -> dict[str, int]:
+    """Numbers by name; empty where it is absent."""
+    value = raw.get(key, {})
+    if not isinstance(value, dict) or len(cast("dict[Any, Any]", value)) > 16:
+        raise ContractError(f"{key}: must be an object of at most 16 counts")
+    counts = cast("dict[str, Any]", value)
+    return {name: integer(counts, name) for name in counts}
+
+
+def number(raw: dict[str, Any], key: str) -> float:
+    """Seconds; must be there."""
+    value = optional_number(raw, key)
+    if value is None:
+        raise ContractError(f"{key}: must be a number")
+    return value
+
+
+def integer(raw: Mapping[str, Any], key: str, *, low: int = 0, high: int = 1 << 53) -> int:
+    """An integer within bounds; must be there."""
+    value = raw.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ContractError(f"{key}: must be an integer in {low}..{high}")
+    return value
+
+
+def integers(raw: dict[str, Any], key: str) -> list[int]:
+    """A list of integers; must be there."""
+    value = raw.get(key)
+    if not isinstance(value, list):
+        raise ContractError(f"{key}: must be a list of integers")
+    items = cast("list[object]", value)
+    numbers = [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
+    if len(numbers) != len(items):
+        raise ContractError(f"{key}: must be a list of integers")
+    return numbers
+
+
+def optional_integer(raw: dict[str, Any], key: str) -> int | None:
+    """An integer, or None where it is absent."""
+    return None if raw.get(key) is None else integer(raw, key)
+
+
+def optional_number(raw: dict[str, Any], key: str) -> float | None:
+    """A number; None where it is absent or no measurement."""
+    value = raw.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ContractError(f"{key}: must be a number")
+    # False for a NaN too; compared before it is converted, as an integer may be of any size
+    return float(value) if -MAX_FIGURE <= value <= MAX_FIGURE else None
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half a character, which JSON can spell
+        return False
+    return True

@@ -1,0 +1,150 @@
+"""The signed generation record: the members of a job's gang, and the checkpoint it restores."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from drumline_contract import json_fields as read
+from drumline_contract.json_fields import ContractError
+
+
+def sign(token: bytes, *parts: bytes | memoryview) -> str:
+    """HMAC-SHA256 over length-prefixed parts, hex. Length prefixes keep parts from blending."""
+    mac = hmac.new(token, digestmod=hashlib.sha256)
+    for part in parts:
+        mac.update(len(part).to_bytes(8, "big"))
+        mac.update(part)
+    return mac.hexdigest()
+
+
+def verify(token: bytes, signature: str, *parts: bytes | memoryview) -> bool:
+    """Constant-time check of `sign`."""
+    return hmac.compare_digest(sign(token, *parts), signature)
+
+
+def pod_name(job: str, index: int, generation: int) -> str:
+    """Name of a gang member: deterministic, so a replayed create is a harmless 409."""
+    return f"{job}-{index}-g{generation}"
+
+
+def host_name(job: str, index: int) -> str:
+    """Host name of a gang member, resolved through /etc/hosts and without DNS."""
+    return f"{job}-{index}"
+
+
+MAX_BODY_BYTES: Final = 1 << 20
+"""Largest body an agent accepts and the operator reads (a record of 5,000 members is ~0.5 MB)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One pod of a generation."""
+
+    index: int
+    pod_uid: str
+    address: str
+    """The pod's IP address."""
+    host: str
+    """`host_name` of the pod."""
+    ranks: int
+    """Processes in this pod; its first global rank is the sum over lower indices."""
+    node: str = ""
+    """The node it runs on: copies of its snapshots belong on another node."""
+    alias: str = ""
+    """What its peers call it besides `host`, as a pod of a role (`launcher-0`); it has no ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=False)
+class GenerationRecord:
+    """One membership of a job's ranks. Only the operator makes one; lower ones are ignored."""
+
+    job_uid: str
+    generation: int
+    epoch: int
+    members: tuple[Member, ...]
+    image: str = ""
+    restore_step: int | None = None
+    """A floor: the newest step known to be saved. The trainer restores the newest checkpoint that
+    verifies and never an older one than this; None where no step is known to be saved."""
+    restore_digest: str = ""
+    """Digest of that step's manifest; a checkpoint of that very step must have it."""
+    restarts_left: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By `FaultClass`: restarts in place that may still happen in this generation. A class that is
+    not listed has no limit."""
+    hang_timeout_seconds: float | None = None
+    """Where all ranks are silent in the same position, all restart after this long."""
+    hold_seconds: float | None = None
+    """How long pods whose program has failed for good stay before they end; None: they do not."""
+    previous_ranks: int | None = None
+    """GPUs that the gang trained on before this generation; None: it has not trained."""
+    companions: tuple[Member, ...] = ()
+    """Pods of roles that have no agent: the members can reach them by name."""
+
+    @property
+    def store_member(self) -> Member:
+        """The member whose pod serves the rendezvous store: the lowest live index."""
+        return min(self.members, key=lambda member: member.index)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks over all members."""
+        return sum(member.ranks for member in self.members)
+
+    def first_rank(self, index: int) -> int:
+        """Global rank of the first process in the pod with this index."""
+        return sum(member.ranks for member in self.members if member.index < index)
+
+    def encode(self) -> bytes:
+        """Canonical JSON: what is sent and what is signed."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, body: bytes) -> GenerationRecord:
+        """Read `encode`'s bytes.
+
+        Raises:
+            ContractError: too large, not JSON, a field missing or of the wrong type.
+        """
+        raw = read.json_object(body, MAX_BODY_BYTES)
+        members = _members(raw, "members")
+        if not members:
+            raise ContractError("members: must be a list with at least one member")
+        return cls(
+            job_uid=read.text(raw, "job_uid"),
+            generation=read.integer(raw, "generation", low=1),
+            epoch=read.integer(raw, "epoch"),
+            members=members,
+            image=read.text(raw, "image"),
+            restore_step=read.optional_integer(raw, "restore_step"),
+            restore_digest=read.text(raw, "restore_digest"),
+            restarts_left=read.counts(raw, "restarts_left"),
+            hang_timeout_seconds=read.optional_number(raw, "hang_timeout_seconds"),
+            hold_seconds=read.optional_number(raw, "hold_seconds"),
+            previous_ranks=read.optional_integer(raw, "previous_ranks"),
+            companions=_members(raw, "companions"),
+        )
+
+
+def _members(raw: Mapping[str, Any], key: str) -> tuple[Member, ...]:
+    members = tuple(map(_member, read.objects(raw, key, limit=MAX_BODY_BYTES)))
+    indices = [member.index for member in members]
+    if indices != sorted(set(indices)):
+        raise ContractError(f"{key}: indices must be distinct and ascending")
+    return members
+
+
+def _member(raw: dict[str, Any]) -> Member:
+    return Member(
+        index=read.integer(raw, "index"),
+        pod_uid=read.text(raw, "pod_uid"),
+        address=read.text(raw, "address"),
+        host=read.text(raw, "host"),
+        ranks=read.integer(raw, "ranks"),
+        node=read.text(raw, "node"),
+        alias=read.text(raw, "alias"),
+    )

@@ -1,0 +1,174 @@
+"""The config.json of a folder as Hugging Face lays it out, on this machine or in a bucket.
+
+A multimodal model (Gemma 3 from 4B on) has the config.json of a language model inside its own, and
+the language model's tensors lie beside those of the vision tower. Only the language model is read,
+and what is written is a model of text.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from drumline_contract import BUCKET_SCHEMES
+from drumline_contract.buckets.failures import StoreError
+from drumline_contract.buckets.path import AnyPath, any_path, read_apart, read_file
+from drumline_contract.config import ConfigError, check_place, has_model_of_folder, merge
+from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Raw
+from drumline_contract.shapes.hugging_face.translation import to_ours
+from drumline_contract.shapes.hugging_face.vision import has_no_classifier
+
+_OUTER: Final = {
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "vocab_size": 262_208,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131_072,
+    }
+}
+"""Their model type, and what is missing inside: there only what differs from this is written."""
+_OF_BOTH: Final = ("bos_token_id", "eos_token_id", "pad_token_id", "quantization_config")
+_EARLIER, _LATER = "language_model.", "model.language_model."
+_VISION: Final = tuple(
+    f"{before}{part}."
+    for before in ("", "model.")
+    for part in ("vision_tower", "multi_modal_projector")
+)
+
+
+def language_part(raw: Raw) -> dict[str, Any]:
+    """The config.json of its language model; any other config.json as it is.
+
+    Raises:
+        HuggingFaceError: it must have one inside, and has none.
+    """
+    missing = _OUTER.get(str(raw.get("model_type")))
+    if missing is None:
+        return dict(raw)
+    inside = raw.get("text_config")
+    if not isinstance(inside, Mapping):
+        raise HuggingFaceError("config.json: text_config must be an object")
+    values = {**missing, **cast("Raw", inside)}
+    values.pop("architectures", None)  # of the checkpoint that it was begun from
+    return values | {key: raw[key] for key in _OF_BOTH if key in raw}
+
+
+class LanguageNames:
+    """How the tensors of the language model are called in a folder that may hold a vision tower."""
+
+    def __init__(self, stored: Collection[str]) -> None:
+        inside = (prefix for prefix in (_EARLIER, _LATER) if _any_with(prefix, stored))
+        self._prefix = next(inside, "")
+
+    def stored(self, name: str) -> str:
+        """The name in the files of what a model of text calls so."""
+        if self._prefix == _LATER and name.startswith("model."):
+            return _LATER + name.removeprefix("model.")
+        return _EARLIER + name if self._prefix == _EARLIER else name
+
+    def is_beside(self, stored: str) -> bool:
+        """Whether a tensor in the files is none of the language model."""
+        return bool(self._prefix) and stored.startswith(_VISION)
+
+
+def _any_with(prefix: str, names: Collection[str]) -> bool:
+    return any(name.startswith(prefix) for name in names)
+
+
+CONFIG_FILE = "config.json"
+_MAX_JSON_BYTES = 64 << 20
+_OF_THE_FOLDER: Final = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        *(errno.EACCES, errno.EPERM, errno.EFBIG),
+    }
+)
+"""What a file system answers about the path. All else is about its disks, or the way to them."""
+P = TypeVar("P")
+
+
+def read_config(folder: AnyPath) -> dict[str, Any]:
+    """Its config.json, or the one inside it of the language model. Raises as `read_json`."""
+    return language_part(read_json(folder / CONFIG_FILE))
+
+
+def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's configuration with the model of the folder `model_from`, where it names no model.
+
+    It names one where it says how wide the model is; then the folder is not asked.
+
+    Raises:
+        ConfigError: `model_from` is no place.
+        HuggingFaceError: config.json is missing, or describes what ours cannot be; or it is an
+            encoder of images alone, and nothing says how many classes it is to name.
+        StoreError: the folder's storage does not answer, or refuses.
+    """
+    if not has_model_of_folder(raw):
+        return dict(raw)
+    folder, model = raw["model_from"], raw.get("model", {})
+    check_place(folder, field="model_from")
+    described = language_part(_described(folder))
+    if has_no_classifier(described) and "classes" not in model:
+        raise HuggingFaceError(
+            f"model.classes: {folder} holds a ViT without a classifier; say how many classes the"
+            " data has"
+        )
+    return merge({"model": asdict(to_ours(described))}, dict(raw))
+
+
+def _described(folder: str) -> dict[str, Any]:
+    """The config.json; of a bucket read in another process, as whoever asks may fork ranks."""
+    if folder.startswith(BUCKET_SCHEMES):
+        place = f"{folder}/{CONFIG_FILE}"
+        return _json_of(place, lambda place: read_apart(place, limit=_MAX_JSON_BYTES))
+    return read_json(Path(folder) / CONFIG_FILE)
+
+
+def model_folder(model_from: str) -> AnyPath:
+    """What `model_from` names. Raises ConfigError: another kind of URL."""
+    try:
+        return any_path(model_from)
+    except ValueError as error:
+        raise ConfigError(f"model_from: {error}") from error
+
+
+def read_json(path: AnyPath) -> dict[str, Any]:
+    """A JSON object of bounded size.
+
+    Raises:
+        HuggingFaceError: it is none, or there is no such file that this process may read.
+        StoreError: the storage does not answer.
+    """
+    return _json_of(path, lambda path: read_file(path, limit=_MAX_JSON_BYTES))
+
+
+def unreadable(place: object, error: OSError) -> HuggingFaceError | StoreError:
+    """Why a file was not read: nothing mends a wrong folder but a person, and a storage may itself.
+
+    So a claim that fails for a moment restarts a job's ranks and does not end the job.
+    """
+    reason = f"{place}: {error.strerror}"
+    if error.errno in _OF_THE_FOLDER:
+        return HuggingFaceError(reason)
+    return StoreError(reason, may_come_back=True)
+
+
+def _json_of(place: P, read: Callable[[P], bytes]) -> dict[str, Any]:
+    try:
+        value = json.loads(read(place))
+    except OSError as error:
+        raise unreadable(place, error) from error
+    except (ValueError, RecursionError) as error:
+        raise HuggingFaceError(f"{place}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise HuggingFaceError(f"{place}: not a JSON object")
+    return cast("dict[str, Any]", value)

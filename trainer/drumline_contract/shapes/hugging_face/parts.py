@@ -1,0 +1,261 @@
+"""Keys of theirs that belong together: windows, sizes of heads, biases, caps, multipliers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.variants import AttentionBias
+from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Part, Raw
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Words of their `layer_types`."""
+
+
+def _read_heads(raw: Raw) -> dict[str, Any]:
+    """A head size that follows from the others is none of its own."""
+    heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
+    size = raw.get("head_dim")
+    if isinstance(heads, int) and isinstance(size, int) and size * heads == hidden:
+        size = None
+    kv_heads = raw.get("num_key_value_heads")
+    return {"head_size": size, "kv_heads": heads if kv_heads is None else kv_heads}
+
+
+def heads(*, size: int | None = None) -> Part:
+    """Sizes and numbers of heads.
+
+    Args:
+        size: what a missing `head_dim` means; None: hidden_size / heads.
+    """
+
+    def read(raw: Raw) -> dict[str, Any]:
+        return _read_heads({"head_dim": size, **raw})
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        return {"head_dim": config.features_per_head, "num_key_value_heads": config.kv_heads}
+
+    return Part(keys=frozenset({"head_dim", "num_key_value_heads"}), read=read, write=write)
+
+
+def window(*, missing: int | None) -> Part:
+    """A `sliding_window` for all layers, as Mistral has it.
+
+    Args:
+        missing: what a missing one means; null means none.
+    """
+    return Part(
+        keys=frozenset({"sliding_window", "layer_types"}),
+        read=lambda raw: layers_with_window(raw, raw.get("sliding_window", missing), every=0),
+        write=lambda config: {"sliding_window": config.sliding_window},
+    )
+
+
+def _read_qwen_window(raw: Raw) -> dict[str, Any]:
+    """Off unless `use_sliding_window`; then the layers from `max_window_layers` on have one."""
+    size = raw.get("sliding_window", 4096) if raw.get("use_sliding_window") else None
+    layers, without = raw.get("num_hidden_layers"), raw.get("max_window_layers", 28)
+    if size is None or raw.get("layer_types") is not None:
+        return layers_with_window(raw, size, every=0)
+    if not isinstance(layers, int) or not isinstance(without, int) or 0 < without < layers:
+        raise HuggingFaceError(
+            f"config.json: max_window_layers is {without!r} of {layers!r} layers; a sliding_window"
+            " can be imported for all layers, or for all but every n-th"
+        )
+    return layers_with_window(raw, None if without else size, every=0)
+
+
+def _write_qwen_window(config: ModelConfig) -> dict[str, Any]:
+    if config.sliding_window is None:
+        return {"use_sliding_window": False}
+    return {
+        "use_sliding_window": True,
+        "sliding_window": config.sliding_window,
+        "max_window_layers": 0,
+        "layer_types": layer_types(config),
+    }
+
+
+QWEN_WINDOW = Part(
+    keys=frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"}),
+    read=_read_qwen_window,
+    write=_write_qwen_window,
+)
+
+
+def layer_types(config: ModelConfig) -> list[str]:
+    """Of every layer, in their words."""
+    windows = (config.window(layer) for layer in range(config.layers))
+    return [FULL if window is None else SLIDING for window in windows]
+
+
+def layers_with_window(raw: Raw, size: Any, *, every: int) -> dict[str, Any]:
+    """A window of all layers but every n-th, where `layer_types` does not say which.
+
+    Raises:
+        HuggingFaceError: `layer_types` says others than every n-th.
+    """
+    types: Any = raw.get("layer_types")
+    if types is not None and size is not None:
+        if not isinstance(types, list) or not {*map(str, types)} <= {FULL, SLIDING}:  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
+            raise HuggingFaceError(
+                f"config.json: layer_types must be a list of {FULL} and {SLIDING}"
+            )
+        kinds = [str(kind) for kind in types]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - decoded JSON
+        every = kinds.index(FULL) + 1 if FULL in kinds else 0
+        expected = [
+            FULL if every and (layer + 1) % every == 0 else SLIDING for layer in range(len(kinds))
+        ]
+        if kinds != expected:
+            raise HuggingFaceError(
+                "config.json: layer_types has no period; a sliding_window can be imported for all"
+                " layers, or for all but every n-th"
+            )
+    if size is None or every == 1:
+        return {"sliding_window": None, "full_attention_every": 0}
+    return {"sliding_window": size, "full_attention_every": every}
+
+
+def biases(*, missing: bool = False) -> Part:
+    """Of all four projections of attention, or of none."""
+
+    def read(raw: Raw) -> dict[str, Any]:
+        has = raw.get("attention_bias", missing)
+        return {"attention_bias": AttentionBias.ALL if has else AttentionBias.NONE}
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        return {"attention_bias": config.attention_bias is AttentionBias.ALL}
+
+    return Part(keys=frozenset({"attention_bias"}), read=read, write=write)
+
+
+def alternating(*, every: int, missing: int = 4096) -> Part:
+    """A window in all layers but every n-th, as Gemma has it.
+
+    Args:
+        every: what it means where neither `layer_types` nor a pattern says it.
+        missing: what a missing window means.
+    """
+
+    def read(raw: Raw) -> dict[str, Any]:
+        pattern = raw.get("sliding_window_pattern") or every
+        return layers_with_window(raw, raw.get("sliding_window", missing), every=pattern)
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        return {"sliding_window": config.sliding_window, "layer_types": layer_types(config)}
+
+    keys = {"sliding_window", "sliding_window_pattern", "layer_types"}
+    return Part(keys=frozenset(keys), read=read, write=write)
+
+
+def caps(*, attention: float | None, logits: float | None) -> Part:
+    """Gemma's soft caps, and what its scores are divided by.
+
+    Args:
+        attention: what a missing cap of scores means.
+        logits: of the head.
+    """
+
+    def read(raw: Raw) -> dict[str, Any]:
+        return {
+            "attention_softcap": raw.get("attn_logit_softcapping", attention),
+            "logit_softcap": raw.get("final_logit_softcapping", logits),
+            "query_divisor": raw.get("query_pre_attn_scalar", 256),
+        }
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        return {
+            "attn_logit_softcapping": config.attention_softcap,
+            "final_logit_softcapping": config.logit_softcap,
+            "query_pre_attn_scalar": config.query_divisor or config.features_per_head,
+        }
+
+    keys = {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}
+    return Part(keys=frozenset(keys), read=read, write=write)
+
+
+def _read_qwen_mixture(raw: Raw) -> dict[str, Any]:
+    dense: Any = raw.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or dense != list(range(len(dense))):  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
+        raise HuggingFaceError(
+            f"config.json: mlp_only_layers is {dense!r}; only the first layers can be dense"
+        )
+    normalized = raw.get("norm_topk_prob", False)
+    return {"dense_layers": len(dense), "routing": {"normalized": normalized}}  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
+
+
+def _write_qwen_mixture(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "norm_topk_prob": config.routing.normalized,
+        "mlp_only_layers": list(range(config.dense_layers)),
+    }
+
+
+QWEN_MIXTURE = Part(
+    keys=frozenset({"norm_topk_prob", "mlp_only_layers"}),
+    read=_read_qwen_mixture,
+    write=_write_qwen_mixture,
+)
+"""Which layers are dense, and whether shares of the chosen experts add up to 1."""
+
+
+def _read_layers_without_rope(raw: Raw) -> dict[str, Any]:
+    """`no_rope_layers` has a 1 for each layer that turns, and may be longer than the model."""
+    layers: Any = raw.get("num_hidden_layers")
+    turn: Any = raw.get("no_rope_layers")
+    if turn is None:
+        return {"no_rope_every": raw.get("no_rope_layer_interval", 4)}
+    if type(layers) is not int or not isinstance(turn, list) or len(turn) < layers:  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
+        raise HuggingFaceError(
+            "config.json: no_rope_layers must be a list with a number for each layer"
+        )
+    turn = turn[:layers]  # pyright: ignore[reportUnknownVariableType] - decoded JSON
+    every = turn.index(0) + 1 if 0 in turn else 0  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - decoded JSON
+    if turn != [int(not every or (layer + 1) % every != 0) for layer in range(layers)]:
+        raise HuggingFaceError(
+            "config.json: no_rope_layers has no period; only every n-th layer can be without"
+            " rotary positions"
+        )
+    return {"no_rope_every": every}
+
+
+def _write_layers_without_rope(config: ModelConfig) -> dict[str, Any]:
+    return {"no_rope_layers": [int(config.turns(layer)) for layer in range(config.layers)]}
+
+
+LAYERS_WITHOUT_ROPE = Part(
+    keys=frozenset({"no_rope_layers", "no_rope_layer_interval"}),
+    read=_read_layers_without_rope,
+    write=_write_layers_without_rope,
+)
+"""SmolLM3's."""
+
+
+def _read_score_multiplier(raw: Raw) -> dict[str, Any]:
+    """Ours is the number whose root divides scores."""
+    multiplier = raw.get("attention_multiplier", 1.0)
+    if type(multiplier) not in {int, float} or not 0 < multiplier <= 1:
+        raise HuggingFaceError(
+            f"config.json: attention_multiplier is {multiplier!r}; only numbers above 0 and at"
+            " most 1 can be imported"
+        )
+    divisor = round(min(1 / multiplier, 2.0**26) ** 2)
+    if not math.isclose(divisor**-0.5, multiplier, rel_tol=1e-6):
+        raise HuggingFaceError(
+            f"config.json: attention_multiplier is {multiplier!r}; only 1 / √n of a whole n can be"
+            " imported"
+        )
+    return {"query_divisor": divisor}
+
+
+def _write_score_multiplier(config: ModelConfig) -> dict[str, Any]:
+    return {"attention_multiplier": (config.query_divisor or config.features_per_head) ** -0.5}
+
+
+SCORE_MULTIPLIER = Part(
+    keys=frozenset({"attention_multiplier"}),
+    read=_read_score_multiplier,
+    write=_write_score_multiplier,
+)
+"""Granite's."""

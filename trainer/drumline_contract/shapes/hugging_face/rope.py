@@ -1,0 +1,248 @@
+"""Their keys of rotary positions, from every place where versions of `transformers` keep them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.rope import RopeScaling, RopeScalingKind
+from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Part, Raw
+
+_FIELDS: dict[RopeScalingKind, dict[str, str]] = {
+    RopeScalingKind.LINEAR: {"factor": "factor"},
+    RopeScalingKind.LLAMA3: {
+        "factor": "factor",
+        "low_freq_factor": "low_frequency_factor",
+        "high_freq_factor": "high_frequency_factor",
+        "original_max_position_embeddings": "original_positions",
+    },
+    RopeScalingKind.YARN: {
+        "factor": "factor",
+        "original_max_position_embeddings": "original_positions",
+    },
+    RopeScalingKind.LONGROPE: {
+        "factor": "factor",
+        "original_max_position_embeddings": "original_positions",
+        "short_factor": "short_factors",
+        "long_factor": "long_factors",
+    },
+}
+"""Their key -> our field; none may be missing."""
+_OF_YARN = {"beta_fast": "beta_fast", "beta_slow": "beta_slow", "truncate": "whole_pairs"}
+"""These may."""
+_LISTS = ("short_factor", "long_factor")
+_MAGNITUDES = ("attention_factor", "mscale", "mscale_all_dim")
+_KEYS = frozenset({"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
+
+
+def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = False) -> Part:
+    """One for all layers.
+
+    Args:
+        theta: what a missing one means.
+        required: scaling must be said; their versions differ in what a missing one means.
+        partial: a part of each head may turn; elsewhere their code turns all, whatever is said.
+    """
+
+    def read(raw: Raw) -> dict[str, Any]:
+        values = _values(raw)
+        if required and not values:
+            raise HuggingFaceError("config.json: rope_scaling is missing")
+        nested = [name for name, value in values.items() if isinstance(value, dict)]
+        if nested:
+            raise HuggingFaceError(
+                f"config.json: rope_parameters differs between layers ({', '.join(nested)}); only"
+                " one for all layers can be imported"
+            )
+        share = values.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0))
+        if share != 1 and not partial:
+            raise HuggingFaceError(
+                f"config.json: partial_rotary_factor is {share!r}, which {raw.get('model_type')}"
+                " does not heed in transformers; only 1 can be imported"
+            )
+        return {
+            "rope_theta": values.get("rope_theta", raw.get("rope_theta", theta)),
+            "rope_share": share,
+            "rope_scaling": _scaling(values),
+        }
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        share = {} if config.rope_share == 1 else {"partial_rotary_factor": config.rope_share}
+        scaling = _write_scaling(config.rope_scaling)
+        if required and not scaling:
+            scaling = {"rope_scaling": {"rope_type": "default"}}
+        return {"rope_theta": config.rope_theta, **share, **scaling}
+
+    return Part(keys=_KEYS, read=read, write=write)
+
+
+_PHI_ORIGINAL = "original_max_position_embeddings"
+_EARLIER_NAMES = ("su", "yarn")
+"""Of longrope in the first config.json of Phi-3."""
+_PHI_LONGEST = 4096
+"""What both lengths mean there where they are missing."""
+
+
+def phi_rope() -> Part:
+    """One for all layers; the original length stands beside its section, which it overrules."""
+    plain = rope(partial=True)
+
+    def read(raw: Raw) -> dict[str, Any]:
+        values = _values(raw)
+        kind = values.get("rope_type", values.get("type"))
+        if kind not in (RopeScalingKind.LONGROPE, *_EARLIER_NAMES):
+            return plain.read(raw)
+        original = raw.get(_PHI_ORIGINAL, _PHI_LONGEST)
+        scaling = {**values, "rope_type": RopeScalingKind.LONGROPE.value, _PHI_ORIGINAL: original}
+        if scaling.get("factor") is None:
+            longest = raw.get("max_position_embeddings", _PHI_LONGEST)
+            if not all(type(size) is int and size > 0 for size in (longest, original)):
+                raise HuggingFaceError(
+                    f"config.json: max_position_embeddings and {_PHI_ORIGINAL} must be positive"
+                )
+            scaling["factor"] = longest / original
+        return plain.read({**raw, "rope_parameters": scaling})
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        scaling, values = config.rope_scaling, plain.write(config)
+        if scaling is None or scaling.kind is not RopeScalingKind.LONGROPE:
+            return values
+        return {**values, _PHI_ORIGINAL: scaling.original_positions}
+
+    return Part(keys=_KEYS | {_PHI_ORIGINAL}, read=read, write=write)
+
+
+def _read_of_gemma_3(raw: Raw) -> dict[str, Any]:
+    values = _values(raw)
+    everywhere: Any = values.get("full_attention") or {}
+    windows: Any = values.get("sliding_attention") or {}
+    if not everywhere and not windows:
+        everywhere = values
+    if not isinstance(everywhere, dict) or not isinstance(windows, dict):
+        raise HuggingFaceError("config.json: rope_parameters must have an object for each kind")
+    everywhere = cast("dict[str, Any]", everywhere)
+    windows = cast("dict[str, Any]", windows)
+    if _scaling(windows) is not None:
+        raise HuggingFaceError(
+            "config.json: rope_parameters of sliding_attention are scaled; only those of"
+            " full_attention can be"
+        )
+    return {
+        "rope_theta": everywhere.get("rope_theta", raw.get("rope_theta", 1_000_000.0)),
+        "window_rope_theta": windows.get("rope_theta", raw.get("rope_local_base_freq", 10_000.0)),
+        "rope_scaling": _scaling(everywhere),
+    }
+
+
+def _write_of_gemma_3(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "rope_theta": config.rope_theta,
+        "rope_local_base_freq": config.window_rope_theta,
+        **_write_scaling(config.rope_scaling),
+    }
+
+
+GEMMA_3_ROPE = Part(
+    keys=_KEYS - {"partial_rotary_factor"} | {"rope_local_base_freq"},
+    read=_read_of_gemma_3,
+    write=_write_of_gemma_3,
+)
+"""Layers with a window have a base of their own."""
+
+
+def _values(raw: Raw) -> dict[str, Any]:
+    """The object that says how positions turn; empty where there is none."""
+    for key in ("rope_parameters", "rope_scaling"):
+        values = raw.get(key)
+        if isinstance(values, dict):
+            return cast("dict[str, Any]", values)
+        if values is not None:
+            raise HuggingFaceError(f"config.json: {key} must be an object or null")
+    return {}
+
+
+def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Our section `rope_scaling`. `type` is an older word for `rope_type`."""
+    kind = values.get("rope_type", values.get("type", "default"))
+    known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+    if kind == "default":
+        _refuse_unknown(values, known)
+        return None
+    if kind not in list(RopeScalingKind):
+        kinds = ", ".join(("default", *RopeScalingKind))
+        raise HuggingFaceError(
+            f"config.json: rope_scaling is of type {kind!r}; only {kinds} can be imported"
+        )
+    kind = RopeScalingKind(kind)
+    missing = [name for name in _FIELDS[kind] if values.get(name) is None]
+    if missing:
+        raise HuggingFaceError(f"config.json: rope_scaling lacks {', '.join(sorted(missing))}")
+    ours = {name: values[theirs] for theirs, name in _FIELDS[kind].items()}
+    known |= _FIELDS[kind].keys()
+    if kind is RopeScalingKind.LONGROPE:
+        known.add("attention_factor")
+        ours |= {_FIELDS[kind][name]: _joined(values[name], name) for name in _LISTS}
+        ours["magnitude"] = values.get("attention_factor")
+    elif kind is RopeScalingKind.YARN:
+        known |= {*_OF_YARN, *_MAGNITUDES}
+        given = {theirs: values.get(theirs) for theirs in _OF_YARN}
+        ours |= {_OF_YARN[theirs]: value for theirs, value in given.items() if value is not None}
+        ours["magnitude"] = _magnitude(values)
+    elif values.get("original_max_position_embeddings") is not None:
+        known.add("original_max_position_embeddings")  # of no effect where it is not read
+    _refuse_unknown(values, known)
+    return {"kind": kind.value, **ours}
+
+
+def _joined(factors: object, name: str) -> str:
+    """A list of numbers as we write it: the same numbers come back of it."""
+    numbers = cast("list[object]", factors) if isinstance(factors, list) else []
+    if not numbers or not all(type(number) in {int, float} for number in numbers):
+        raise HuggingFaceError(f"config.json: {name} of rope_scaling must be a list of numbers")
+    return ",".join(repr(float(cast("float", number))) for number in numbers)
+
+
+def _magnitude(values: Mapping[str, Any]) -> float:
+    """Of turned queries and keys, with yarn."""
+    given, *scales = (values.get(name) for name in _MAGNITUDES)
+    numbers = (values["factor"], given or 1.0, *(scale or 1.0 for scale in scales))
+    if not all(isinstance(number, int | float) for number in numbers):
+        names = ", ".join(("factor", *_MAGNITUDES))
+        raise HuggingFaceError(f"config.json: {names} of rope_scaling must be numbers or null")
+    if given is not None:
+        return given
+    if all(scales):
+        above, below = (_longer(values["factor"], float(scale or 1)) for scale in scales)
+        return above / below
+    return _longer(values["factor"], 1.0)
+
+
+def _longer(factor: float, scale: float) -> float:
+    """Peng et al. 2023, equation 22."""
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
+
+
+def _refuse_unknown(values: Mapping[str, Any], known: set[str]) -> None:
+    for key, value in values.items():
+        if key not in known and value is not None:
+            raise HuggingFaceError(
+                f"config.json: {key} of rope_scaling is {value!r}, which is not known here and may"
+                " change what the model computes"
+            )
+
+
+def _write_scaling(scaling: RopeScaling | None) -> dict[str, Any]:
+    """In the key that all their versions read."""
+    if scaling is None:
+        return {}
+    values = {theirs: getattr(scaling, ours) for theirs, ours in _FIELDS[scaling.kind].items()}
+    if scaling.kind is RopeScalingKind.YARN:
+        values |= {theirs: getattr(scaling, ours) for theirs, ours in _OF_YARN.items()}
+        values["attention_factor"] = scaling.multiplier
+    if scaling.kind is RopeScalingKind.LONGROPE:
+        values |= {name: scaling.pair_factors(long=name == "long_factor") for name in _LISTS}
+        if scaling.magnitude is not None:
+            values["attention_factor"] = scaling.magnitude
+    return {"rope_scaling": {"rope_type": scaling.kind.value, **values}}

@@ -1,0 +1,219 @@
+"""From their config.json to a `ModelConfig` and back."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from typing import Any, cast
+
+from drumline_contract.config import ConfigError, ModelConfig
+from drumline_contract.config.decoding import decode
+from drumline_contract.config.equivalence import canonical
+from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Kind, Raw
+from drumline_contract.shapes.hugging_face.kinds import KINDS, WITHOUT_EFFECT
+
+_MISSING: Any = object()
+_OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
+"""What versions of `transformers` from 5 on write for some keys."""
+_OF_HEADS = {"kv_heads": "num_key_value_heads", "head_size": "head_dim"}
+_PACKING = "quantization_config"
+_OF_FP8 = {"fmt": "e4m3", "weight_block_size": [128, 128]}
+"""Of what DeepSeek-V3 is published in, and `models.hugging_face` unpacks."""
+_NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+"""Said, as some types are otherwise given a token: Phi-3 one that a small vocabulary has not."""
+_MAX_SHOWN = 60
+
+
+def kind_of(config: ModelConfig, *, like: Raw | None = None) -> Kind:
+    """Their model type that computes what ours does: it comes back from there as it went.
+
+    Args:
+        config: ours.
+        like: a config.json whose type is preferred, as several often compute the same.
+
+    Raises:
+        HuggingFaceError: there is none.
+    """
+    wanted = canonical(config)
+    nearest: tuple[str, ...] = ()
+    first = None if like is None else like.get("model_type")
+    for kind in sorted(KINDS, key=lambda kind: kind.model_type != first):
+        try:
+            back = _to_ours(_to_theirs(config, kind), kind)
+        except HuggingFaceError:
+            continue
+        lost = differences(back, wanted)
+        if not lost:
+            return kind
+        if back.family is not config.family:
+            continue
+        if not nearest or len(lost) + 1 < len(nearest):
+            nearest = (kind.model_type, *lost)
+    name, *lost = nearest or ("none",)
+    raise HuggingFaceError(
+        f"this {config.family} model has no layout there; the nearest is {name}, where"
+        f" {'; '.join(lost) or 'nothing fits'}"
+    )
+
+
+def kind_of_file(raw: Raw) -> Kind:
+    """The model type that a config.json names. Raises HuggingFaceError."""
+    for kind in KINDS:
+        if kind.model_type == raw.get("model_type"):
+            return kind
+    known = ", ".join(kind.model_type for kind in KINDS)
+    raise HuggingFaceError(
+        f"config.json: model_type is {_shown(raw.get('model_type'))}; one of {known} can be"
+        " imported"
+    )
+
+
+def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> dict[str, Any]:
+    """Their config.json. Raises HuggingFaceError.
+
+    Args:
+        config: ours.
+        dtype: of the tensors.
+        like: the config.json that the model came with: its special tokens, its longest sequence
+            and all that does not change what is computed are taken over.
+    """
+    kind = kind_of(config, like=like)
+    values = {**_NO_TOKENS, **_to_theirs(config, kind)}
+    if like is not None and like.get("model_type") == kind.model_type:
+        try:
+            same = not differences(to_ours(like), config)
+        except HuggingFaceError:
+            same = False
+        longest, rope = values.get("max_position_embeddings"), values.get("rope_scaling")
+        values |= like if same else _without_effect(like, kind)
+        there = values.get("max_position_embeddings")
+        if isinstance(longest, int) and isinstance(there, int):
+            values["max_position_embeddings"] = max(longest, there)
+            if longest > there and rope is not None and rope["rope_type"] == "longrope":
+                # what is not said there would follow from the longer length
+                values.pop("rope_parameters", None)
+                values["rope_scaling"] = rope
+    for key in ("dtype", _PACKING):  # what is written is not packed
+        values.pop(key, None)
+    if kind.further_layers:  # nor has it those
+        values[kind.further_layers] = 0
+    return {**values, "torch_dtype": dtype}
+
+
+def _without_effect(like: Raw, kind: Kind) -> dict[str, Any]:
+    """What the model came with and keeps, also where it became another."""
+    return {key: like[key] for key in (WITHOUT_EFFECT - kind.known) & like.keys()}
+
+
+def to_ours(raw: Raw) -> ModelConfig:
+    """The model a config.json describes. Raises HuggingFaceError."""
+    return _to_ours(raw, kind_of_file(raw))
+
+
+def differences(there: ModelConfig, here: ModelConfig) -> list[str]:
+    """In which fields two models compute otherwise, in words."""
+    there, here = canonical(there), canonical(here)
+    return [
+        f"{field.name} is {getattr(there, field.name)} there and {getattr(here, field.name)} here"
+        for field in fields(there)
+        if getattr(there, field.name) != getattr(here, field.name)
+    ]
+
+
+def _to_theirs(config: ModelConfig, kind: Kind) -> dict[str, Any]:
+    values = {theirs: getattr(config, ours) for theirs, ours in kind.fields.items()}
+    if "moe_intermediate_size" in values:
+        values["moe_intermediate_size"] = config.features_per_expert
+    for part in kind.parts:
+        values |= part.write(config)
+    return {
+        "architectures": [kind.architecture],
+        "model_type": kind.model_type,
+        **values,
+        **kind.fixed,
+    }
+
+
+def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
+    for key, value in kind.fixed.items():
+        if raw.get(key, value) != value and not (not value and raw[key] is None):
+            raise HuggingFaceError(
+                f"config.json: {key} is {_shown(raw[key])}; only {value!r} can be imported"
+            )
+    _refuse_unknown(raw, kind)
+    values = {ours: _field(raw, theirs, kind=kind) for theirs, ours in kind.fields.items()}
+    values |= kind.ours
+    for part in kind.parts:
+        values |= part.read(raw)
+    if kind.model_type == "gpt2":
+        values["kv_heads"] = values["heads"]
+        if values["ffn_size"] is None and isinstance(values["hidden_size"], int):
+            values["ffn_size"] = 4 * values["hidden_size"]
+    try:
+        return decode(ModelConfig, values, path="")
+    except ConfigError as error:
+        raise HuggingFaceError(f"config.json: {_in_their_words(str(error), kind)}") from error
+    except (TypeError, ZeroDivisionError) as error:
+        raise HuggingFaceError(f"config.json: {error}") from error
+
+
+def _in_their_words(sentence: str, kind: Kind) -> str:
+    """What a field of ours cannot be, with the name that it has there."""
+    name, colon, problem = sentence.removeprefix("model.").partition(": ")
+    theirs = {**_OF_HEADS, **{ours: theirs for theirs, ours in kind.fields.items()}}
+    return f"{theirs.get(name, name)}{colon}{problem}"
+
+
+def _refuse_unknown(raw: Raw, kind: Kind) -> None:
+    known = kind.known | WITHOUT_EFFECT
+    for key, value in raw.items():
+        harmless = value is None or key.startswith("_")
+        if key in known or harmless or _OTHER_NAMES.get(key) in known:
+            continue
+        if key == _PACKING:
+            _refuse_packing(value, kind)
+            continue
+        raise HuggingFaceError(
+            f"config.json: {_shown(key)} is {_shown(value)}, which {kind.model_type} is not known"
+            f" to have here{_hint(key, kind.known - raw.keys())}: it may change what the model"
+            " computes; take it out where it does not"
+        )
+
+
+def _refuse_packing(value: object, kind: Kind) -> None:
+    """Only what `models.hugging_face` unpacks as it reads."""
+    method = cast("Raw", value).get("quant_method") if isinstance(value, Mapping) else None
+    if method not in kind.unpacked:
+        raise HuggingFaceError(
+            f"config.json: {_PACKING} says that the weights are packed ({_shown(method)}); import"
+            " the model in bf16 or fp32 (lora.base_bits packs it for a fine-tune)"
+        )
+    wanted = _OF_FP8 if method == "fp8" else {}
+    for key, expected in wanted.items():
+        there = cast("Raw", value).get(key)
+        if there != expected:
+            raise HuggingFaceError(
+                f"config.json: {key} of {_PACKING} is {_shown(there)}; only {expected} can be"
+                " unpacked"
+            )
+
+
+def _hint(key: str, absent: Collection[str]) -> str:
+    """The key that was probably meant; long ones are not compared, that takes quadratic time."""
+    near = difflib.get_close_matches(key, sorted(absent), n=1, cutoff=0.8) if len(key) < 64 else []
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _field(raw: Mapping[str, Any], key: str, *, kind: Kind) -> Any:
+    if key not in raw:
+        key = _OTHER_NAMES.get(key, key)
+    value = raw.get(key, kind.meaning.get(key, _MISSING))
+    if value is _MISSING:
+        raise HuggingFaceError(f"config.json: {key} is missing")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,0 +1,188 @@
+"""The figures of a run over its steps: few points, whatever its length; pure.
+
+A point is one logged step with what was known of it. Where there are too many, the point goes whose
+neighbours are closest to each other: the rest lies about evenly over the run, and is measured, not
+averaged. The text of a series is CSV; columns without any figure are left out.
+
+    step,generation,loss,tokensPerSecond
+    10,1,4.299,3230
+    20,1,3.261,1330
+
+A text comes from a pod or a status, which is tenant input: what is no point of a rising series is
+left out, and no more than so much of it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+from drumline_contract.json_fields import MAX_FIGURE
+from drumline_contract.step_parts import StepPart
+
+MAX_POINTS: Final = 48
+"""Of a whole run."""
+RECENT_POINTS: Final = 16
+"""Of an attempt, as its agent hands them over: until the operator reads them a minute passes."""
+MAX_SERIES_CHARS: Final = 4096
+SAVING: Final = "saving"
+"""Part of the time beside `StepPart`: training stood still for checkpoints and snapshots."""
+PARTS: Final = (*map(str, StepPart), SAVING)
+"""What the time of a step is divided into, in the order in which it is shown."""
+_MAX_INTEGER: Final = 1 << 53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPoint:
+    """What was known when this many steps were finished; None: nothing."""
+
+    step: int
+    """Finished optimizer steps."""
+    generation: int | None = None
+    """Membership that trained it."""
+    checkpoint: int | None = None
+    """Step of the newest checkpoint by then."""
+    loss: float | None = None
+    """Training loss."""
+    gradient_norm: float | None = None
+    """Before clipping."""
+    tokens_per_second: float | None = None
+    """Over all ranks."""
+    step_seconds: float | None = None
+    """Of one step, with what was saved in between where `parts` are known."""
+    parts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By `PARTS`: the thousandths of these seconds, of the lowest rank."""
+
+
+def shares_of(seconds: Mapping[str, float]) -> Mapping[str, int]:
+    """Thousandths of the whole by part; none where nothing was measured."""
+    whole = sum(seconds.values())
+    if not 0 < whole < MAX_FIGURE:
+        return {}
+    shares = {part: round(1000 * value / whole) for part, value in seconds.items() if value >= 0}
+    return {part: share for part, share in shares.items() if share}
+
+
+class Stepped(Protocol):
+    """What was known at a step."""
+
+    @property
+    def step(self) -> int:
+        """Finished optimizer steps."""
+        ...
+
+
+Point = TypeVar("Point", bound=Stepped)
+
+
+def thinned(points: Sequence[Point], *, most: int) -> tuple[Point, ...]:
+    """At most so many of these points, 2 or more; the first and the last stay.
+
+    Example: steps 1, 2, 3, 9 and most=3: without 2 the gap is 2 steps, without 3 it is 7. 2 goes.
+    """
+    kept = list(points)
+    while len(kept) > most:
+        inner = range(1, len(kept) - 1)
+        del kept[min(inner, key=lambda at: kept[at + 1].step - kept[at - 1].step)]
+    return tuple(kept)
+
+
+def with_newer(known: Sequence[Point], recent: Sequence[Point], *, most: int) -> tuple[Point, ...]:
+    """The known points with those after them.
+
+    Where the run went back to a checkpoint the steps that are done again replace those before.
+    """
+    if not recent:
+        return tuple(known)
+    if known and recent[-1].step < known[-1].step:
+        known = [point for point in known if point.step < recent[0].step]
+    newest = known[-1].step if known else -1
+    return thinned([*known, *(each for each in recent if each.step > newest)], most=most)
+
+
+def encode(points: Sequence[StepPoint]) -> str:
+    """The text of a series, at most MAX_SERIES_CHARS; empty where there is no point."""
+    text = _csv(points)
+    while len(text) > MAX_SERIES_CHARS:
+        points = thinned(points, most=len(points) - 1)
+        text = _csv(points)
+    return text
+
+
+def decode(text: str, *, most: int = MAX_POINTS) -> tuple[StepPoint, ...]:
+    """The points of a text: those that are well-formed, of the first rising steps."""
+    heads, *rows = text[:MAX_SERIES_CHARS].split("\n", most + 1)[: most + 1]
+    names = heads.split(",")
+    points: list[StepPoint] = []
+    for row in rows:
+        cells = row.split(",")
+        point = _point(dict(zip(names, cells, strict=False)))
+        rises = point is not None and (not points or point.step > points[-1].step)
+        if point is not None and rises and len(cells) == len(names):
+            points.append(point)
+    return tuple(points)
+
+
+def integer_of(cell: str) -> int | None:
+    """The whole number in a cell; None for anything else."""
+    if not (cell.isascii() and cell.isdecimal() and len(cell) <= 16):
+        return None
+    value = int(cell)
+    return value if value <= _MAX_INTEGER else None
+
+
+_COLUMNS: Final[Mapping[str, Callable[[StepPoint], float | None]]] = {
+    "step": lambda point: point.step,
+    "generation": lambda point: point.generation,
+    "checkpoint": lambda point: point.checkpoint,
+    "loss": lambda point: point.loss,
+    "gradientNorm": lambda point: point.gradient_norm,
+    "tokensPerSecond": lambda point: point.tokens_per_second,
+    "stepSeconds": lambda point: point.step_seconds,
+}
+
+
+def _csv(points: Iterable[StepPoint]) -> str:
+    columns: dict[str, list[str]] = {}
+    points = list(points)
+    for name, value_of in _COLUMNS.items():
+        columns[name] = [_cell(value_of(point)) for point in points]
+    for part in PARTS:
+        columns[part] = [_cell(point.parts.get(part)) for point in points]
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    rows = zip(*shown.values(), strict=True)
+    return "\n".join([",".join(shown), *map(",".join, rows)]) if shown else ""
+
+
+def _cell(value: float | None) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if value is None or not -MAX_FIGURE <= value <= MAX_FIGURE:  # False for a NaN too
+        return ""
+    return f"{value:.4g}"
+
+
+def _point(cells: Mapping[str, str]) -> StepPoint | None:
+    step = integer_of(cells.get("step", ""))
+    if step is None:
+        return None
+    parts = {part: integer_of(cells.get(part, "")) for part in PARTS}
+    return StepPoint(
+        step=step,
+        generation=integer_of(cells.get("generation", "")),
+        checkpoint=integer_of(cells.get("checkpoint", "")),
+        loss=_number(cells.get("loss", "")),
+        gradient_norm=_number(cells.get("gradientNorm", "")),
+        tokens_per_second=_number(cells.get("tokensPerSecond", "")),
+        step_seconds=_number(cells.get("stepSeconds", "")),
+        parts={part: min(share, 1000) for part, share in parts.items() if share},
+    )
+
+
+def _number(cell: str) -> float | None:
+    try:
+        value = float(cell[:32])
+    except ValueError:
+        return None
+    return value if -MAX_FIGURE <= value <= MAX_FIGURE else None

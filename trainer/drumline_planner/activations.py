@@ -1,0 +1,229 @@
+"""What a micro-batch leaves in memory between its forward and its backward pass, kind by kind.
+
+Counted tensor by tensor as autograd keeps them in this trainer's models (a test compares with
+`saved_tensors_hooks`), not by a formula of a paper; with other software the differences are those
+that `setup.Software` names. Bytes on one rank, of one micro-batch. O(1).
+
+N tokens, D hidden, Q heads · head size, K key-value heads · head size, F feed-forward, w bytes:
+
+    llama layer, no recompute      w·N·(4D + 3Q + 2K + 4F) + 4N·(2 + heads)
+    GPT-2 layer                    w·N·(4D + 2Q + 2K + 2F) + 4N·(4 + heads)
+    tensor parallelism of t        Q, K, F, heads by t; of the four D, two by t with sequence
+                                   parallelism (residuals), two never (what blocks take in)
+    full                           w·N·D, by t with sequence parallelism
+    selective                      that, and what products and attention gave
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from drumline_contract.config import Family, Recompute
+from drumline_contract.config.latent_attention import LatentAttention
+from drumline_contract.shapes.attention import scores_computed
+from drumline_contract.shapes.flops import norms_of_layer
+from drumline_contract.shapes.loss_rows import rows_of_chunk
+from drumline_planner.setup import TrainingSetup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Bytes of one layer by kind."""
+
+    norms: float
+    attention: float
+    feed_forward: float
+    dropout: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.norms + self.attention + self.feed_forward + self.dropout
+
+
+def layer_kept(setup: TrainingSetup) -> Kept:
+    """What a layer keeps without recompute."""
+    model, tensor, width = setup.model, setup.layout.tensor, setup.width
+    tokens, own, hidden = setup.tokens, setup.own_tokens, model.hidden_size
+    llama = model.family is Family.LLAMA
+    gathered = own if setup.software.gathers_again else tokens
+    statistics = 4 if llama else 8
+    again = 0.0 if setup.software.fused_norms or not llama else 4.0 * own * hidden
+    norms = 2 * (width * hidden * (own + gathered) + statistics * own + again)
+    if llama and norms_of_layer(model) > 2:  # what attention and feed-forward gave, for its norm
+        norms += 2 * (width * hidden * own + statistics * own + again)
+    return Kept(
+        norms=norms,
+        attention=_attention(setup) / tensor,
+        feed_forward=_feed_forward(setup) / tensor,
+        dropout=2.0 * own * hidden if model.dropout else 0.0,
+    )
+
+
+def _attention(setup: TrainingSetup) -> float:
+    """Queries, keys, values, the result; the logarithm of the sum, or the scores."""
+    model, tokens = setup.model, setup.tokens
+    if model.latent_attention is not None:
+        return _latent_attention(setup, model.latent_attention)
+    head = model.features_per_head
+    kept = setup.width * tokens * head * 2.0 * (model.heads + model.kv_heads)
+    if setup.software.fused_attention:
+        # rotated queries lie head by head, so their result is copied once to lie token by token
+        copies = model.family is Family.LLAMA and not setup.software.fused_gate
+        turning = sum(map(model.turns, range(model.layers))) / model.layers
+        copied = model.heads * head * turning if copies else 0
+        if model.writes_scores:
+            return kept + setup.width * tokens * copied + _written_scores(setup)
+        return kept + setup.width * tokens * copied + 4.0 * tokens * model.heads
+    pairs = tokens * setup.sequence_length * model.heads
+    # softmax's result; with dropout what it left, and its mask
+    return kept + pairs * (2.0 * setup.width + 1.0 if model.dropout else setup.width)
+
+
+def _latent_attention(setup: TrainingSetup, latent: LatentAttention) -> float:
+    """Latents and their norms on all tensor ranks; queries, keys, padded values, the result."""
+    model, tokens = setup.model, setup.tokens
+    of_queries = latent.query_rank or 0
+    made = of_queries + latent.key_value_rank + latent.turned_size
+    again = 0.0 if setup.software.fused_norms else 4.0 * (of_queries + latent.key_value_rank)
+    norms = 2 if of_queries else 1
+    shared = setup.width * (made + of_queries + latent.key_value_rank) + 4.0 * norms + again
+    heads = model.heads * (4.0 * model.features_per_head + latent.value_size)
+    of_heads = setup.width * heads + 4.0 * model.heads
+    return tokens * (of_heads + shared * setup.layout.tensor)
+
+
+def _written_scores(setup: TrainingSetup) -> float:
+    """Of a layer, where no kernel of torch's knows its attention: tanh, softmax and its copy."""
+    model, length = setup.model, setup.sequence_length
+    pairs = sum(scores_computed(length, model.window(layer)) for layer in range(model.layers))
+    copied = setup.width if setup.width < 4 else 0  # softmax works in fp32
+    capped = 0 if model.attention_softcap is None else setup.width
+    each = capped + 4.0 + copied
+    return setup.tokens / length * pairs / model.layers * model.heads * each
+
+
+def _feed_forward(setup: TrainingSetup) -> float:
+    model, tokens, width = setup.model, setup.tokens, setup.width
+    if model.family is not Family.LLAMA:
+        return 2.0 * width * tokens * model.ffn_size
+    # gate and up, which a fused gate takes in as one tensor; its result; else the gate's result too
+    tensors = 3.0 if setup.software.fused_gate else 4.0
+    if not model.experts:
+        return tensors * width * tokens * model.ffn_size
+    rows = tokens * model.experts_per_token
+    inner = tensors * width * (rows + model.shared_experts * tokens) * model.features_per_expert
+    # the rows before and after the experts are on every tensor rank, and so is the router
+    outside = 2.0 * width * rows * model.hidden_size + 4.0 * tokens * model.experts + 56.0 * rows
+    return inner + outside * setup.layout.tensor
+
+
+def layer_input(setup: TrainingSetup) -> float:
+    """The residual stream that comes into a layer."""
+    return setup.width * setup.own_tokens * setup.model.hidden_size
+
+
+def products_kept(setup: TrainingSetup) -> float:
+    """What selective recompute keeps of a layer besides its input: results of products."""
+    model, tokens, width = setup.model, setup.tokens, setup.width
+    head, tensor = model.features_per_head, setup.layout.tensor
+    if not setup.software.fused_attention:  # all but the attention core (Korthikanti et al. 2022)
+        kept = layer_kept(setup)
+        scores = tokens * setup.sequence_length * model.heads
+        dropped = scores * (2.0 * width + 1.0 if model.dropout else width) / tensor
+        return kept.total - dropped - layer_input(setup)
+    if setup.software.keeps_every_second:  # queries, values, what attention gave, gate, down
+        cut = 2.0 * model.heads * head + model.kv_heads * head + model.ffn_size
+        own = width * setup.own_tokens * model.hidden_size
+        return (width * tokens * cut + 4.0 * tokens * model.heads) / tensor + own
+    wide = {Family.LLAMA: 2}.get(model.family, 1) * model.ffn_size
+    if model.experts:
+        active = model.experts_per_token + model.shared_experts
+        wide = active * (2 * model.features_per_expert + model.hidden_size * tensor)
+    attention = 2.0 * (model.heads + model.kv_heads) * head
+    latent = model.latent_attention
+    if latent is not None:  # queries, keys and values without what turns, the result; latents
+        attention = model.heads * (3.0 * head - latent.turned_size + latent.value_size)
+        made = (latent.query_rank or 0) + latent.key_value_rank + latent.turned_size
+        attention += made * tensor
+    cut = width * tokens * (attention + wide) + 4.0 * tokens * model.heads
+    # what output gave and down, or the router
+    whole = model.hidden_size + (model.experts or model.hidden_size)
+    return cut / tensor + width * tokens * whole
+
+
+def layers_kept(setup: TrainingSetup, layers: range) -> float:
+    """What a stage's layers keep of one micro-batch from forward to backward."""
+    match setup.recompute:
+        case Recompute.NONE:
+            return sum(count * layer_kept(kind).total for kind, count in setup.kinds(layers))
+        case Recompute.SELECTIVE:
+            products = sum(count * products_kept(kind) for kind, count in setup.kinds(layers))
+            return len(layers) * layer_input(setup) + products
+        case Recompute.FULL:
+            return len(layers) * layer_input(setup)
+        case Recompute.BLOCKS:
+            runs = math.ceil(len(layers) / run_length(setup, len(layers)))
+            return runs * layer_input(setup)
+
+
+def run_length(setup: TrainingSetup, layers: int) -> int:
+    """Layers of a run, with blocks."""
+    return setup.memory.recompute_every or max(1, math.isqrt(layers))
+
+
+def recompute_peak(setup: TrainingSetup, layers: range) -> float:
+    """What lives besides while the largest of a stage's layers is computed again."""
+    kinds = setup.kinds(layers)
+    return max((_recompute_peak(kind, len(layers)) for kind, _ in kinds), default=0.0)
+
+
+def _recompute_peak(setup: TrainingSetup, layers: int) -> float:
+    match setup.recompute:
+        case Recompute.NONE:
+            return 0.0
+        case Recompute.BLOCKS:
+            inside = run_length(setup, layers) * layer_input(setup)
+            return inside + layer_kept(setup).total
+        case Recompute.SELECTIVE:
+            return max(0.0, layer_kept(setup).total - products_kept(setup))
+        case Recompute.FULL:
+            return layer_kept(setup).total - layer_input(setup)
+
+
+def embedding_kept(setup: TrainingSetup) -> float:
+    """The tokens, and rotary tables or positions."""
+    model, tokens = setup.model, setup.tokens
+    length = setup.sequence_length // setup.layout.context
+    places = 8.0 * length
+    if model.family is Family.LLAMA:
+        places = setup.width * length * model.features_turned
+    cut = tokens if setup.layout.tensor > 1 else 0
+    return 8.0 * tokens + cut + places + (tokens * model.hidden_size if model.dropout else 0)
+
+
+def head_kept(setup: TrainingSetup) -> float:
+    """The last norm, what the head takes in, and what the loss keeps of the logits."""
+    model, tokens, own = setup.model, setup.tokens, setup.own_tokens
+    hidden, width, tensor = model.hidden_size, setup.width, setup.layout.tensor
+    llama = model.family is Family.LLAMA
+    gathered = own if setup.software.gathers_again else tokens
+    again = 0.0 if setup.software.fused_norms or not llama else 4.0 * own * hidden
+    norm = width * hidden * (own + gathered) + (4.0 if llama else 8.0) * own + again
+    if model.logit_softcap is not None:
+        norm += width * tokens * model.outputs / tensor
+    if tensor == 1 and setup.software.loss_by_rows:
+        return norm + width * tokens * model.outputs + 17.0 * tokens
+    if tensor == 1 or setup.software.gathers_again:
+        return norm + 4.0 * tokens * model.outputs / tensor
+    return norm + width * tokens * model.outputs / tensor + 18.0 * tokens
+
+
+def loss_peak(setup: TrainingSetup) -> float:
+    """What lives besides while the loss is computed and goes backward: logits and their slopes."""
+    words = setup.model.outputs / setup.layout.tensor
+    if setup.software.loss_by_rows:
+        rows = min(setup.tokens, rows_of_chunk(math.ceil(words)))
+        return words * (setup.tokens * setup.width + rows * 8.0)
+    return setup.tokens * words * (4.0 + setup.width)

@@ -1,0 +1,215 @@
+"""What to do where the batch is too small or the run takes too long, each measure worked out.
+
+The field's orders, cheap measures first; every row is the best layout that the measure leaves:
+
+    batch too small     more sequences · sequences cut over context · then tensor · then pipeline ·
+                        all of them · fewer GPUs
+    run takes too long  fp8 · twice, four times the GPUs · twice, four times GPUs and batch
+
+The third order, for a model that is too big, is `ladder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from drumline_planner.search import Planned, evaluate, search
+from drumline_planner.space import Goal, KeptChoices
+from drumline_planner.words import large
+
+_SEARCHED_GPUS = 1024
+"""Above so many a measure is worked out on the best layout with more copies, without a search."""
+_PAYS = 0.7
+"""More GPUs pay while they give this share of what so many gave before."""
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One measure, and what it gives."""
+
+    name: str
+    gpus: int
+    batch: int
+    """Sequences of a step."""
+    layout: str
+    """Empty: none is legal and fits."""
+    seconds: float | None
+    """Of a step; None where there is no layout."""
+    tokens_per_second: float | None
+
+    @property
+    def tokens_per_gpu_second(self) -> float:
+        """What a GPU does; 0 where there is no layout."""
+        return (self.tokens_per_second or 0.0) / self.gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionSequence:
+    """Measures in their order, and what follows from them in words."""
+
+    failure: str
+    """What is wrong: `batch is too small` or `run takes too long`."""
+    measures: tuple[Measure, ...]
+    sentences: tuple[str, ...]
+
+
+def batch_too_small(goal: Goal, best: Planned | None) -> DecisionSequence | None:
+    """Where there are fewer sequences than GPUs."""
+    gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
+    if batch >= gpus:
+        return None
+    enough = -(-gpus // batch) * batch
+    alone = {"tensor": 1, "pipeline": 1, "context": 1}
+    larger = with_batch(goal, enough)
+    name = f"a batch of {enough}"
+    measures = [_measure(name, larger) if best is None else _again(name, larger, best)]
+    for axis in ("context", "tensor", "pipeline"):
+        fixed = {name: degree for name, degree in alone.items() if name != axis}
+        measures.append(_measure(f"{axis} parallelism alone", _keeping(goal, fixed)))
+    measures.append(_measured("the axes together", goal, best))
+    measures.append(_measure(f"{batch} GPUs", with_gpus(goal, batch)))
+    return DecisionSequence(
+        failure="batch is too small",
+        measures=tuple(measures),
+        sentences=tuple(_small_sentences(goal, measures)),
+    )
+
+
+def run_too_long(
+    goal: Goal, best: Planned | None, *, total_tokens: float | None
+) -> DecisionSequence | None:
+    """Where the run has a length: what shortens it, and what each costs in GPU hours."""
+    if best is None or total_tokens is None:
+        return None
+    gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
+    measures = [_measured("as planned", goal, best)]
+    if goal.cluster.gpu.fp8_flops is not None and not goal.config.fp8:
+        eight = replace(goal, config=replace(goal.config, fp8=True))
+        measures.append(_again("fp8", eight, best))
+    for factor in (2, 4):
+        more = with_gpus(goal, factor * gpus)
+        measures.append(_again(f"{factor} times the GPUs", more, best))
+    for factor in (2, 4):
+        both = with_batch(with_gpus(goal, factor * gpus), factor * batch)
+        measures.append(_again(f"{factor} times GPUs and batch", both, best))
+    return DecisionSequence(
+        failure="run takes too long",
+        measures=tuple(measures),
+        sentences=tuple(_long_sentences(measures, total_tokens)),
+    )
+
+
+def days(measure: Measure, total_tokens: float) -> float | None:
+    """Of the run; None where there is no layout."""
+    speed = measure.tokens_per_second
+    return None if speed is None else total_tokens / speed / _DAY
+
+
+def with_gpus(goal: Goal, gpus: int) -> Goal:
+    """The same goal on so many GPUs of the cluster's kind."""
+    return replace(goal, cluster=replace(goal.cluster, gpus=gpus))
+
+
+def with_batch(goal: Goal, batch: int) -> Goal:
+    """The same goal with so many sequences a step."""
+    return replace(goal, config=replace(goal.config, global_batch_size=batch))
+
+
+def _keeping(goal: Goal, degrees: dict[str, int]) -> Goal:
+    """With these degrees at 1; what the user has written stays and leaves the measure no layout."""
+    kept: KeptChoices = goal.kept
+    for axis, degree in degrees.items():
+        if getattr(kept, axis) is None:
+            kept = replace(kept, **{axis: degree})
+    return replace(goal, kept=kept)
+
+
+def _measure(name: str, goal: Goal) -> Measure:
+    return _measured(name, goal, next(iter(search(goal, best=1).planned), None))
+
+
+def _again(name: str, goal: Goal, best: Planned) -> Measure:
+    """The best layout there is, or on many GPUs the same with more copies."""
+    if goal.cluster.gpus <= _SEARCHED_GPUS:
+        return _measure(name, goal)
+    same = evaluate(goal, best.choice)
+    return _measured(name, goal, same if isinstance(same, Planned) else None)
+
+
+def _measured(name: str, goal: Goal, planned: Planned | None) -> Measure:
+    return Measure(
+        name=name,
+        gpus=goal.cluster.gpus,
+        batch=goal.config.global_batch_size,
+        layout="" if planned is None else str(planned.layout),
+        seconds=None if planned is None else planned.time.seconds,
+        tokens_per_second=None if planned is None else planned.time.tokens_per_second,
+    )
+
+
+def _small_sentences(goal: Goal, measures: list[Measure]) -> Iterator[str]:
+    gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
+    yield (
+        f"The batch is too small: {batch} sequences cannot be split over {gpus} GPUs. Data"
+        f" parallelism can use {batch} of them at most; tensor, context and pipeline parallelism"
+        " take the rest, and every GPU has less to do between messages."
+    )
+    larger, *axes, together, fewer = measures
+    single = [axis for axis in axes if axis.tokens_per_second is not None]
+    if single:
+        first = max(single, key=lambda axis: axis.tokens_per_second or 0.0)
+        yield (
+            f"Of single axes {first.name} is the fastest: {first.layout},"
+            f" {_share(first, together)} of the speed of the best mixture."
+        )
+    if larger.tokens_per_second is not None and together.tokens_per_second is not None:
+        yield (
+            f"A batch of {larger.batch} would train {_times(larger, together)} times as many"
+            " tokens a second; whether the loss allows it is for the run to say."
+        )
+    if fewer.tokens_per_second is not None and together.tokens_per_second is not None:
+        hours = together.tokens_per_gpu_second / fewer.tokens_per_gpu_second
+        yield (
+            f"{fewer.gpus} GPUs alone reach {_share(fewer, together)} of this speed for"
+            f" {100 * hours:.0f} % of its GPU hours."
+        )
+
+
+def _long_sentences(measures: list[Measure], total_tokens: float) -> Iterator[str]:
+    planned = measures[0]
+    now = days(planned, total_tokens)
+    yield f"{large(total_tokens)} tokens take {now:.1f} days on {planned.gpus} GPUs."
+    better = [each for each in measures[1:] if _rises(each, planned)]
+    if not better:
+        yield "None of the measures makes it shorter: the batch does not feed more GPUs."
+        return
+    cheapest = max(better, key=lambda each: each.tokens_per_gpu_second)
+    hours = planned.tokens_per_gpu_second / cheapest.tokens_per_gpu_second
+    yield (
+        f"The shortening that costs least is {cheapest.name}:"
+        f" {days(cheapest, total_tokens):.1f} days for {100 * hours:.0f} % of the GPU hours."
+    )
+    same_batch = [each for each in measures if each.batch == planned.batch]
+    doubled = [each for each in same_batch if each.gpus > planned.gpus]
+    for each in doubled:
+        if each.tokens_per_gpu_second < _PAYS * planned.tokens_per_gpu_second:
+            yield (
+                f"With this batch {each.gpus} GPUs do {_share(each, planned)} of its speed, each"
+                f" of them {100 * each.tokens_per_gpu_second / planned.tokens_per_gpu_second:.0f} %"
+                " of what it does now: from here the batch has to grow with the GPUs."
+            )
+            return
+
+
+def _rises(measure: Measure, planned: Measure) -> bool:
+    return (measure.tokens_per_second or 0.0) > 1.02 * (planned.tokens_per_second or 0.0)
+
+
+def _share(measure: Measure, of: Measure) -> str:
+    return f"{100 * (measure.tokens_per_second or 0.0) / (of.tokens_per_second or 1.0):.0f} %"
+
+
+def _times(measure: Measure, of: Measure) -> str:
+    return f"{(measure.tokens_per_second or 0.0) / (of.tokens_per_second or 1.0):.1f}"

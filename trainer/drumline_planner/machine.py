@@ -1,0 +1,119 @@
+"""The cluster that ranks run on, from what they see and what `hardware` of the configuration says.
+
+A device that the table does not have is taken to be as large as its driver says, and as fast as its
+name and a guess: that orders layouts, it does not time them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from drumline_contract.config import HardwareConfig
+from drumline_contract.hardware import GPU_MODELS, GpuCluster, GpuModel, Link, named_gpu
+from drumline_contract.shapes.flops import peak_flops
+from drumline_planner.network import Wiring, cluster_of
+
+_GIB = 1 << 30
+_NETWORK_LATENCY = 8e-6
+_GBPS = 1e9 / 8
+_SAME_MEMORY = 0.15
+"""Of two sizes of a model (A100) it is the one that differs by less than this share."""
+
+PROCESSOR = GpuModel(
+    name="processor",
+    memory_bytes=8 * _GIB,
+    bf16_flops=50e9,
+    fp8_flops=None,
+    sustained=0.5,
+    memory_bandwidth=5e9,
+    link_bandwidth=1e9,
+    domain=8,
+)
+"""A rank without a GPU, with Gloo to the others: for tests. The same on every host, as hosts of one
+gang differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenDevice:
+    """What a process sees of its device."""
+
+    name: str
+    """The driver's, such as `NVIDIA H100 80GB HBM3`; empty: the processor."""
+    memory_bytes: int
+    """All of it."""
+
+
+def machine(
+    hardware: HardwareConfig, *, gpus: int, gpus_per_node: int, seen: SeenDevice | None = None
+) -> GpuCluster:
+    """The cluster to plan for.
+
+    Args:
+        hardware: what the configuration says; its kind of GPU wins over the device's name.
+        gpus: ranks.
+        gpus_per_node: ranks of a pod, or of a host.
+        seen: the device; None: nobody has looked, the configuration says all.
+
+    Raises:
+        ConfigError: `hardware.gpu` is not in the table, or nothing says what the GPUs are.
+    """
+    return cluster_of(
+        device_of(hardware, seen),
+        gpus=gpus,
+        network=link_of(hardware),
+        gpus_per_node=gpus_per_node,
+        domain=hardware.domain_gpus,
+        wiring=wiring_of(hardware),
+    )
+
+
+def link_of(hardware: HardwareConfig) -> Link:
+    """The way from each GPU to other nodes."""
+    return Link(
+        name=f"{hardware.network_gbps} Gb/s",
+        bandwidth=hardware.network_gbps * _GBPS,
+        latency=_NETWORK_LATENCY,
+    )
+
+
+def wiring_of(hardware: HardwareConfig) -> Wiring:
+    """Of the network between nodes: flat, or racks with less bandwidth between them."""
+    if hardware.rack_gpus is None:
+        return Wiring()
+    return Wiring(group=hardware.rack_gpus, oversubscription=hardware.oversubscription)
+
+
+def device_of(hardware: HardwareConfig, seen: SeenDevice | None) -> GpuModel:
+    """The device: what the configuration names, else what is seen. Raises ConfigError."""
+    if seen is None or hardware.gpu is not None:
+        return named_gpu(hardware.gpu or "")
+    if not seen.name:
+        return PROCESSOR
+    # rounded, so that all ranks of a gang plan for the same: drivers differ by some MiB
+    memory = max(1, seen.memory_bytes // _GIB) * _GIB
+    return replace(recognized(seen), memory_bytes=memory)
+
+
+def recognized(seen: SeenDevice) -> GpuModel:
+    """The table's device of this name and size, else a guess from both."""
+    words = f" {seen.name.replace('-', ' ')} "
+    known = [name for name in GPU_MODELS if f" {name.partition('-')[0]} " in words]
+    nearest = min(
+        known, key=lambda name: abs(GPU_MODELS[name].memory_bytes - seen.memory_bytes), default=None
+    )
+    if nearest is not None:
+        size = GPU_MODELS[nearest].memory_bytes
+        if abs(size - seen.memory_bytes) < _SAME_MEMORY * size:
+            return GPU_MODELS[nearest]
+    if known:
+        return GPU_MODELS[known[-1]]
+    return GpuModel(
+        name=seen.name,
+        memory_bytes=seen.memory_bytes,
+        bf16_flops=peak_flops(seen.name) or 200e12,
+        fp8_flops=None,
+        sustained=0.6,
+        memory_bandwidth=1e12,
+        link_bandwidth=25e9,
+        domain=8,
+    )

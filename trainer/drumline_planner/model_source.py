@@ -1,0 +1,78 @@
+"""The model to be planned for: a preset, Hugging Face's config.json, or its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from drumline_contract.config import MODEL_PRESETS, ConfigError, Family, ModelConfig
+from drumline_contract.config.decoding import decode, field_kinds
+from drumline_contract.hardware import unknown
+from drumline_contract.shapes.hugging_face import to_ours
+
+_SHORT = {
+    "hidden": "hidden_size",
+    "ffn": "ffn_size",
+    "vocabulary": "vocab_size",
+    "vocab": "vocab_size",
+    "tied": "tied_embeddings",
+}
+
+
+def preset(name: str) -> ModelConfig:
+    """A built-in model. Raises ConfigError that says the nearest."""
+    if name not in MODEL_PRESETS:
+        raise ConfigError(unknown("model", name, MODEL_PRESETS))
+    return MODEL_PRESETS[name]
+
+
+def from_hugging_face(raw: Mapping[str, Any]) -> ModelConfig:
+    """The model that a config.json describes. Raises ConfigError: another architecture."""
+    return to_ours(raw)
+
+
+def from_sizes(text: str) -> ModelConfig:
+    """A model from `layers=32,hidden=4096,heads=32`; what is left out follows from these.
+
+    Fields are `ModelConfig`'s; `hidden`, `ffn`, `vocabulary` and `tied` are short for theirs.
+
+    Raises:
+        ConfigError: a field is unknown, missing, or not a number; says the nearest.
+    """
+    known = (*_SHORT, *field_kinds(ModelConfig))
+    values: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        short, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ConfigError(f"dimensions: {part!r} is not written as field=value")
+        name = _SHORT.get(short, short)
+        if short not in known:
+            raise ConfigError(unknown("dimensions", short, known))
+        if name in values:
+            raise ConfigError(f"dimensions: {name} is given twice")
+        values[name] = _value(short, value)
+    for name in ("layers", "hidden_size", "heads"):
+        if name not in values:
+            raise ConfigError(f"dimensions: {name} is missing; layers, hidden and heads are needed")
+    values.setdefault("kv_heads", values["heads"])
+    wide = 4 if values.get("family") == Family.GPT2.value else 8 / 3
+    if isinstance(values["hidden_size"], int):
+        values.setdefault("ffn_size", -(-int(values["hidden_size"] * wide) // 128) * 128)
+    values.setdefault("vocab_size", 32_000)
+    values.setdefault("max_positions", 1 << 20)
+    return decode(ModelConfig, values, path="model.")
+
+
+def _value(name: str, text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if name == "family":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"dimensions: {name} must be a number, not {text!r}") from None

@@ -1,0 +1,184 @@
+"""How long a pipeline takes: an order walked with the costs of its stages.
+
+An action begins when its rank is free and what it waits for is there. O(actions); and a long run of
+micro-batches repeats itself: after the pipeline is full every further round takes as long as the
+last, or as the busiest rank works, so that two short runs say what a long one takes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drumline_contract.config import Schedule
+from drumline_planner.schedules import Order, Pass, order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSeconds:
+    """What a micro-batch costs on a stage."""
+
+    forward: float
+    input: float
+    """Gradient of the inputs, with what is computed again for it."""
+    weight: float
+    """Gradient of the weights."""
+
+    def of(self, way: Pass) -> float:
+        """Seconds of one pass."""
+        match way:
+            case Pass.FORWARD:
+                return self.forward
+            case Pass.INPUT:
+                return self.input
+            case Pass.WEIGHT:
+                return self.weight
+            case Pass.BACKWARD:
+                return self.input + self.weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What came out of walking an order."""
+
+    seconds: float
+    """Until the last rank is done."""
+    busy: tuple[float, ...]
+    """By rank, of these."""
+
+
+def replayed(actions: Order, stages: Sequence[StageSeconds]) -> Replay:
+    """Walk an order.
+
+    Args:
+        actions: of all ranks.
+        stages: what each costs.
+
+    Raises:
+        ValueError: the order waits for itself.
+    """
+    return _walked(_program(actions), stages, ranks=len(actions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """An order to be walked with any costs; a slot is the place of a cost, by stage and pass."""
+
+    ranks: tuple[int, ...]
+    """Of all actions such that each comes after what it waits for, whatever they cost. Numbers
+    beside each other: the collector would look at hundreds of thousands of tuples again and
+    again."""
+    slots: tuple[int, ...]
+    sources: tuple[int, ...]
+    """Which of them, counted from 1, each waits for; 0 is nothing."""
+    stages_of_rank: tuple[frozenset[int], ...]
+    micro_batches: int
+    """Of which each stage does all passes."""
+
+
+_SLOTS = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT)
+_SLOT = {way: slot for slot, way in enumerate(_SLOTS)}
+
+
+def _walked(program: _Program, stages: Sequence[StageSeconds], *, ranks: int) -> Replay:
+    costs = [seconds for stage in stages for seconds in map(stage.of, _SLOTS)]
+    free = [0.0] * ranks
+    done: list[float] = [0.0]
+    for rank, slot, source in zip(program.ranks, program.slots, program.sources, strict=True):
+        at, ready = free[rank], done[source]
+        at = (ready if ready > at else at) + costs[slot]  # noqa: FURB136 - a call of max takes twice as long
+        free[rank] = at
+        done.append(at)
+    whole = [stage.of(Pass.FORWARD) + stage.of(Pass.BACKWARD) for stage in stages]
+    busy = (
+        program.micro_batches * sum(whole[stage] for stage in own) for own in program.stages_of_rank
+    )
+    return Replay(seconds=max(free), busy=tuple(busy))
+
+
+@functools.lru_cache(maxsize=256)
+def _program_of(
+    schedule: Schedule, *, ranks: int, stages_per_rank: int, micro_batches: int
+) -> _Program:
+    """Kept by what the order follows from: of the order itself every look would hash all of it."""
+    return _program(
+        order(schedule, ranks=ranks, stages_per_rank=stages_per_rank, micro_batches=micro_batches)
+    )
+
+
+def _program(actions: Order) -> _Program:
+    """O(actions), with lists for what is done: by stage, then by micro-batch."""
+    last = max(stage for own in actions for stage, _, _ in own)
+    micros = 1 + max(micro for own in actions for _, _, micro in own)
+    forwards, backwards = [0] * ((last + 1) * micros), [0] * ((last + 1) * micros)
+    at = [0] * len(actions)
+    ranks, slots, sources = list[int](), list[int](), list[int]()
+    count, left = 0, sum(map(len, actions))
+    forward, weight = Pass.FORWARD, Pass.WEIGHT
+    while left > count:
+        before = count
+        for rank, own in enumerate(actions):
+            position, end = at[rank], len(own)
+            while position < end:
+                stage, way, micro = own[position]
+                place = stage * micros + micro
+                if way is weight:
+                    source = 0
+                elif way is forward:
+                    source = forwards[place - micros] if stage else 0
+                    if stage and not source:
+                        break
+                    forwards[place] = count + 1
+                else:
+                    source = forwards[place] if stage == last else backwards[place + micros]
+                    if not source:
+                        break
+                    backwards[place] = count + 1
+                ranks.append(rank)
+                slots.append(4 * stage + _SLOT[way])
+                sources.append(source)
+                count += 1
+                position += 1
+            at[rank] = position
+        if count == before:
+            raise ValueError("the order waits for itself")
+    own_stages = tuple(frozenset(stage for stage, _, _ in own) for own in actions)
+    return _Program(tuple(ranks), tuple(slots), tuple(sources), own_stages, micros)
+
+
+_SETTLED = 3
+"""Rounds after which every further one takes as long as the last, or as the busiest rank works: a
+rank that had to wait at first may set the pace only later. So it is in stages that differ by a
+layer, or by a head; with stages of all kinds of cost it is off by up to half a hundredth."""
+
+
+@functools.lru_cache(maxsize=2048)
+def pipeline_seconds(
+    schedule: Schedule,
+    stages: tuple[StageSeconds, ...],
+    *,
+    ranks: int,
+    micro_batches: int,
+) -> Replay:
+    """The replay of a step; of long ones two short ones and what a round more takes."""
+
+    def replay(count: int) -> Replay:
+        program = _program_of(
+            schedule, ranks=ranks, stages_per_rank=len(stages) // ranks, micro_batches=count
+        )
+        return _walked(program, stages, ranks=ranks)
+
+    rounds = (micro_batches - _SETTLED * ranks) // ranks
+    looped = schedule in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE)
+    if rounds < 1 or (looped and micro_batches % ranks):
+        return replay(micro_batches)
+    shorter = replay(micro_batches - (rounds + 1) * ranks)
+    short = replay(micro_batches - rounds * ranks)
+    works = [long - less for long, less in zip(short.busy, shorter.busy, strict=True)]
+    more = max(short.seconds - shorter.seconds, *works)
+    busy = zip(short.busy, works, strict=True)
+    return Replay(
+        seconds=short.seconds + rounds * more,
+        busy=tuple(own + rounds * work for own, work in busy),
+    )

@@ -1,0 +1,303 @@
+"""A model on a layout, with all that memory and time depend on; and whose software runs it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+from drumline_contract.config import (
+    DataParallel,
+    Family,
+    LoraConfig,
+    MemoryConfig,
+    ModelConfig,
+    OptimizerKind,
+    Precision,
+    Recompute,
+    TrainerConfig,
+)
+from drumline_contract.layout import Layout
+from drumline_contract.layout_validation import micro_batch_count, shards_gradients
+from drumline_contract.shapes.attention import computed_by_ranks
+from drumline_contract.shapes.flops import (
+    expert_vectors,
+    latent_weights,
+    layer_weights,
+    replicated_vectors,
+)
+from drumline_contract.shapes.layer_kinds import kinds_among
+from drumline_contract.shapes.partition import Partition, model_costs, partition
+from drumline_contract.shapes.weight_sizes import learning_shares
+
+_FLASH_2 = 0.50
+"""Speed of FlashAttention-2's kernels, which were written for A100, beside that of large products
+on H100: 326 TFLOP/s forward and backward, where products reach 655 (Shah et al. 2024, figures 5
+and 6: causal, heads of 128, 16,384 tokens)."""
+_CUDNN = 0.80
+"""The same of cuDNN's kernels: 522 TFLOP/s in the same figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """What differs between code bases that train the same model on the same layout."""
+
+    name: str
+    fused_attention: bool = True
+    """Scores never reach memory (FlashAttention, Dao et al. 2022), and causal halves are left out;
+    otherwise they are written, and all of them are computed."""
+    newer_attention: float = 0.65
+    """Speed of fused attention beside that of large products on devices newer than A100."""
+    fused_gate: bool = False
+    """The gate of a feed-forward is one kernel that keeps what it takes in, and attention leaves
+    its result token by token: neither is kept twice."""
+    fused_norms: bool = True
+    """A norm keeps its input and a number for each token; otherwise its result once more, in fp32
+    (RMSNorm of torch's CPU kernels)."""
+    gathers_again: bool = False
+    """With sequence parallelism the gathered input of a block is not kept but gathered again."""
+    loss_by_rows: bool = True
+    """The loss keeps logits in their own type, and has only some rows of them in fp32; otherwise it
+    keeps their logarithms in fp32."""
+    gradient_bytes: int = 4
+    """Of a parameter's gradient when it travels."""
+    overlaps_data: bool = True
+    """Gradients travel while the last backward pass runs, gathered weights while layers compute."""
+    overlaps_tensor: bool = True
+    """The sum of a block's input gradients travels while weights' gradients are computed."""
+    splits_messages: bool = True
+    """Between stages each tensor rank sends its part only."""
+    keeps_every_second: bool = False
+    """Of the products in a layer selective recompute keeps the first, the third, ..."""
+    mixed_state: tuple[int, int, int] | None = None
+    """Bytes of a parameter, its gradient and its optimizer state; None: as this trainer holds them
+    (`memory`)."""
+
+
+DRUMLINE = Software(name="drumline", splits_messages=False)
+"""This trainer."""
+TORCH_ON_CPU = Software(name="torch on processors", splits_messages=False, fused_norms=False)
+"""This trainer without a GPU."""
+MEGATRON = Software(
+    name="megatron-2021",
+    loss_by_rows=False,
+    fused_attention=False,
+    gathers_again=True,
+    gradient_bytes=2,
+    overlaps_data=False,
+    overlaps_tensor=False,
+    mixed_state=(2, 4, 12),
+)
+"""Megatron-LM of 2021 (Narayanan et al.): fp16, attention in separate kernels, dropout, gradients
+summed after the last backward pass."""
+MEGATRON_CORE = Software(
+    name="megatron-core",
+    loss_by_rows=False,
+    newer_attention=_CUDNN,
+    fused_gate=True,
+    gathers_again=True,
+    splits_messages=False,
+    mixed_state=(2, 4, 12),
+)
+"""Megatron-LM since 2023: attention of cuDNN where that has it, overlapped sums, bf16 with fp32
+gradients; a fused gate (megatron/core/fusions/fused_bias_swiglu.py)."""
+TORCHTITAN = Software(
+    name="torchtitan",
+    loss_by_rows=False,
+    newer_attention=_FLASH_2,
+    overlaps_tensor=False,
+    splits_messages=False,
+    keeps_every_second=True,
+)
+"""torchtitan of 2024 with FSDP2: state as in this trainer; torch of that year does not prefer cuDNN
+(aten/src/ATen/native/transformers/cuda/sdp_utils.cpp). Its tensor parallelism waits for each sum
+unless asynchronous TP is asked for, with which its own figures are 9 and 10 % faster
+(benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md)."""
+SOFTWARE = {software.name: software for software in (DRUMLINE, MEGATRON, MEGATRON_CORE, TORCHTITAN)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSetup:
+    """What one step is made of."""
+
+    model: ModelConfig
+    layout: Layout
+    sequence_length: int
+    micro_batch: int
+    """Sequences."""
+    micro_batches: int
+    recompute: Recompute = Recompute.NONE
+    memory: MemoryConfig = MemoryConfig()  # noqa: RUF009 - it is frozen
+    precision: Precision = Precision.BF16
+    fp8: bool = False
+    optimizer: OptimizerKind = OptimizerKind.ADAMW
+    averages: bool = False
+    """An average of the weights is kept beside the optimizer's state."""
+    lora: LoraConfig | None = None
+    learning: tuple[float, float] = (1.0, 1.0)
+    """Which share of the weights learns: of those outside of experts, and of experts."""
+    frozen_copy: bool = False
+    """A copy of the weights that does not learn is beside them: the reference of preferences."""
+    reference_pass: bool = False
+    """Each micro-batch goes forward once more, through that reference or past the adapters."""
+    software: Software = DRUMLINE
+
+    @classmethod
+    def of(
+        cls, config: TrainerConfig, layout: Layout, *, software: Software = DRUMLINE
+    ) -> TrainingSetup:
+        """From a configuration on a layout that `layout_validation` accepts."""
+        count = micro_batch_count(layout, config)
+        share = config.global_batch_size // layout.batch_ranks
+        return cls(
+            model=config.model,
+            layout=layout,
+            sequence_length=config.tokens_per_sample,
+            micro_batch=-(-share // count),
+            micro_batches=count,
+            recompute=config.memory.recompute,
+            memory=replace(config.memory, shard_gradients=shards_gradients(layout, config)),
+            precision=config.precision,
+            fp8=config.fp8,
+            optimizer=config.optimizer.kind,
+            averages=config.optimizer.average_decay > 0,
+            lora=config.lora,
+            learning=learning_shares(
+                config.model, trainable=config.trainable, freeze=config.freeze
+            ),
+            frozen_copy=config.has_frozen_copy,
+            reference_pass=config.dpo is not None,
+            software=software,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch on one rank, that attention and products see."""
+        return self.micro_batch * self.sequence_length // self.layout.context
+
+    @property
+    def own_tokens(self) -> float:
+        """Of these, the ones whose residuals and norms this rank holds."""
+        layout = self.layout
+        return self.tokens / (layout.tensor if layout.sequence_parallel else 1)
+
+    @property
+    def width(self) -> int:
+        """Bytes of an activation."""
+        return 4 if self.precision is Precision.FP32 else 2
+
+    @property
+    def global_tokens(self) -> int:
+        """Of a step."""
+        samples = self.micro_batch * self.micro_batches * self.layout.batch_ranks
+        return samples * self.sequence_length
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the weights are sharded by data parallelism."""
+        return self.layout.data_parallel is DataParallel.FSDP
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks whose gradients are summed."""
+        return self.layout.replicate * self.layout.shard * self.layout.context
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks that share out what data parallelism shards."""
+        match self.layout.data_parallel:
+            case DataParallel.FSDP:
+                return self.layout.shard * self.layout.context
+            case DataParallel.ZERO1 | DataParallel.ZERO2:
+                return self.data_ranks
+            case _:
+                return 1
+
+    def kinds(self, layers: range | None = None) -> tuple[tuple[TrainingSetup, int], ...]:
+        """As if all layers were of one kind, and how many of these layers are; None: of all.
+
+        As the ranks compute them, which may do some work alike.
+        """
+        among = kinds_among(self.model, range(self.model.layers) if layers is None else layers)
+        tensor = self.layout.tensor
+        return tuple(
+            (self.of_kind(computed_by_ranks(model, tensor=tensor)), count) for model, count in among
+        )
+
+    def of_kind(self, model: ModelConfig) -> TrainingSetup:
+        """As if all layers were of this kind."""
+        return self if model is self.model else replace(self, model=model)
+
+    def stage_layers(self) -> Partition:
+        """The layers of each stage, as the trainer shares them out."""
+        return stage_layers(self.model, self.layout.stages, self.sequence_length)
+
+
+@functools.lru_cache(maxsize=1024)
+def stage_layers(model: ModelConfig, stages: int, sequence_length: int) -> Partition:
+    """The trainer's own partition."""
+    costs = model_costs(model, sequence_length=sequence_length)
+    return partition(costs, stages=stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerParameters:
+    """Weights of a layer by where they are; all counts, no bytes."""
+
+    dense: int
+    """Without experts."""
+    replicated: int
+    """Of these, the ones that every tensor rank holds: norms, biases of rows, routers, latents."""
+    experts: int
+
+    def on_rank(self, *, tensor: int, expert: int) -> tuple[float, float]:
+        """Those of a rank of these axes before data parallelism: dense ones, and of experts."""
+        cut = (self.dense - self.replicated) / tensor
+        return cut + self.replicated, self.experts / (tensor * expert)
+
+
+@functools.lru_cache(maxsize=1024)
+def layer_parameters(model: ModelConfig) -> LayerParameters:
+    """Of a layer of a model whose layers are all alike."""
+    hidden = model.hidden_size
+    experts = 3 * hidden * model.features_per_expert * model.experts + expert_vectors(model)
+    replicated = 6 * hidden
+    if model.family is Family.LLAMA:
+        router = hidden * model.experts
+        replicated = replicated_vectors(model) + latent_weights(model) + router
+    dense = layer_weights(model) - experts
+    return LayerParameters(dense=dense, replicated=replicated, experts=experts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Weights of a model outside of its layers."""
+
+    embedding: int
+    """Of the first stage: word and learned position vectors, or patches."""
+    head: int
+    """Of the last stage, where it is not the embedding."""
+    tied: int
+    """Of the last stage, where it is the embedding."""
+
+
+@functools.lru_cache(maxsize=1024)
+def parameters(model: ModelConfig) -> Parameters:
+    """With those of all layers they are `contract.shapes.flops.weights`."""
+    hidden = model.hidden_size
+    gpt = model.family is not Family.LLAMA
+    words = model.vocab_size * hidden
+    if model.family is Family.VIT:
+        pixels = model.channels * model.patch_size**2
+        embedding = hidden * (pixels + 1 + model.class_token + model.image_positions)
+        head = (hidden + 1) * model.classes
+        tied = 0
+    else:
+        embedding = words + (model.max_positions * hidden if gpt else 0)
+        head = 0 if model.tied_embeddings else words
+        tied = words if model.tied_embeddings else 0
+    final = 2 * hidden if gpt else hidden
+    return Parameters(
+        embedding=embedding,
+        head=head + final,
+        tied=tied,
+    )

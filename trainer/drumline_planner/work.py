@@ -1,0 +1,311 @@
+"""What a rank does with one micro-batch, part by part, and how long each part takes on a device.
+
+A part is operations in the matrix units, bytes through memory, kernels, and messages on an axis. On
+a roofline (Williams et al. 2009) with sums instead of maxima, as kernels of a layer follow each
+other: products take operations / speed, everything else bytes / bandwidth. Products of few features
+do not fill a device: their speed is w / (w + half_width) of the large ones', w the geometric mean
+of what a rank multiplies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_contract.config import Family, Offload, Recompute
+from drumline_contract.hardware import GpuModel
+from drumline_contract.shapes.flops import latent_weights, layer_products, seen_positions
+from drumline_planner.activations import layer_kept, layers_kept, run_length
+from drumline_planner.adapter_weights import layer_adapters
+from drumline_planner.constants import Constants
+from drumline_planner.network import Span
+from drumline_planner.setup import TrainingSetup
+
+HOST_BANDWIDTH = 20e9
+"""Bytes per second between a GPU and its host's memory, while the other GPUs of the host copy too:
+PCIe 4 carries 25, and memory of 300 to 400 is shared by eight."""
+DRIVE_BANDWIDTH = 3e9
+"""The same of a file on a drive of the node: what one NVMe drive writes for long."""
+_FORWARD_KERNELS = 24
+"""Of a layer; backward twice as many."""
+_FP8_SHARE = 0.87
+"""What of fp8's peak over bf16's large products keep: on H100 scaled ones reach 1250 TFLOP/s."""
+_FUSED_ATTENTION = 0.65
+"""Speed of fused attention kernels beside that of large products on A100 (Dao 2023)."""
+_WRITTEN_ATTENTION = 0.5
+"""The same of batched products as thin as a head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassSeconds:
+    """What a layer, or an end of the model, takes of a rank for one micro-batch."""
+
+    products: float = 0.0
+    memory: float = 0.0
+    """Waiting for bytes from the device's memory, and between kernels."""
+    tensor: float = 0.0
+    """Messages of the tensor axis that nothing hides; so below."""
+    context: float = 0.0
+    expert: float = 0.0
+    data: float = 0.0
+    """Gathering sharded weights."""
+    stages: float = 0.0
+    """Hidden states to and from other stages."""
+    host: float = 0.0
+    """Activations to the host's memory and back."""
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return (
+            self.products
+            + self.memory
+            + self.tensor
+            + self.context
+            + self.expert
+            + self.data
+            + self.stages
+            + self.host
+        )
+
+    def plus(self, other: PassSeconds, *, count: float = 1.0) -> PassSeconds:
+        """This and so many of the other."""
+        return PassSeconds(
+            products=self.products + count * other.products,
+            memory=self.memory + count * other.memory,
+            tensor=self.tensor + count * other.tensor,
+            context=self.context + count * other.context,
+            expert=self.expert + count * other.expert,
+            data=self.data + count * other.data,
+            stages=self.stages + count * other.stages,
+            host=self.host + count * other.host,
+        )
+
+
+NOTHING = PassSeconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """The three passes of a layer or an end."""
+
+    forward: PassSeconds
+    input: PassSeconds
+    """Gradient of the inputs, with what is computed again."""
+    weight: PassSeconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """The axes on the cluster that parts of a layer use."""
+
+    tensor: Span
+    context: Span
+    expert: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """Of one device with the constants applied."""
+
+    products: float
+    """FLOP/s of large products."""
+    attention: float
+    """FLOP/s that attention and the head count with: never fp8."""
+    fused: float
+    """FLOP/s of fused attention kernels."""
+    memory: float
+    kernel: float
+    half_width: float
+    passes: float
+
+    @classmethod
+    def of(cls, gpu: GpuModel, constants: Constants, setup: TrainingSetup) -> Speeds:
+        """For the precision that the setup multiplies in."""
+        dense = gpu.bf16_flops * gpu.sustained * constants.matmul
+        if setup.width == 4:  # TF32 at best
+            dense /= 2
+        products = dense
+        if setup.fp8 and gpu.fp8_flops is not None:
+            products = dense * gpu.fp8_flops / gpu.bf16_flops * _FP8_SHARE
+        newer = gpu.fp8_flops is not None
+        return cls(
+            products=products,
+            attention=dense,
+            fused=dense * (setup.software.newer_attention if newer else _FUSED_ATTENTION),
+            memory=gpu.memory_bandwidth,
+            kernel=constants.kernel,
+            half_width=constants.half_width,
+            passes=constants.passes,
+        )
+
+
+def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
+    """A layer's passes over one micro-batch, where all layers are alike."""
+    tensor = setup.layout.tensor
+    weights = layer_products(setup.model) + (tensor - 1) * latent_weights(setup.model)
+    products = 2.0 * setup.tokens * weights / tensor / _speed(setup, speeds)
+    attention = _attention_seconds(setup, speeds)
+    kept = layer_kept(setup).total
+    streamed = setup.width * weights / tensor / speeds.memory
+    memory = speeds.passes * kept / speeds.memory + _FORWARD_KERNELS * speeds.kernel
+    message = _tensor_message(setup, spans.tensor)
+    ring, exchange = _ring(setup, spans.context), _exchange(setup, spans.expert)
+    merging = _merging(setup) / speeds.memory
+    forward = PassSeconds(
+        products=products + attention,
+        memory=memory + streamed + merging,
+        tensor=2 * message,
+        context=max(0.0, ring - attention),
+        expert=2 * exchange,
+    )
+    hidden_behind = products if setup.software.overlaps_tensor else 0.0
+    entering = max(0.0, message - hidden_behind / 2) * 2 if hidden_behind else 2 * message
+    again = setup.software.gathers_again and setup.layout.sequence_parallel
+    backward = PassSeconds(
+        products=products + 2.5 * attention
+        if setup.software.fused_attention
+        else products + 2.0 * attention,
+        memory=1.5 * memory + streamed + merging,
+        tensor=entering + (message if again else 0.0),
+        context=max(0.0, 2 * ring - 2 * attention),
+        expert=2 * exchange,
+    )
+    weight = PassSeconds(products=products, memory=0.5 * memory + 2 * streamed)
+    if setup.lora is not None:  # what is frozen has no gradient; adapters cost their share of all
+        share = layer_adapters(setup.model, setup.lora, tensor=tensor) * tensor / weights
+        extra = PassSeconds(products=share * products)
+        forward, backward = forward.plus(extra), backward.plus(extra)
+        weight = PassSeconds(products=share * products, memory=share * weight.memory)
+    return Passes(
+        forward=forward, input=backward.plus(_again(setup, forward, attention)), weight=weight
+    )
+
+
+def with_host_copies(setup: TrainingSetup, layer: Passes) -> Passes:
+    """With what of copying the layer's activations out and back its own passes do not hide.
+
+    A group is copied while the next is computed (`memory.offloaded_activations`); with blocks it is
+    the input of a run of layers, so each of them has its share.
+    """
+    if setup.memory.offload_activations is Offload.NONE:
+        return layer
+    run = 1
+    if setup.recompute is Recompute.BLOCKS:
+        run = run_length(setup, max(1, setup.model.layers // setup.layout.stages))
+    size = layers_kept(setup, range(run)) / run
+    copying = size / host_bandwidth(setup.memory.offload_activations)
+    out = max(0.0, copying - layer.forward.total)
+    back = max(0.0, copying - layer.input.total - layer.weight.total)
+    return Passes(
+        forward=layer.forward.plus(PassSeconds(host=out)),
+        input=layer.input.plus(PassSeconds(host=back)),
+        weight=layer.weight,
+    )
+
+
+def host_bandwidth(place: Offload) -> float:
+    """Bytes per second of a GPU to and from what is not on it."""
+    return DRIVE_BANDWIDTH if place is Offload.NVME else HOST_BANDWIDTH
+
+
+def head_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
+    """Of the last stage besides its layers: the head and the loss."""
+    model, tensor = setup.model, setup.layout.tensor
+    if model.family is Family.VIT:
+        return Passes(forward=NOTHING, input=NOTHING, weight=NOTHING)
+    logits = setup.tokens * model.outputs / tensor
+    products = 2.0 * logits * model.hidden_size / speeds.attention
+    traffic = logits * (setup.width + 12.0) / speeds.memory
+    weights = setup.width * model.outputs * model.hidden_size / tensor / speeds.memory
+    message = _tensor_message(setup, spans.tensor)
+    half = PassSeconds(products=products, memory=traffic + weights, tensor=message)
+    if setup.lora is not None:
+        return Passes(forward=half, input=half, weight=NOTHING)
+    return Passes(
+        forward=half, input=half, weight=PassSeconds(products=products, memory=2 * weights)
+    )
+
+
+def _speed(setup: TrainingSetup, speeds: Speeds) -> float:
+    """FLOP/s of a layer's products on one rank."""
+    model, tensor = setup.model, setup.layout.tensor
+    inner = model.features_per_expert if model.experts else model.ffn_size
+    width = (model.hidden_size * inner) ** 0.5 / tensor
+    tokens = setup.tokens
+    if model.experts:
+        tokens = tokens * model.experts_per_token * setup.layout.expert / model.experts
+    filled = min(width, tokens)
+    return speeds.products * filled / (filled + speeds.half_width)
+
+
+def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
+    """Scores and values, forward."""
+    model = setup.model
+    padded = model.features_per_head  # values too, where they are smaller
+    size = model.heads * padded / setup.layout.tensor
+    seen = seen_positions(model, sequence_length=setup.sequence_length) / model.layers
+    flops = 4.0 * setup.tokens * seen * size
+    if not setup.software.fused_attention:
+        return flops / speeds.attention / _WRITTEN_ATTENTION
+    causal = 1.0 if model.family is Family.VIT else 0.5
+    return flops * causal / speeds.fused
+
+
+def _again(setup: TrainingSetup, forward: PassSeconds, attention: float) -> PassSeconds:
+    """What recompute adds to a backward pass."""
+    match setup.recompute:
+        case Recompute.NONE:
+            return NOTHING
+        case Recompute.SELECTIVE:
+            core = PassSeconds(products=attention, memory=0.5 * forward.memory)
+            twice = _second_products(setup) * (forward.products - attention)
+            cheap = PassSeconds(products=twice, memory=0.7 * forward.memory)
+            return cheap if setup.software.fused_attention else core
+        case Recompute.FULL:
+            return forward
+        case Recompute.BLOCKS:
+            layers = max(1, setup.model.layers // setup.layout.stages)
+            return NOTHING.plus(forward, count=2 - 1 / run_length(setup, layers))
+
+
+def _second_products(setup: TrainingSetup) -> float:
+    """Share of a layer's products that selective recompute does again: keys, output, up."""
+    model = setup.model
+    if not setup.software.keeps_every_second:
+        return 0.0
+    heads = (model.heads + model.kv_heads) * model.features_per_head
+    return model.hidden_size * (heads + model.ffn_size) / layer_products(model)
+
+
+def _tensor_message(setup: TrainingSetup, span: Span) -> float:
+    """Of the four that a layer sends forward and backward: an all-reduce or its halves."""
+    if span.ranks == 1:
+        return 0.0
+    return span.all_reduce(setup.width * setup.tokens * setup.model.hidden_size)
+
+
+def _ring(setup: TrainingSetup, span: Span) -> float:
+    """Keys and values once around the ring."""
+    if span.ranks == 1:
+        return 0.0
+    model = setup.model
+    size = 2.0 * setup.width * setup.tokens * model.kv_heads * model.features_per_head
+    block = size / setup.layout.tensor
+    return (span.ranks - 1) * (block / span.direct + span.latency / span.ranks)
+
+
+def _merging(setup: TrainingSetup) -> float:
+    """Bytes of joining every block's result to those before it, in fp32; half are masked."""
+    context, model = setup.layout.context, setup.model
+    if context == 1:
+        return 0.0
+    size = setup.tokens * model.heads * model.features_per_head / setup.layout.tensor
+    return 12.0 * size * (context + 1) / 2
+
+
+def _exchange(setup: TrainingSetup, span: Span) -> float:
+    """Rows to their experts, or back."""
+    if span.ranks == 1 or not setup.model.experts:
+        return 0.0
+    rows = setup.tokens * setup.model.experts_per_token
+    return span.all_to_all(setup.width * rows * setup.model.hidden_size)

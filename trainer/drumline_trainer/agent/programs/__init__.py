@@ -1,1 +1,0 @@
-"""The programs of `python -m drumline_trainer.agent`: `run` and `join`."""
