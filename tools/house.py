@@ -19,8 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
-    "operator": ROOT / "operator" / "drumline",
-    "trainer": ROOT / "trainer" / "drumline_trainer",
+    folder.name: folder
+    for root in ("operator", "trainer")
+    for folder in sorted((ROOT / root).glob("drumline*"))
 }
 VAGUE = frozenset(("one", "found", "told", "who", "others", "nobody", "those", "anew"))
 """Words that name nothing: a variable says gang, pod, node, stage."""

@@ -1,19 +1,19 @@
-"""Decide which gangs start where, which are preempted, and repair broken gangs.
+"""The scheduler: `decide` takes a snapshot of the cluster and returns decisions.
 
-`decide(CycleInput(snapshot, pending, policy, now))` returns `Decisions`. The package is pure: no
-clock, no I/O, no logging, and no randomness without a seed. So equal input gives equal decisions,
-whatever its order, and a captured cycle can be replayed.
+It is pure. It reads no clock, file or network, writes no log, and takes chance only from a seed in
+its input. So each cycle can be captured, replayed and compared with brute force.
 
-Start with `cycle`: `decide` names the phases of a cycle and calls one package for each:
+Start with `cycle.decide`: budgets, quota, order, placement, preemption, node demands. `model` has
+the values that go in, `decisions` those that come out. Then follow one gang: `queueing` orders the
+line, `quota` says what its queue may use, `placement` finds nodes in the network, `preemption`
+finds victims. `forecast` says when a waiting job is expected to start, `autoscaling` which nodes
+to ask for. `disruption` judges what is known against nodes.
 
-1. `quota`: budgets, cohorts, fair shares, and the ledger of used quota.
-2. `queueing`: the order of waiting gangs, groups, reservations, cached rejections.
-3. `placement`: the cluster as arrays, the search for slots, and explanations of rejections.
-4. `preemption`: candidates, the cheapest victims, repairs, moves.
-5. `autoscaling`: hypothetical nodes that let gangs start, and free nodes that are kept.
+It never evicts, writes or retries: `drumline.controller.scheduler` carries decisions out. An
+exception on one gang sets this gang aside and is an answer about it (`fault_isolation`).
 
-`model` holds the values that come in, `decisions` those that go out. `forecast` runs `decide` ahead
-on a virtual clock. See docs/scheduling.md.
+Data: `Snapshot` (pools, nodes, queues, gangs) -> `cycle.decide` -> `Decisions` (placed, evicted,
+rejected with reason and figures, node demands). See docs/scheduling.md.
 """
 
 from drumline_scheduler.cycle import decide

@@ -1,9 +1,9 @@
 """A stand-in for the agents of a job: forks ranks, hears what they say, gives them orders.
 
-It speaks the real protocol over real pipes (`agent.rank_protocol.heartbeat`, `agent.rank_protocol.orders`) and
-does what agents do after a fault in the simplest way: once every survivor has parked, or was killed
-because it did not in time, the dead ranks are forked anew and all join the next attempt, at a step
-that every rank has a snapshot of.
+It speaks the real protocol over real pipes (`agent.rank_protocol.heartbeat`,
+`agent.rank_protocol.orders`) and does what agents do after a fault in the simplest way: once every
+survivor has parked, or was killed because it did not in time, the dead ranks are forked anew and
+all join the next attempt, at a step that every rank has a snapshot of.
 
     with StandIn(gangs, config, world_size=3, folder=tmp_path) as gang:
         gang.start(faults=[Fault(rank=1, step=5, phase=Phase.BACKWARD, kind="SIGKILL")])

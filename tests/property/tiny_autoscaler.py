@@ -109,7 +109,8 @@ class TinyNodeRequests:
         settings = ObjectSettings(namespace=NAMESPACE, image="operator:1")
         placeholders = Placeholders(client=autoscaler, settings=settings, clock=lambda: NOW)
         self._requests = NodeRequests(
-            state=state,
+            pools=state.pools,
+            pods=state.pods,
             modes={"Placeholders": placeholders},
             keeping=KeepingPods(client=autoscaler, settings=settings, clock=lambda: NOW),
             metrics=METRICS.autoscaling,

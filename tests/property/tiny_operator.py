@@ -250,7 +250,7 @@ class _Operator:
             self.cache.on_pod(None, _pod_view(pod))
         self.writer = StatusWriter(
             client=self.api,
-            state=self.cache,
+            jobs=self.cache.jobs,
             wake_scheduler=lambda: None,
             clock=lambda: NOW,
             wall=lambda: NOW,

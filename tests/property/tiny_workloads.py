@@ -79,7 +79,7 @@ async def admit(
 
     admission = WorkloadAdmission(
         client=api,
-        state=cache,
+        pools=cache.pools,
         workloads=cache.workloads,
         events=WorkloadEvents(EventRecorder(api, instance="tiny")),
         seen=seen,

@@ -138,11 +138,16 @@ def test_every_reason_to_refuse_is_shown() -> None:
 
 def test_every_file_of_a_technique_exists() -> None:
     named = re.findall(r"`((?:[a-z_0-9]+/)?[a-z_0-9]+\.py)`", PAGE)
-    folder = ROOT / "trainer" / "drumline_trainer"
+    trainer = ROOT / "trainer"
+    folders = (trainer / "drumline_trainer", trainer / "drumline_contract")
     absent = [
         name
         for name in named
-        if not any((folder / room / name).exists() for room in ("", "parallelism", "optimization"))
+        if not any(
+            (folder / part / name).exists()
+            for folder in folders
+            for part in ("", "parallelism", "optimization")
+        )
     ]
     assert named
     assert absent == []

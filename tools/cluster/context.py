@@ -30,14 +30,19 @@ from tools.cluster.model import ClusterError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+OPERATOR_PARTS = ("", "_addons", "_api", "_cli", "_console", "_scheduler", "_simulator")
+TRAINER_PARTS = ("agent", "client", "contract", "planner", "trainer")
 IMAGES: dict[str, tuple[str, ...]] = {
-    "operator": ("operator/drumline", "trainer/drumline_trainer", "trainer/drumline_client"),
-    "trainer": ("trainer/drumline_trainer", "trainer/drumline_client"),
+    "operator": (
+        *(f"operator/drumline{part}" for part in OPERATOR_PARTS),
+        *(f"trainer/drumline_{part}" for part in TRAINER_PARTS),
+    ),
+    "trainer": tuple(f"trainer/drumline_{part}" for part in TRAINER_PARTS),
 }
 """Image -> the packages of this repository in it."""
 
-BUNDLED = ("agent", "config", "contract", "host", "metrics", "rank_protocol")
-"""The rooms of the trainer that the agent needs in a pod of somebody else's image."""
+BUNDLED = ("trainer/drumline_agent", "trainer/drumline_contract")
+"""The packages that the agent needs in a pod of somebody else's image."""
 
 REHEARSAL = ("tests/rehearsal/stage", "tests/gloo/mutants")
 """Packages that the rehearsal image adds to the trainer's."""
@@ -121,27 +126,20 @@ def ensure_bundle(root: Path | None = None) -> Path:
     Raises:
         ClusterError: patchelf is missing, or this Python cannot be taken along.
     """
-    trainer, program = REPOSITORY / "trainer/drumline_trainer", REPOSITORY / "docker/bundle.py"
-    client = REPOSITORY / "trainer/drumline_client"
-    rooms = [trainer / "__init__.py", *(trainer / room for room in BUNDLED)]
+    program, client = REPOSITORY / "docker/bundle.py", REPOSITORY / "trainer/drumline_client"
+    packages = [REPOSITORY / package for package in BUNDLED]
 
     def make(folder: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-            package = Path(scratch) / trainer.name
-            package.mkdir()
-            shutil.copy(rooms[0], package)
-            for room in rooms[1:]:
-                shutil.copytree(room, package / room.name)
-            command = [sys.executable, str(program), str(folder), str(package)]
-            command += ["--client", str(client)]
-            command += [] if root is None else [f"--root={root}"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [sys.executable, str(program), str(folder), *map(str, packages)]
+        command += ["--client", str(client)]
+        command += [] if root is None else [f"--root={root}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ClusterError(f"the agent's bundle: {done.stderr.strip()}")
 
-    files = [file for folder in (*rooms[1:], client) for file in _sources(folder)]
+    files = [file for folder in (*packages, client) for file in _sources(folder)]
     python = sys.version if root is None else root.name
-    return made_once("bundle", f"{python}\n{_fingerprint([*files, rooms[0], program])}", make)
+    return made_once("bundle", f"{python}\n{_fingerprint([*files, program])}", make)
 
 
 def ensure_rehearsal() -> Path:

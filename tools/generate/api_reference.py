@@ -53,7 +53,7 @@ def _fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]
             yield from _fields(field, f"{path}{name}.")
 
 
-def _row(path: str, schema: Schema, required: bool) -> str:  # noqa: FBT001 - a row of `_fields`
+def _row(path: str, schema: Schema, required: bool) -> str:
     meaning = " ".join(str(schema.get("description", "")).split()).replace("|", "\\|")
     return f"| `{path}` | {_type(schema)} | {'**Required.** ' if required else ''}{meaning} |"
 

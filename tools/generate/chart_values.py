@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "drumline"
 FILE = ROOT / "docs" / "values.md"
 HEADER = """\

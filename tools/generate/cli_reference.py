@@ -1,7 +1,7 @@
 """docs/cli-reference.md: every command with its arguments, written from the parser itself.
 
-`python -m tools.generate.cli_reference` writes it, `text()` is what it should hold. argparse's own help
-is not used: its layout differs between versions of Python.
+`python -m tools.generate.cli_reference` writes it, `text()` is what it should hold. argparse's own
+help is not used: its layout differs between versions of Python.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from drumline_simulator.parameters.conditions import CONDITIONS
 from drumline_simulator.parameters.model import Figure
 from drumline_simulator.parameters.recovery import PARAMETERS
 
-FILE = Path(__file__).parents[1] / "docs" / "simulated-week-figures.md"
+FILE = Path(__file__).parents[2] / "docs" / "simulated-week-figures.md"
 HEADER = """\
 # Reference: the figures of the simulated week
 

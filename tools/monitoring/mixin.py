@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     output: Path = parser.parse_args(arguments).output
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(archive())
-    print(output)  # noqa: T201 - a program's answer
+    print(output)
     return 0
 
 

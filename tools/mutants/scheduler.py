@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.mutants.target import ROOT, Target
 
-ROOM = ROOT / "operator" / "drumline" / "scheduling"
+ROOM = ROOT / "operator" / "drumline_scheduler"
 AREAS = {
     "quota": (
         "quota_ledger",

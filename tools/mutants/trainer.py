@@ -37,13 +37,13 @@ def fork_ranks_here() -> None:
 
 
 TRAINER = Target(
-    package=ROOT / "trainer" / "drumline_trainer",
+    package=ROOT / "trainer",
     areas={
-        "layout": ("layout", "layout_validation"),
-        "checkpoint": ("checkpoint/*",),
+        "layout": ("drumline_contract/layout", "drumline_contract/layout_validation"),
+        "checkpoint": ("drumline_trainer/checkpoint/*",),
         "recovery": (
-            "recovery/*",
-            *("rank_protocol/control", "rank_protocol/orders"),
+            "drumline_trainer/recovery/*",
+            *("drumline_agent/rank_protocol/control", "drumline_agent/rank_protocol/orders"),
         ),
     },
     tests=(

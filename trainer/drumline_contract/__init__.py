@@ -1,12 +1,20 @@
-"""The contract between the operator and the pods of a job. Standard library only.
+"""The values that operator, agents and ranks exchange. Standard library only, no torch.
 
 * to a pod: its environment (`Env`)
 * to a job's agents: the signed generation record (`GenerationRecord`) and save notices (`Notice`)
 * from a pod: the agent's status (`AgentStatus`), its termination message (`FinalReport`) and its
   exit code (`ExitCode`)
 
-What comes from a pod is tenant input to the operator: `AgentStatus.parse` and `FinalReport.parse`
-bound its size before parsing it, check every type, and raise `ContractError`.
+The settings of a run are here, too, as both sides read them: `config` (every option, its bounds
+and defaults), `layout` and `layout_validation` (which rank has which part), `shapes` (sizes and
+FLOPs of models), `hardware` (GPUs), `step_figures` (where a step's time goes). `buckets` reads and
+writes object stores for whoever needs it.
+
+Values from a pod are tenant input to the operator: `AgentStatus.parse` and `FinalReport.parse`
+bound the size before parsing, check every type, and raise `ContractError`. Nothing here decides
+what to do about a value.
+
+Start with `record` (what a pod is told) and `status` (what it answers).
 """
 
 from drumline_contract.bucket_places import (

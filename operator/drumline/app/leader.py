@@ -133,7 +133,7 @@ class LeaderComponents:
         self.captures = CycleCaptures(file=settings.capture_file, wake=self._wake.set)
         self._writer = StatusWriter(
             client=term.client,
-            state=self._state,
+            jobs=self._state.jobs,
             wake_scheduler=self._wake.set,
             clock=clocks.monotonic,
             wall=clocks.wall,
@@ -150,7 +150,9 @@ class LeaderComponents:
         self._suspension = WorkloadSuspension(client=term.client, recorder=self._recorder)
         self._reconciler = self._wire_reconciler(agents)
         self._health = NodeHealthBook(
-            state=self._state,
+            jobs=self._state.jobs.all,
+            pools=lambda: self._state.pools.by_name,
+            nodes=self._state.nodes,
             status_of=self._watch.status,
             recorder=self._recorder,
             uid_of=self._node_uid,
@@ -327,7 +329,8 @@ class LeaderComponents:
         settings, client, clock = self._term.settings, self._term.client, self._clocks.wall
         objects = ObjectSettings(namespace=settings.namespace, image=settings.operator_image)
         requests = NodeRequests(
-            state=self._state,
+            pools=self._state.pools,
+            pods=self._state.pods,
             modes={
                 "Placeholders": Placeholders(client=client, settings=objects, clock=clock),
                 **{
@@ -358,7 +361,7 @@ class LeaderComponents:
             return None
         admission = WorkloadAdmission(
             client=self._term.client,
-            state=self._state,
+            pools=self._state.pools,
             workloads=self._state.workloads,
             events=self._suspension.events,
             suspension=self._suspension,

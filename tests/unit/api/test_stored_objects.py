@@ -65,10 +65,10 @@ def test_what_is_left_out_exists(model: str) -> None:
 
 
 def test_a_new_field_of_the_models_is_read_by_all_readers(tmp_path: Path) -> None:
-    for folder in ("operator/drumline", "trainer/drumline_trainer"):
+    for folder in ("operator", "trainer"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    (tmp_path / "tests").mkdir()
-    shutil.copy(ROOT / "tools/generate/stored_objects.py", tmp_path / "tests")
+    (tmp_path / "tools" / "generate").mkdir(parents=True)
+    shutil.copy(ROOT / "tools/generate/stored_objects.py", tmp_path / "tools" / "generate")
     api = tmp_path / "operator/drumline_api"
     _insert(
         api / "trainingjob.py",

@@ -52,7 +52,7 @@ def test_our_packages_are_compiled_and_made_once(cache: Path) -> None:
         second = ensure_app("trainer")
     assert (second, second.stat().st_ctime_ns) == (first, made)
     assert first.parent == cache
-    package = first / "drumline_trainer"
+    package = first / "drumline_contract"
     compiled = package / "__pycache__" / "layout.cpython-311.pyc"
     flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
     assert flags == 0b01  # by hash, never checked against a source's time

@@ -110,9 +110,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "torchtitan",
         "trl",
     )
-    releases = {f"tools/release/test_{name}.py" for name in ("compiler", "installation")}
-    # make test-all WHAT=libraries and WHAT=release
-    assert missing == {f"tests/libraries/test_{name}.py" for name in libraries} | releases
+    assert missing == {f"tests/libraries/test_{name}.py" for name in libraries}
     options = {option for part in PARTS for option in part.paths if option.startswith("--ignore=")}
     ignored = {option.removeprefix("--ignore=") for option in options}
     assert ignored - set(named) == {

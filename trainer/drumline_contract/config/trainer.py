@@ -267,9 +267,9 @@ class TrainerConfig:
     def written(self) -> dict[str, Any]:
         """What differs from its default, as plain JSON values; `from_dict(written(c)) == c`.
 
-        A pod gets this: a trainer image of an earlier version does not know fields that came
-        later, and refuses a configuration only where it uses them. Beside `model_from` the width
-        of the model is written too: without it the model is the folder's (`contract.config.from_folder`).
+        A pod gets this: a trainer image of an earlier version does not know fields that came later,
+        and refuses a configuration only where it uses them. Beside `model_from` the width of the
+        model is written too: without it the model is the folder's (`contract.config.from_folder`).
         """
         values = differing(self)
         if self.model_from is not None:

@@ -16,8 +16,7 @@ from typing import Final
 
 from drumline.controller.informers.scheduled_state import scheduled_state
 from drumline.controller.jobs.conversion import readable_job_of
-from drumline.controller.jobs.jobs import WriteInDoubt
-from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.jobs.jobs import JobCache, WriteInDoubt
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
 from drumline.kube.errors import KubeError, NotFound, NotLeader
@@ -42,7 +41,7 @@ class StatusWriter:
 
     Args:
         client: fenced writes to the API server.
-        state: the caches.
+        jobs: takes in what was written, before its event comes.
         wake_scheduler: called when a job may need a place or has given one back.
         clock: seconds; never goes back.
         wall: seconds since the epoch.
@@ -52,13 +51,13 @@ class StatusWriter:
         self,
         *,
         client: KubeClient,
-        state: ClusterCache,
+        jobs: JobCache,
         wake_scheduler: Callable[[], None],
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self._client = client
-        self._state = state
+        self._jobs = jobs
         self._wake_scheduler = wake_scheduler
         self._clock = clock
         self._wall = wall
@@ -89,7 +88,7 @@ class StatusWriter:
             if not error.maybe_done or not await self._was_written(job, status):
                 raise
         else:
-            self._state.jobs.assume(
+            self._jobs.assume(
                 replace(job, resource_version=written.resource_version, status=status)
             )
         if scheduled_state(status) != scheduled_state(job.status):
@@ -104,10 +103,10 @@ class StatusWriter:
 
     async def look_at_doubts(self) -> None:
         """Read every job in doubt once."""
-        before = list(self._state.jobs.in_doubt())
+        before = list(self._jobs.in_doubt())
         for first in range(0, len(before), LOOKS_AT_ONCE):
             await asyncio.gather(*map(self._read_back, before[first : first + LOOKS_AT_ONCE]))
-        left = {doubt.read.uid for doubt in self._state.jobs.in_doubt()}
+        left = {doubt.read.uid for doubt in self._jobs.in_doubt()}
         if not left:
             self._has_doubts.clear()
         if not before or any(doubt.read.uid not in left for doubt in before):
@@ -115,7 +114,7 @@ class StatusWriter:
 
     async def _was_written(self, job: Job, status: TrainingJobStatus) -> bool:
         """Whether the job has this status; if that cannot be said yet, it is in doubt."""
-        doubt = self._state.jobs.doubt(job, status, until=self._clock() + WRITE_DEADLINE_SECONDS)
+        doubt = self._jobs.doubt(job, status, until=self._clock() + WRITE_DEADLINE_SECONDS)
         self._has_doubts.set()
         log.warning("write_in_doubt", job=job.key, version=job.resource_version)
         stored = await self._read_back(doubt)
@@ -123,7 +122,7 @@ class StatusWriter:
 
     async def _read_back(self, doubt: WriteInDoubt) -> Job | None:
         """The job as it is stored, if that decides what is in doubt."""
-        job, jobs = doubt.read, self._state.jobs
+        job, jobs = doubt.read, self._jobs
         try:
             document = await reads.get(
                 self._client, TRAINING_JOBS, name=job.name, namespace=job.namespace, sending=_LOOK

@@ -1,7 +1,8 @@
 """The health of all nodes: looked at every few seconds, kept in the statuses of their GpuPools.
 
-What jobs and checks say is gathered (`node_evidence`), judged (`scheduler.disruption.node_scores`), handed to
-the scheduler's cache and written by the usage reporter. A new leader goes on from what is written.
+What jobs and checks say is gathered (`node_evidence`), judged (`scheduler.disruption.node_scores`),
+handed to the scheduler's cache and written by the usage reporter. A new leader goes on from what is
+written.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from drumline.controller.nodes.health_signals import (
     rules_of,
     standings,
 )
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.nodes.standings import judge
-from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.kinds import NODES
+from drumline.lifecycle.model.job import Job
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
+from drumline_api.gpupool import GpuPoolSpec
 from drumline_contract import AgentStatus
 from drumline_scheduler.disruption.node_scores import HealthByNode, NodeHealth, judged, sentence
 from drumline_scheduler.model import Node
@@ -36,7 +39,9 @@ class NodeHealthBook:
     """What is known against nodes, by pool.
 
     Args:
-        state: the caches; the scheduler learns of standings through it.
+        jobs: iterates over all jobs.
+        pools: the spec of each GpuPool by its name.
+        nodes: takes standings, from which the scheduler learns of them.
         status_of: what the agents of a job said last, by its uid.
         recorder: writes events about nodes.
         uid_of: of a node by its name; None: it is gone.
@@ -47,14 +52,18 @@ class NodeHealthBook:
     def __init__(
         self,
         *,
-        state: ClusterCache,
+        jobs: Callable[[], Iterable[Job]],
+        pools: Callable[[], Mapping[str, GpuPoolSpec]],
+        nodes: NodeCache,
         status_of: Callable[[str], AgentStatus | None],
         recorder: EventRecorder,
         uid_of: Callable[[str], str | None],
         wake_scheduler: Callable[[], None],
         metrics: Metrics,
     ) -> None:
-        self._state = state
+        self._jobs = jobs
+        self._specs = pools
+        self._nodes = nodes
         self._status_of = status_of
         self._recorder = recorder
         self._uid_of = uid_of
@@ -65,7 +74,7 @@ class NodeHealthBook:
     def restore(self, statuses: Mapping[str, Mapping[str, Any]], *, now: float) -> None:
         """Go on from what the statuses of the pools say, by name."""
         self._pools = {pool: health_of(status) for pool, status in statuses.items()}
-        judge(self._state.nodes, standings(self._pools.values(), now=now))
+        judge(self._nodes, standings(self._pools.values(), now=now))
 
     def look(self, nodes: Iterable[Node], *, now: float) -> None:
         """Gather what is said now, and judge all pools anew.
@@ -74,14 +83,14 @@ class NodeHealthBook:
             nodes: all nodes of pools.
             now: seconds since the epoch.
         """
-        names: dict[str, list[str]] = {pool: [] for pool in self._state.pools.by_name}
+        names: dict[str, list[str]] = {pool: [] for pool in self._specs()}
         for node in nodes:
             if node.pool in names:
                 names[node.pool].append(node.name)
-        said = evidence_of(self._state.jobs.all(), self._status_of, now=now)
+        said = evidence_of(self._jobs(), self._status_of, now=now)
         after: dict[str, HealthByNode] = {}
         self._gauge.clear()
-        for pool, spec in self._state.pools.by_name.items():
+        for pool, spec in self._specs().items():
             before, checks = self._pools.get(pool, {}), news_of_checks(spec)
             news = replace(checks, evidence=[*said, *checks.evidence])
             after[pool] = judged(before, news, rules=rules_of(spec, nodes=names[pool]), now=now)
@@ -89,7 +98,7 @@ class NodeHealthBook:
             out = sum(known.quarantined_at is not None for known in after[pool].values())
             self._gauge.labels(gpu_pool=pool).set(out)
         self._pools = after
-        if judge(self._state.nodes, standings(after.values(), now=now)):
+        if judge(self._nodes, standings(after.values(), now=now)):
             self._wake_scheduler()
 
     def fields(self, pool: str) -> dict[str, Any]:

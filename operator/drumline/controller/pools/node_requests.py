@@ -17,16 +17,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from drumline.controller.informers.specs import SpecCache
+from drumline.controller.nodes.pods import JobPods
 from drumline.controller.pools.autoscaling import demand_name, offers_of, timeouts_of
 from drumline.controller.pools.demand_objects import Asking, DemandObjects, bounded_answer
 from drumline.controller.pools.karpenter_reports import KarpenterReports
 from drumline.controller.pools.keeping_pods import KeepingPods
 from drumline.controller.pools.node_supply import NodeSupply, supply_fields, supply_of
-from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import AutoscalingMetrics
+from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.autoscaling.kept_nodes import KeptNode, kept_nodes
 from drumline_scheduler.autoscaling.node_demands import (
     DemandEnd,
@@ -52,7 +54,8 @@ class NodeRequests:
     """Keeps visible what the scheduler asks for.
 
     Args:
-        state: the caches.
+        pools: the spec of each GpuPool by its name.
+        pods: the pods of each job.
         modes: what makes demands visible, by the mode of a GpuPool.
         keeping: keeps autoscalers from taking free nodes away that gangs were promised.
         karpenter: what its objects say of nodes that do not come; None: nobody reads them.
@@ -64,7 +67,8 @@ class NodeRequests:
     def __init__(
         self,
         *,
-        state: ClusterCache,
+        pools: SpecCache[GpuPoolSpec],
+        pods: JobPods,
         modes: Mapping[str, DemandObjects],
         keeping: KeepingPods,
         karpenter: KarpenterReports | None = None,
@@ -72,7 +76,8 @@ class NodeRequests:
         clock: Callable[[], float],
         wake_scheduler: Callable[[], None],
     ) -> None:
-        self._state = state
+        self._pools = pools
+        self._pods = pods
         self._modes = modes
         self._keeping = keeping
         self._karpenter = karpenter
@@ -102,11 +107,11 @@ class NodeRequests:
         known = self._known
         if self._demands is not None:
             known = replace(known, backoffs=self._demands.backoffs)
-        return supply_fields(pool, self._state.pools.get(pool), known)
+        return supply_fields(pool, self._pools.get(pool), known)
 
     def offered(self, snapshot: Snapshot, *, now: float) -> Snapshot:
         """The snapshot with the nodes that can be had by asking, and what was asked for."""
-        offers = offers_of(self._state.pools.by_name)
+        offers = offers_of(self._pools.by_name)
         for offer in offers:  # from 0 on: an increase needs the sample before
             for end in DemandEnd:
                 self._metrics.node_requests.labels(offer.pool, str(end))
@@ -149,7 +154,7 @@ class NodeRequests:
             refused={each.uid for each in before.open if demand_name(each) in self._refused},
             said=self._said,
             bound={each.uid for each in before.open if self._is_bound(each)},
-            timeouts=timeouts_of(self._state.pools.by_name),
+            timeouts=timeouts_of(self._pools.by_name),
             now=now,
         )
         for demand, end in after.ended:
@@ -193,7 +198,7 @@ class NodeRequests:
             snapshot=snapshot,
             pending=pending,
             decisions=decisions,
-            timeouts=timeouts_of(self._state.pools.by_name),
+            timeouts=timeouts_of(self._pools.by_name),
             now=now,
         )
         if kept != self._kept:
@@ -260,14 +265,14 @@ class NodeRequests:
         for demand in demands:
             await self._ask(demand, is_new=demand_name(demand) not in there)
         if self._kept is not None:
-            await self._keeping.settle(self._kept, pools=self._state.pools.by_name)
+            await self._keeping.settle(self._kept, pools=self._pools.by_name)
         await self._listen(demands)
         asked = {each.uid for each in self._demands.open}
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in asked}
         self._said = {uid: text for uid, text in self._said.items() if uid in asked}
 
     async def _ask(self, demand: NodeDemand, *, is_new: bool) -> None:
-        spec, objects = self._state.pools.get(demand.pool), self._modes.get(self._mode(demand))
+        spec, objects = self._pools.get(demand.pool), self._modes.get(self._mode(demand))
         if spec is None or objects is None:
             return
         gang = self._gangs.get(demand.uid)
@@ -290,7 +295,7 @@ class NodeRequests:
             await self._karpenter.look()
         for demand in demands:
             objects, text = self._modes.get(self._mode(demand)), ""
-            spec = self._state.pools.get(demand.pool)
+            spec = self._pools.get(demand.pool)
             if self._karpenter is not None and spec is not None:
                 text = bounded_answer(self._karpenter.answer(spec))
             if objects is None and spec is not None:
@@ -307,7 +312,7 @@ class NodeRequests:
 
     def _mode(self, demand: NodeDemand) -> str:
         """How its pool asks; '' where nobody knows: what is there stays until a cycle ends it."""
-        spec = self._state.pools.get(demand.pool)
+        spec = self._pools.get(demand.pool)
         return "" if spec is None or spec.autoscaling is None else spec.autoscaling.mode
 
     def _pause(self) -> float | None:
@@ -317,7 +322,7 @@ class NodeRequests:
             if any(self._is_bound(each) for each in demands.open if each.started_at is not None):
                 self._wake_scheduler()
             return BINDING_SECONDS
-        change = demands.next_change(timeouts_of(self._state.pools.by_name), now=self._clock())
+        change = demands.next_change(timeouts_of(self._pools.by_name), now=self._clock())
         left = None if change is None else change - self._clock()
         if left is not None and left <= 0:
             self._wake_scheduler()
@@ -329,4 +334,4 @@ class NodeRequests:
     def _is_bound(self, demand: NodeDemand) -> bool:
         """Whether the gang has a pod for each placeholder."""
         namespace = demand.key.partition("/")[0]
-        return len(self._state.pods.of(namespace, demand.uid)) >= len(demand.shares)
+        return len(self._pods.of(namespace, demand.uid)) >= len(demand.shares)

@@ -1,5 +1,4 @@
-"""What the operator keeps in memory of the cluster.
+"""The whole cluster as the operator sees it: joins the objects, makes snapshots.
 
-Fed by the informers' events, read by scheduler and reconciler; nothing here writes to the API
-server.
+Informers feed it; scheduler and reconciler read it. Nothing here writes to the API server.
 """

@@ -1,1 +1,1 @@
-"""What users read: the status of jobs, queues and pools, and Kubernetes events."""
+"""Reports the usage of queues, pools and the platform, as statuses and as metrics."""

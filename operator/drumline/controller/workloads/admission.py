@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.informers.specs import SpecCache
 from drumline.controller.workloads.conversion import (
     ForeignWorkload,
     PlacesFound,
@@ -40,6 +40,7 @@ from drumline.kube.suspendable import decoder_for
 from drumline.kube.views import Key, PodView
 from drumline.telemetry import logs
 from drumline_api.base import ANNOTATION_ADMITTED
+from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.decisions import Decisions
 from drumline_scheduler.model import Gang
 
@@ -62,7 +63,7 @@ class WorkloadAdmission:
 
     Args:
         client: fenced writes to the API server.
-        state: the caches.
+        pools: the spec of each GpuPool by its name.
         workloads: what waits.
         events: what users read.
         suspension: suspends again what was let go.
@@ -75,7 +76,7 @@ class WorkloadAdmission:
         self,
         *,
         client: KubeClient,
-        state: ClusterCache,
+        pools: SpecCache[GpuPoolSpec],
         workloads: Workloads,
         events: WorkloadEvents,
         suspension: WorkloadSuspension,
@@ -85,7 +86,7 @@ class WorkloadAdmission:
     ) -> None:
         self._sleep = sleep
         self._client = client
-        self._state = state
+        self._pools = pools
         self._workloads = workloads
         self._events = events
         self._suspension = suspension
@@ -225,7 +226,7 @@ class WorkloadAdmission:
             msgspec.json.decode(stored),
             resource=about.resource,
             places=let_go.places,
-            pools=self._state.pools.by_name,
+            pools=self._pools.by_name,
         )
         if body is None:
             return
@@ -240,7 +241,7 @@ class WorkloadAdmission:
     async def _release(self, pod: PodView, places: PlacesFound | None) -> None:
         """Take our gate away; the pod is charged in the pool, so it has to run there."""
         spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": QUEUE_GATE}]}
-        pool = self._state.pools.get(places.pool) if places else None
+        pool = self._pools.get(places.pool) if places else None
         if pool is not None:
             spec["nodeSelector"] = dict(pool.node_selector)
         written = await self._patch(pod, places, spec=spec)

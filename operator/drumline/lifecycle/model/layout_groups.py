@@ -1,7 +1,7 @@
 """Which neighbours of a gang want one NVLink domain, and which one rack: slices for the scheduler.
 
-Ranks are counted with the tensor axis fastest and the pipeline slowest (`drumline_contract.layout`),
-so the pods of every group of an axis are neighbours, and groups nest:
+Ranks are counted with the tensor axis fastest and the pipeline slowest
+(`drumline_contract.layout`), so the pods of every group of an axis are neighbours, and groups nest:
 
     tensor < tensor x context < copy (its shards) < stage (all copies of its layers) < gang
 

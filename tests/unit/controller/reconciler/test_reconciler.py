@@ -101,7 +101,7 @@ class Operator:
         self._reconciler = Reconciler(
             writer=StatusWriter(
                 client=client,
-                state=state,
+                jobs=state.jobs,
                 wake_scheduler=lambda: None,
                 clock=time.monotonic,
                 wall=lambda: T0 + 6,

@@ -138,7 +138,7 @@ async def site() -> AsyncIterator[Site]:
         committer = Committer(
             writer=StatusWriter(
                 client=client,
-                state=state,
+                jobs=state.jobs,
                 wake_scheduler=lambda: None,
                 clock=time.monotonic,
                 wall=lambda: NOW,

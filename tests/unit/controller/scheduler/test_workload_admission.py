@@ -100,7 +100,7 @@ async def site() -> AsyncIterator[Site]:
         )
         made.admission = WorkloadAdmission(
             client=client,
-            state=made.state,
+            pools=made.state.pools,
             workloads=workloads(made.state),
             events=suspension.events,
             suspension=suspension,

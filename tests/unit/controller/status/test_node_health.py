@@ -74,7 +74,9 @@ class Cluster:
             self.woken += 1
 
         return NodeHealthBook(
-            state=self.state,
+            jobs=self.state.jobs.all,
+            pools=lambda: self.state.pools.by_name,
+            nodes=self.state.nodes,
             status_of=self.statuses.get,
             recorder=cast("EventRecorder", self.recorder),
             uid_of=lambda name: name,

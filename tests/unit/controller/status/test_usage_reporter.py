@@ -71,7 +71,9 @@ def reporter(
         job_metrics=most_jobs,
         usage=QueueUsageHistory(half_life=3600.0),
         health=NodeHealthBook(
-            state=state,
+            jobs=state.jobs.all,
+            pools=lambda: state.pools.by_name,
+            nodes=state.nodes,
             status_of=lambda _: None,
             recorder=cast("EventRecorder", None),
             uid_of=lambda _: None,

@@ -119,7 +119,7 @@ class Site:
         self.state.on_job(None, api.view())
         self.writer = StatusWriter(
             client=client,
-            state=self.state,
+            jobs=self.state.jobs,
             wake_scheduler=self.woken.set,
             clock=lambda: self.seconds,
             wall=lambda: NOW,

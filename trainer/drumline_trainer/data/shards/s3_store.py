@@ -1,7 +1,7 @@
 """Shards streamed from an S3-compatible store: blocks by ranged reads, through a bounded cache.
 
-`contract.buckets.objects` reads endpoint, region and credentials from the environment, and retries transient
-failures. No message holds a credential.
+`contract.buckets.objects` reads endpoint, region and credentials from the environment, and retries
+transient failures. No message holds a credential.
 """
 
 from __future__ import annotations

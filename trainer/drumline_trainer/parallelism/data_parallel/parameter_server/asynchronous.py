@@ -3,9 +3,9 @@
 A worker clips the gradients of its own samples, pushes them and pulls new weights. Other workers
 may push any number of times in between, so its next gradients may be of stale weights.
 `server.max_staleness` bounds by how many steps workers drift apart (stale synchronous parallel,
-`clocks`), and the number of updates that gradients lacked is counted (`contract.step_figures.step_record`). A
-worker that is slow now and then delays no other worker; pushes are applied in the order in which
-they arrive, so no two runs have the same bits.
+`clocks`), and the number of updates that gradients lacked is counted
+(`contract.step_figures.step_record`). A worker that is slow now and then delays no other worker;
+pushes are applied in the order in which they arrive, so no two runs have the same bits.
 
     worker 0    step 1 │ push pull │ step 2 │ push pull │ step 3 ...       max_staleness 1:
     worker 1    step 1              │ push pull │ step 2                   worker 0 may begin step 3

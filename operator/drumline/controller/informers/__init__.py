@@ -1,0 +1,1 @@
+"""The caches that the API server fills: objects by kind, typed specs, namespaces."""

@@ -1,0 +1,1 @@
+"""TrainingJobs: the newest version of each, its conversion, and the writer of its status."""

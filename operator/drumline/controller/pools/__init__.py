@@ -1,0 +1,1 @@
+"""GpuPools: node demands and placeholders for autoscalers, calibration, overlaps."""

@@ -1,0 +1,1 @@
+"""TrainingQueues: conversion, GPU-hours and money used, and their gauges."""

@@ -1,0 +1,1 @@
+"""Jobs, JobSets, pods and others that wait for quota: admission, suspension, eviction."""

@@ -1,0 +1,1 @@
+"""Two features of Linux: prctl and a filter of peers."""

@@ -1,0 +1,1 @@
+"""Figures about steps that ranks report and agents compare."""
