@@ -1,6 +1,6 @@
 """The watches of a process of its own: jobs by namespace, silence, objects that were left out.
 
-The operator's own caches are judged in `controller/cache/informers`, which knows more of them.
+The operator's own caches are judged in `controller/informers/informers`, which knows more of them.
 """
 
 from __future__ import annotations
