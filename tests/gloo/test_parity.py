@@ -18,7 +18,7 @@ from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.llama import Llama
-from drumline_trainer.optimization.gradients import clip_gradients
+from drumline_trainer.optimization.gradient_clipping import clip_gradients
 from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.sharding.boxes import Box
 from tests.gloo.configs import small

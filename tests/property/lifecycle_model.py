@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from drumline.lifecycle import transitions
-from drumline.lifecycle.incidents.budgets import OWN_FAULTS
+from drumline.lifecycle.incidents.restart_budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of

@@ -32,7 +32,7 @@ from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.held_out_loss import HeldOutLoss
 from drumline_trainer.initial_weights import initialize_weights
 from drumline_trainer.metrics.reporter import RunReporter
-from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
+from drumline_trainer.optimization.gradient_clipping import StepTotals, clip_gradients
 from drumline_trainer.optimization.learning_rate import learning_rate
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.optimizer import Optimizer

@@ -23,7 +23,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.errors import NotLeader
 from drumline.kube.kinds import Resource
-from drumline.kube.lease import LeaderElector, LeaseTiming
+from drumline.kube.leader_election import LeaderElector, LeaseTiming
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.settings import Settings
 from drumline.telemetry import http, logs

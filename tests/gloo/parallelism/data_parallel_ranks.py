@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract.config import DataParallel, MemoryConfig, ParallelismConfig, Precision
 from drumline_contract.layout import Axis, Layout
-from drumline_trainer.optimization.gradients import clip_gradients
+from drumline_trainer.optimization.gradient_clipping import clip_gradients
 from drumline_trainer.parallelism.data_parallel.apply import data_parallel
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.parallelism.data_parallel.weights import CutStages

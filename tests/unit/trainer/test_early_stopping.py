@@ -8,7 +8,7 @@ import pytest
 
 from drumline_contract.config import ConfigError, EvaluationConfig, TrainerConfig
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.checkpoint.ownership import outdated
+from drumline_trainer.checkpoint.retention import outdated
 from drumline_trainer.early_stopping import EarlyStopping
 from tests.texts import missing
 

@@ -25,7 +25,7 @@ from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.optimization.gradients import clip_gradients
+from drumline_trainer.optimization.gradient_clipping import clip_gradients
 from drumline_trainer.parallelism.batch_shard import MicroBatch, StepBatch
 from drumline_trainer.sharding.world import World
 from tests.unit.trainer.pretended_gpu import GPU, PretendedGpu

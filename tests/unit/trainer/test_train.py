@@ -5,7 +5,7 @@ import math
 import pytest
 
 from drumline_contract import ExitCode
-from drumline_trainer.optimization.gradients import StepTotals
+from drumline_trainer.optimization.gradient_clipping import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.rank import exit_code_of
 from drumline_trainer.recovery.tiered_checkpointer import PreemptedError

@@ -22,7 +22,7 @@ from drumline_contract.step_figures.step_record import Staleness
 from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.metrics.step_timer import step_part
-from drumline_trainer.optimization.gradients import StepTotals
+from drumline_trainer.optimization.gradient_clipping import StepTotals
 from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.data_parallel.local_sgd import LocalSgd
 from drumline_trainer.parallelism.data_parallel.parameter_server.asynchronous import (

@@ -28,7 +28,8 @@ from pathlib import Path
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
 from drumline_trainer.checkpoint.folder_files import FolderFiles, sync_folder, write_durably
-from drumline_trainer.checkpoint.ownership import Membership, Owner, outdated, short
+from drumline_trainer.checkpoint.ownership import Membership, Owner, short
+from drumline_trainer.checkpoint.retention import outdated
 from drumline_trainer.checkpoint.storage import StepFiles
 
 _COMMITTED = re.compile(r"step-(\d{8,})")
@@ -134,7 +135,7 @@ class CheckpointFolder:
         _remove(self.path / files.place)
 
     def prune(self, *, keep: int, verified: Sequence[int], spared: int | None = None) -> None:
-        """Remove what `ownership.outdated` says.
+        """Remove what `retention.outdated` says.
 
         Nothing is removed from a folder that another membership owns: it may be all that it has.
         """

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,20 +76,6 @@ def short(owner: str) -> str:
 def run_name() -> str:
     """The owner's name of a run without an operator: another one for each launch."""
     return f"{_RUN}{secrets.token_hex(6)} on {socket.gethostname()}"
-
-
-def outdated(
-    steps: Sequence[int], *, keep: int, verified: Sequence[int], spared: int | None = None
-) -> list[int]:
-    """Which steps retention removes: what is older than the `keep` newest verified ones.
-
-    With fewer verified steps it removes none, so the last verified one always stays; `spared`
-    stays whatever its age.
-    """
-    newest = sorted(verified, reverse=True)[:keep]
-    if len(newest) < keep:
-        return []
-    return [step for step in steps if step < newest[-1] and step != spared]
 
 
 def _named(owner: str) -> str:

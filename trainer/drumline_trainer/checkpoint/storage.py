@@ -151,5 +151,5 @@ class CheckpointStorage(Protocol):
         ...
 
     def prune(self, *, keep: int, verified: Sequence[int], spared: int | None = None) -> None:
-        """Remove steps that are `ownership.outdated`, of a storage that we still own."""
+        """Remove steps that are `retention.outdated`, of a storage that we still own."""
         ...

@@ -1,7 +1,7 @@
 """Whole documents in windows: what conversations and other records are learned from.
 
 A document's tokens are inputs but for the last, and targets but for the first. A window holds one
-document, or as many as fit (`best_fit`), each with attention and positions of its own
+document, or as many as fit (`packing`), each with attention and positions of its own
 (`models.documents`); the rest of it is padding, which no target asks for and no token sees. A
 document that is longer than a window is cut to it. One of which nothing is learned is left out.
 """
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from drumline_contract.config import ConfigError, ModelConfig
-from drumline_trainer.data.best_fit import best_fit
 from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
+from drumline_trainer.data.packing import best_fit
 from drumline_trainer.data.text_dataset import TokenStream, check_tokens
 
 _PADDING = 0

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from drumline_contract.config import ConfigError
-from drumline_trainer.data.best_fit import best_fit
 from drumline_trainer.data.document_dataset import DocumentDataset, WindowTable, learned_targets
+from drumline_trainer.data.packing import best_fit
 from drumline_trainer.data.text_dataset import TokenStream
 
 

@@ -18,7 +18,7 @@ from drumline_contract.layout import Layout
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import RunReporter
-from drumline_trainer.optimization.gradients import StepTotals
+from drumline_trainer.optimization.gradient_clipping import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.recovery.saved_state import saved_cursor, saved_loss_scale
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.lifecycle.incidents import timeline
-from drumline.lifecycle.incidents.budgets import OWN_FAULTS, with_charge
 from drumline.lifecycle.incidents.gpu_seconds import reclassified, with_elapsed
+from drumline.lifecycle.incidents.restart_budgets import OWN_FAULTS, with_charge
 from drumline.lifecycle.model.conditions import changed
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of

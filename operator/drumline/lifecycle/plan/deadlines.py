@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from drumline.lifecycle.incidents.budgets import OWN_FAULTS
+from drumline.lifecycle.incidents.restart_budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from drumline.lifecycle import transitions
-from drumline.lifecycle.incidents import budgets, failures, ledger, timeline
+from drumline.lifecycle.incidents import failures, ledger, timeline
+from drumline.lifecycle.incidents import restart_budgets as budgets
 from drumline.lifecycle.incidents.avoided_nodes import with_failed_devices
 from drumline.lifecycle.incidents.failures import (
     RESCHEDULED,

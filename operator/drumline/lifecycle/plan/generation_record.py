@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.lifecycle.incidents import budgets
+from drumline.lifecycle.incidents import restart_budgets as budgets
 from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts

@@ -42,7 +42,7 @@ from drumline.kube.kinds import (
     TRAINING_JOBS,
     TRAINING_QUEUES,
 )
-from drumline.kube.lease import LeaderElector, LeaseTiming
+from drumline.kube.leader_election import LeaderElector, LeaseTiming
 from drumline.kube.request import Request, Verb
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.settings import Settings

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from drumline.kube.lease import LeaseTiming
+from drumline.kube.leader_election import LeaseTiming
 from tests.integration.operator.loss.agents import AgentHost
 from tests.integration.operator.loss.api import AsyncKube
 from tests.integration.operator.loss.corner import GPUS, Corner, open_corner

@@ -15,7 +15,7 @@ from drumline_contract.layout import Layout
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import RunReporter
-from drumline_trainer.optimization.gradients import StepTotals
+from drumline_trainer.optimization.gradient_clipping import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.recovery.tiered_checkpointer import FROM_NOTHING, StartingPoint
 from drumline_trainer.recovery.train_state import data_cursor_of, report_start, trainer_state

@@ -16,7 +16,8 @@ from drumline_trainer.checkpoint.errors import (
     StaleMembershipError,
     is_storage_fault,
 )
-from drumline_trainer.checkpoint.ownership import Membership, Owner, outdated
+from drumline_trainer.checkpoint.ownership import Membership, Owner
+from drumline_trainer.checkpoint.retention import outdated
 from drumline_trainer.checkpoint.storage import StepFiles
 
 _ATTEMPTS: Final = 8

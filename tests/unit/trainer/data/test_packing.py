@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.data.best_fit import best_fit
+from drumline_trainer.data.packing import best_fit
 
 
 def test_the_example() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from drumline_contract.layout import Layout
-from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
+from drumline_trainer.optimization.gradient_clipping import StepTotals, clip_gradients
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.lifecycle.incidents import budgets
+from drumline.lifecycle.incidents import restart_budgets as budgets
 from drumline_api.jobstatus import TrainingJobStatus
 from drumline_api.trainingjob import RecoverySpec
 from drumline_contract import FaultClass

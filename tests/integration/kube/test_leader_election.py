@@ -10,7 +10,7 @@ import pytest
 from drumline.kube import errors, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import CONFIG_MAPS, LEASES
-from drumline.kube.lease import LeaderElector, LeaseTiming
+from drumline.kube.leader_election import LeaderElector, LeaseTiming
 from tests.integration.kube.conftest import Gate
 
 
