@@ -125,7 +125,7 @@ def test_a_card_runs_and_loads_nothing_and_is_readable_on_dark_and_light(kind: s
 def test_no_foreign_text_becomes_markup_or_style(foreign: str) -> None:
     assume(
         foreign not in set(Reason)
-    )  # Hypothesis tries constants of the code: reasons have advice
+    )  # constants of the code are tried, too
     plain, shown = cards(), cards(foreign)
     for kind in KINDS:
         calm, tags = Tags(plain[kind]), Tags(shown[kind])
