@@ -30,6 +30,8 @@ from tests.property.scale import ALL
 from tests.property.tiny_cluster import a_job
 from tests.seeds import seed_of
 
+pytestmark = pytest.mark.extended(keep=2)
+
 EVERY_DAY = (Bounds(crashes=2, faults=0, quota=16), Bounds(crashes=0, faults=0, quota=24))
 WHOLE = (
     Bounds(crashes=2, faults=0, quota=24),

@@ -62,6 +62,8 @@ from tests.property.scheduling_mixed_life import MixedLife
 from tests.property.scheduling_worlds import Feature, World, world
 from tests.unit.scheduler.builders import PREEMPTS, admitted, after, cluster, gang, node, racks, run
 
+pytestmark = pytest.mark.extended(keep=16)
+
 RARE = (36, 44, 46, 51, 64, 78, 84, 88, 118, 126, 131, 141, 152, 200)
 """Worlds with nominated gangs, displaced gangs, surplus gangs and preemptions."""
 NUMBERS = (*range(many(slice_of=32, everything=2000)), *RARE)

@@ -18,6 +18,8 @@ from tests.property.scheduling_checks import Judge
 from tests.property.scheduling_placements import free_now, table
 from tests.property.scheduling_worlds import Feature, World, without, world
 
+pytestmark = pytest.mark.extended(keep=7)
+
 SHAPES = (
     Feature.REQUIRED,
     Feature.PREFERRED,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations_with_replacement
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,8 @@ from drumline_scheduler import (
 from drumline_scheduler.decisions import FOREIGN_PODS
 from tests.property.invariants import violations
 from tests.unit.scheduler.builders import after, cluster, gang, pod, room, run
+
+pytestmark = pytest.mark.extended(keep=2)
 
 PROPERTY = settings(max_examples=300, derandomize=True, deadline=None)
 LEVELS = ("block", "rack", "host")

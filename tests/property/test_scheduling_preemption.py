@@ -41,6 +41,8 @@ from tests.unit.scheduler.builders import (
     without,
 )
 
+pytestmark = pytest.mark.extended(keep=14)
+
 LEAVES = ("a", "b", "c")
 HELPED = {
     BlockReason.INSUFFICIENT_GPUS,

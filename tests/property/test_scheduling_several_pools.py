@@ -16,6 +16,8 @@ from tests.property.scale import many
 from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import Feature, World, some_gang, world
 
+pytestmark = pytest.mark.extended(keep=2)
+
 WORLDS, AT_ONCE = many(600, 30_000), 100
 BESIDE = [
     each

@@ -12,7 +12,7 @@ from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
 from tests.texts import missing
 
-pytestmark = pytest.mark.extended(keep=6)
+pytestmark = pytest.mark.extended(keep=2)
 
 RESUMED = ["beat(3)", "hang(until=1)", "print(now().attempt, now().restore_snapshot)", "done(9)"]
 STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "first_step")

@@ -16,7 +16,7 @@ from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 from tests.texts import missing
 
-pytestmark = pytest.mark.extended(keep=4)
+pytestmark = pytest.mark.extended(keep=1)
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ from tests.gloo.parallelism.data_parallel_ranks import (
     work_through,
 )
 
+pytestmark = pytest.mark.extended(keep=4)
+
 DDP, ZERO1, ZERO2, FSDP, _ = DataParallel
 KINDS = [(DDP, 1), (ZERO1, 1), (ZERO2, 1), (FSDP, 1), (FSDP, 2)]
 LOSSY = Precision.BF16

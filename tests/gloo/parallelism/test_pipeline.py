@@ -18,6 +18,8 @@ from tests.gloo.parallelism.pipeline_ranks import (
     run_cases,
 )
 
+pytestmark = pytest.mark.extended(keep=1)
+
 EXACT = 1e-6
 
 

@@ -14,6 +14,8 @@ import yaml
 from tests.integration.api.conftest import ROOT, Helm, Kubectl, Server
 from tests.integration.api.manifests import Json, manifest
 
+pytestmark = pytest.mark.extended(keep=10)
+
 CHART = ROOT / "helm/drumline"
 
 

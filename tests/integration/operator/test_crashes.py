@@ -20,7 +20,7 @@ from tests.kube import Kube, phase_is
 from tests.operator_process import OperatorProcess
 from tests.patience import HANG_SECONDS
 
-pytestmark = pytest.mark.usefixtures("no_operator")
+pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=3)]
 
 LIFE_WRITES = 20
 """At least so many writes about the job and its children make up the life below."""

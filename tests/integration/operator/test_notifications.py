@@ -31,7 +31,7 @@ from tests.operator_process import ROOT
 from tests.patience import HANG_SECONDS
 from tools.cluster.certificates import new_authority
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=3)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 SETTINGS = (
     "notifications.enabled=true",

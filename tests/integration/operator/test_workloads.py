@@ -21,7 +21,7 @@ from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess, is_established
 from tools.cluster.binaries import MODULES, module_source
 
-pytestmark = pytest.mark.extended(keep=4)
+pytestmark = pytest.mark.extended(keep=2)
 
 GATE = {"name": "drumline.dev/queue"}
 KINDS = ("RayCluster", "RayJob", "PyTorchJob", "MPIJob")

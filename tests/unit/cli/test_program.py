@@ -18,6 +18,8 @@ import pytest
 
 from tests.unit.cli.manifests import a_manifest, an_event, as_yaml, kubeconfig
 
+pytestmark = pytest.mark.extended(keep=10)
+
 ROOT = Path(__file__).parents[3]
 JOB = "/apis/drumline.dev/v1alpha1/namespaces/team/trainingjobs/llama"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/team/events"

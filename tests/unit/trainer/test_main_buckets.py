@@ -26,6 +26,8 @@ from tests.unit.trainer.adapters.test_peft import base as base  # noqa: PLC0414 
 from tests.unit.trainer.checkpoint.bucket.gang import opened
 from tests.unit.trainer.test_main_export import CONFIG, stored
 
+pytestmark = pytest.mark.extended(keep=4)
+
 STEP = 3
 
 

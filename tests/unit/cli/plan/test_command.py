@@ -21,7 +21,7 @@ from drumline_planner.memory import rank_lines
 from drumline_planner.setup import TrainingSetup
 from tests.texts import Golden, missing
 
-pytestmark = pytest.mark.extended(keep=8)
+pytestmark = pytest.mark.extended(keep=4)
 
 SMALL = ["--gpus", "8", "--batch", "32", "--sequence", "2048"]
 JOB = """\

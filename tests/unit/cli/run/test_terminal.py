@@ -19,6 +19,8 @@ from drumline_api.trainingjob import TrainingJobSpec
 from drumline_contract import ExitCode
 from tests.unit.cli.test_program import drumline
 
+pytestmark = pytest.mark.extended(keep=4)
+
 SECONDS = 60.0
 
 

@@ -123,9 +123,7 @@ def test_a_card_runs_and_loads_nothing_and_is_readable_on_dark_and_light(kind: s
 @settings(deadline=None, max_examples=30)
 @given(st.one_of(st.just(EVIL), st.text(max_size=80), st.text(alphabet="<>&\"'/!-;:", max_size=40)))
 def test_no_foreign_text_becomes_markup_or_style(foreign: str) -> None:
-    assume(
-        foreign not in set(Reason)
-    )  # constants of the code are tried, too
+    assume(foreign not in set(Reason))  # constants of the code are tried, too
     plain, shown = cards(), cards(foreign)
     for kind in KINDS:
         calm, tags = Tags(plain[kind]), Tags(shown[kind])

@@ -33,6 +33,8 @@ from drumline_trainer.models.initialize import initialize
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import named_weights, slices_of
 
+pytestmark = pytest.mark.extended(keep=24)
+
 TOKENS_BS = torch.randint(0, 300, (2, 24), generator=torch.Generator().manual_seed(0))
 SIZES: dict[str, Any] = {
     "vocab_size": 300,

@@ -15,7 +15,7 @@ from tests.unit.trainer.checkpoint.bucket.gang import Gang, Place, opened, resto
 
 Files = Callable[[], dict[str, Path]]
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.extended(keep=6)]
 
 
 @pytest.fixture(params=["folder", "bucket"])

@@ -10,7 +10,7 @@ from tests.object_store import ObjectStore
 from tests.store_proxy import Fate, Proxy, Request
 from tests.unit.trainer.checkpoint.bucket.gang import Gang, opened, restored
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.extended(keep=6)]
 
 
 def gang(url: str, *membership: int, claim: str = "0a", retries: int = 0) -> Gang:
