@@ -79,7 +79,7 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
                 pass  # who computes is given five times the patience of who sleeps or is stopped
         for fault in plan["faults"]:
             here = (fault["rank"], fault["phase"]) == (self.placement.rank, phase)
-            if here and fault["finished"] in {None, self.step}:
+            if here and fault["finished"] in {None, self.figures.step}:
                 _strike_once(fault, folder=folder / STRUCK_FOLDER)
 
     RunReporter.enter = watched
