@@ -1,4 +1,4 @@
-"""Which module runs each command, by name.
+"""The module that runs each command, by name.
 
 Every module has `run(chosen, environment)`. It is imported when its command runs, so that `--help`
 is answered at once and an installation needs only the extras of the commands that it uses. Nothing
@@ -18,7 +18,7 @@ from drumline_cli.errors import BadInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a command prints, and the exit code it ends with."""
+    """The text that a command prints, and its exit code."""
 
     text: str
     exit_code: int = 0
@@ -55,7 +55,10 @@ MODULES: Final[Mapping[str, str]] = {
     "convert": "drumline_cli.convert.command",
     "plan": "drumline_cli.plan.command",
 }
-_EXTRAS: Final[Mapping[str, str]] = {"simulate": "simulator"}
+_EXTRAS: Final[Mapping[str, str]] = {
+    "simulate": "simulator",
+    **dict.fromkeys(("gantt", "top", "ui"), "console"),
+}
 """The extra whose packages a command needs; default: `cli`."""
 
 

@@ -31,7 +31,7 @@ Quantities = dict[str, str | int]
 
 
 class ResourceRequirements(ObjectPart, frozen=True):
-    """What a container, or a pod as a whole, asks for."""
+    """The resources that a container or a pod requests."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
@@ -46,7 +46,7 @@ class Container(ObjectPart, frozen=True):
 
 
 class SchedulingGate(ObjectPart, frozen=True):
-    """What keeps a pod from being scheduled."""
+    """A scheduling gate: the pod is not scheduled while it has one."""
 
     name: str = ""
 
@@ -181,7 +181,7 @@ class PodStatus(ObjectPart, frozen=True):
 
 
 class TemplateOfPods(ObjectPart, frozen=True):
-    """What a workload makes pods from."""
+    """The template of a workload's pods."""
 
     spec: PlacedPodSpec
 
@@ -197,7 +197,7 @@ class BatchJobSpec(ObjectPart, frozen=True):
 
 
 class ReplicatedJobStatus(ObjectPart, frozen=True):
-    """What has become of the Jobs of one kind in a JobSet."""
+    """The counts of Jobs of one replicated Job in a JobSet."""
 
     name: str
     succeeded: int | None = None
@@ -233,7 +233,7 @@ class BatchJob(ObjectPart, frozen=True):
 
 
 class JobTemplate(ObjectPart, frozen=True):
-    """What a JobSet makes Jobs from."""
+    """A replicated Job of a JobSet: the template of its Jobs."""
 
     spec: BatchJobSpec
 

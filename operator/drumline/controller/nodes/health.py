@@ -1,8 +1,8 @@
-"""The health of all nodes: looked at every few seconds, kept in the statuses of their GpuPools.
+"""The health of all nodes: judged every few seconds, kept in the statuses of their GpuPools.
 
-What jobs and checks say is gathered (`node_evidence`), judged (`scheduler.disruption.node_scores`),
-handed to the scheduler's cache and written by the usage reporter. A new leader goes on from what is
-written.
+`evidence` gathers the reports of jobs and checks, and `scheduler.disruption.node_scores` judges
+them. The scheduler's cache gets the result, and the usage reporter writes it. A new leader starts
+from the written statuses.
 """
 
 from __future__ import annotations

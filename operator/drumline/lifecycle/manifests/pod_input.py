@@ -54,7 +54,7 @@ class PodInput:
     launch: Launch | None
     """How an agent starts the template's command. None: the kubelet starts it."""
     joins: bool
-    """Whether an init container waits for the gang before the kubelet starts the command."""
+    """True if an init container waits for the gang before the kubelet starts the command."""
 
     image: str
     agent_image: str
@@ -65,9 +65,9 @@ class PodInput:
     gpu_resource: str
     """Extended resource that counts them."""
     by_claims: bool
-    """Whether the pod needs ResourceClaims before it is bound to its node."""
+    """True if the pod needs ResourceClaims before it is bound to its node."""
     channel: bool
-    """Whether it gets a channel of the job's ComputeDomain."""
+    """True if the pod gets a channel of the job's ComputeDomain."""
 
     labels: dict[str, str]
     """Labels that all pods of the gang have."""
