@@ -10,7 +10,7 @@ from tests.unit.cli.manifests import an_event
 from tests.unit.console.ui.shown import Shown
 from tests.unit.console.ui.test_pages import HOSTILE, hostile_cluster, hostile_status
 
-pytestmark = pytest.mark.extended(keep=12)
+pytestmark = pytest.mark.extended(keep=6)
 
 PATHS = ("", "job/team/llama-70b", "job/team/deepseek-sft", "job/team/vit-b")
 FORMS = (

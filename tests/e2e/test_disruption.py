@@ -21,6 +21,8 @@ from tests.patience import HANG_SECONDS
 from tools.cluster import kubectl
 from tools.cluster.images import TRAINER_IMAGE
 
+pytestmark = pytest.mark.extended  # `make test` has test_life_of_a_job
+
 PLAYED = list(ANNOUNCERS) if os.environ.get("DRUMLINE_SIGNALS") == "all" else ["GKE", "Karpenter"]
 DRAIN = "kubectl drain"
 MOVES = [*PLAYED, DRAIN]
@@ -167,7 +169,6 @@ while True:
 """
 
 
-@pytest.mark.extended
 def test_a_drain_under_a_template_gives_every_pod_its_grace_and_ends(site: Site) -> None:
     """Any image, no agent of ours: SIGTERM to the whole gang, then a start on other nodes."""
     template = {

@@ -20,6 +20,8 @@ from tests.e2e.site import POOL, SLEEPER, Site
 from tests.kube import Json, phase_is
 from tools.cluster.inside import frozen
 
+pytestmark = pytest.mark.extended  # `make test` has test_life_of_a_job
+
 SHAPE = {"nodes": 2, "gpusPerNode": 2}
 GPUS = 4
 PACE_SECONDS = 0.15

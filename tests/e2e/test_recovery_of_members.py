@@ -24,6 +24,8 @@ from tools.cluster.nodes import boot, power_off
 from tools.cluster.outages import zombie
 from tools.cluster.rest import ApiStatusError
 
+pytestmark = pytest.mark.extended  # `make test` has test_life_of_a_job
+
 RANKS = REHEARSED["gpusPerNode"]
 LOSSES = ("agent killed", "pod deleted", "pod evicted", "node without power", "cable pulled")
 

@@ -59,6 +59,7 @@ def test_everything_runs_under_the_restricted_level_and_without_a_token(stage: S
     assert ready == [True] * len(operators) != []
 
 
+@pytest.mark.extended
 def test_a_checkpoint_is_taken_up_by_another_number_of_ranks(stage: Site, first: Json) -> None:
     where = {**CHECKPOINT, "path": "first"}
     stage.submit("narrow", nodes=1, gpusPerNode=2, trainer={"steps": 70}, checkpoint=where)
@@ -83,6 +84,7 @@ def test_a_gang_keeps_to_one_rack_while_a_looser_fit_exists(site: Site) -> None:
     assert "node-2" in site.nodes("loose")
 
 
+@pytest.mark.extended
 def test_a_job_that_does_not_fit_waits_with_its_reason_and_then_runs(site: Site) -> None:
     spec: Json = {"nodes": 2, "gpusPerNode": 2, "trainer": {"steps": 20}}
     site.submit("early", **spec)

@@ -82,6 +82,7 @@ def compiler() -> None:
         pytest.skip("no C++ compiler or no openssl: compiled layers are NOT tested here")
 
 
+@pytest.mark.extended  # `make test` compiles layers in parallelism/test_compiled
 @pytest.mark.usefixtures("compiler")
 def test_compiled_layers_train_as_eager_ones_and_a_new_machine_compiles_nothing(
     gangs: GangStarter, tmp_path: Path

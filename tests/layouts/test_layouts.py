@@ -52,7 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     made.pool.close()
 
 
-@pytest.mark.extended(keep=8)
+@pytest.mark.extended(keep=5)
 @pytest.mark.parametrize("case", CASES, ids=names(CASES))
 def test_a_layout_trains_what_one_process_trains(runs: Runs, case: Case) -> None:
     assert failings(runs.whole(case), runs.plain(case)) == []

@@ -13,7 +13,7 @@ from drumline_scheduler import Policy, PreemptionLimit, Snapshot
 from tests.property.invariants import violations
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, queue, run
 
-pytestmark = pytest.mark.extended(keep=40)
+pytestmark = pytest.mark.extended(keep=20)
 
 HOUR = 3600.0
 

@@ -18,7 +18,7 @@ from tests.property.scheduling_checks import Judge
 from tests.property.scheduling_placements import free_now, table
 from tests.property.scheduling_worlds import Feature, World, without, world
 
-pytestmark = pytest.mark.extended(keep=7)
+pytestmark = pytest.mark.extended(keep=4)
 
 SHAPES = (
     Feature.REQUIRED,

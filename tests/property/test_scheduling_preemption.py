@@ -41,7 +41,7 @@ from tests.unit.scheduler.builders import (
     without,
 )
 
-pytestmark = pytest.mark.extended(keep=14)
+pytestmark = pytest.mark.extended(keep=7)
 
 LEAVES = ("a", "b", "c")
 HELPED = {

@@ -61,7 +61,7 @@ def view_of(free: tuple[int, ...]) -> ClusterView:
     return SnapshotCache().cluster_view(snapshot=snapshot, waiting=(), policy=Policy())
 
 
-@pytest.mark.extended(keep=20)
+@pytest.mark.extended(keep=10)
 @pytest.mark.parametrize("first", FIRSTS)
 @pytest.mark.parametrize("shape", list(shapes()), ids=str)
 def test_vacant_positions_are_filled_if_and_only_if_brute_force_fills_them(

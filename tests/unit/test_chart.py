@@ -28,7 +28,7 @@ from drumline_scheduler.capture import MAX_BYTES
 from tools.cluster.binaries import ensure_binaries
 from tools.monitoring import generate
 
-pytestmark = pytest.mark.extended(keep=30)
+pytestmark = pytest.mark.extended(keep=15)
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/drumline"

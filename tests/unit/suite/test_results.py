@@ -32,10 +32,13 @@ PYTEST_PART = Part(name="these", budget_minutes=1, paths=("tests",))
 ELSEWHERE = {
     "tests/e2e/test_accelerators.py": "tests/integration/operator/test_devices.py",
     "tests/e2e/test_archive.py": "tests/integration/operator/test_archive.py",
+    "tests/e2e/test_disruption.py": "tests/e2e/test_life_of_a_job.py",
     "tests/e2e/test_doctor.py": "tests/integration/cli/test_doctor.py",
     "tests/e2e/test_held_scripts.py": "tests/faults/agent/test_commands.py",
     "tests/e2e/test_layouts.py": "tests/layouts/test_layouts.py",
-    "tests/e2e/test_recovery_in_place.py": "tests/e2e/test_own_scripts.py",
+    "tests/e2e/test_preemption.py": "tests/e2e/test_life_of_a_job.py",
+    "tests/e2e/test_recovery_in_place.py": "tests/e2e/test_life_of_a_job.py",
+    "tests/e2e/test_recovery_of_members.py": "tests/e2e/test_life_of_a_job.py",
     "tests/e2e/test_scripts_under_faults.py": "tests/e2e/test_own_scripts.py",
 }
 COMMAND = Part(name="lint", budget_minutes=1, command=("lint",), checks=4)
