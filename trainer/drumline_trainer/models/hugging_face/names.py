@@ -101,10 +101,14 @@ class Theirs:
 
     @property
     def is_linear_layer(self) -> bool:
-        """Whether it is the weight of one of our projections, and nothing else."""
+        """Whether it is the weight of one of our projections, and nothing else.
+
+        The head is none, although it is called `output` too.
+        """
         layer, _, kind = self.ours[0].rpartition(".")
         alone = len(self.ours) == 1 and self.expert is None and not self.transposed
-        return alone and kind == "weight" and layer.rpartition(".")[2] in PROJECTIONS
+        inside, _, name = layer.rpartition(".")
+        return alone and kind == "weight" and bool(inside) and name in PROJECTIONS
 
     def shape(self, shapes: Shapes) -> tuple[int, ...]:
         """Of this tensor, by the shapes of ours."""
