@@ -122,6 +122,11 @@ _ADAPTERS: Final = (
         changes={"lora": {"rank": 4, "alpha": 8.0, "targets": "query,value,up,down"}},
     ),
     Setting(
+        name="rank-stabilized lora",
+        changes={"lora": {"rank": 4, "alpha": 8.0, "rslora": True}},
+        models=("untied",),
+    ),
+    Setting(
         name="lora on four bits",
         changes={
             "lora": {"rank": 4, "base_bits": 4},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,34 +15,45 @@ transformers = pytest.importorskip("transformers")
 
 from drumline_contract.config import LoraConfig, ModelConfig  # noqa: E402
 from drumline_trainer.adapters.lora import merge_adapter  # noqa: E402
-from drumline_trainer.adapters.peft import read_peft, write_peft  # noqa: E402
+from drumline_trainer.adapters.peft import KNOWN, check_plain, read_peft, write_peft  # noqa: E402
 from drumline_trainer.models.build import build_on_meta  # noqa: E402
 from drumline_trainer.models.hugging_face import export_hugging_face  # noqa: E402
 from drumline_trainer.models.initialize import initialize  # noqa: E402
 
-MODEL = ModelConfig(layers=2, hidden_size=16, heads=4, kv_heads=2, ffn_size=32, vocab_size=256)
-LORA = LoraConfig(rank=4, alpha=12.0)
+TIED = ModelConfig(layers=2, hidden_size=16, heads=4, kv_heads=2, ffn_size=32, vocab_size=256)
+MODELS = {"tied": TIED, "a head of its own": replace(TIED, tied_embeddings=False)}
+VARIANTS = {
+    *("velora_config", "alora_invocation_tokens", "use_qalora", "monteclora_config", "kasa_config"),
+    *("layer_replication", "lora_bias", "target_parameters", "use_bdlora", "arrow_config"),
+    *("ensure_weight_tying", "megatron_config"),
+}
+"""Fields of peft that change what adapters compute, and are null or false where they do not."""
 TOKENS = torch.arange(24).reshape(2, 12) * 7 % 256
 
 
-def weights() -> dict[str, torch.Tensor]:
-    module = build_on_meta(MODEL).to_empty(device="cpu")
+def weights(model: ModelConfig) -> dict[str, torch.Tensor]:
+    module = build_on_meta(model).to_empty(device="cpu")
     initialize(module, seed=1)
     return {name: weight.detach() for name, weight in module.named_parameters()}
 
 
+@pytest.fixture(params=sorted(MODELS))
+def model(request: pytest.FixtureRequest) -> ModelConfig:
+    return MODELS[request.param]
+
+
 @pytest.fixture
-def base(tmp_path: Path) -> Path:
-    export_hugging_face(weights(), MODEL, tmp_path / "base")
+def base(model: ModelConfig, tmp_path: Path) -> Path:
+    export_hugging_face(weights(model), model, tmp_path / "base")
     return tmp_path / "base"
 
 
-def adapters() -> dict[str, torch.Tensor]:
+def adapters(model: ModelConfig, lora: LoraConfig) -> dict[str, torch.Tensor]:
     random = torch.Generator().manual_seed(2)
     made: dict[str, torch.Tensor] = {}
-    for name, weight in weights().items():
+    for name, weight in weights(model).items():
         layer = name.removesuffix(".weight")
-        if layer.startswith("layers.") and layer.rpartition(".")[2] in LORA.projections:
+        if layer.startswith("layers.") and layer.rpartition(".")[2] in lora.projections:
             outputs, inputs = weight.shape
             made[f"{layer}.lora_a"] = torch.randn((4, inputs), generator=random) / 8
             made[f"{layer}.lora_b"] = torch.randn((outputs, 4), generator=random) / 8
@@ -48,39 +62,58 @@ def adapters() -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def test_peft_gives_the_logits_of_the_merged_model(base: Path, tmp_path: Path) -> None:
-    write_peft(
-        adapters(), tmp_path / "adapter", lora=LORA, model=MODEL, base=base, dtype=torch.float32
-    )
+@pytest.mark.parametrize("rslora", [False, True])
+def test_peft_gives_the_logits_of_the_merged_model(
+    model: ModelConfig, base: Path, tmp_path: Path, *, rslora: bool
+) -> None:
+    lora = LoraConfig(rank=4, alpha=12.0, rslora=rslora)
+    made = adapters(model, lora)
+    write_peft(made, tmp_path / "adapter", lora=lora, model=model, base=base, dtype=torch.float32)
     plain = transformers.AutoModelForCausalLM.from_pretrained(base)
     without = plain(TOKENS).logits
     beside = peft.PeftModel.from_pretrained(plain, tmp_path / "adapter")
     merged = {
-        name: merge_adapter(name, weight, adapters(), config=LORA)
-        for name, weight in weights().items()
+        name: merge_adapter(name, weight, made, config=lora)
+        for name, weight in weights(model).items()
     }
-    export_hugging_face(merged, MODEL, tmp_path / "merged")
+    export_hugging_face(merged, model, tmp_path / "merged")
     whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     expected = whole(TOKENS).logits
     assert (beside(TOKENS).logits - expected).abs().max() <= 1e-5
     assert (without - expected).abs().max() > 1e-2
 
 
-def test_what_peft_writes_is_read(base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rslora", [False, True])
+@pytest.mark.parametrize("targets", [["q_proj", "down_proj"], "all-linear"])
+def test_what_peft_writes_is_read(
+    model: ModelConfig, base: Path, tmp_path: Path, targets: list[str] | str, *, rslora: bool
+) -> None:
     plain = transformers.AutoModelForCausalLM.from_pretrained(base)
     asked = peft.LoraConfig(
         r=4,
         lora_alpha=12,
-        target_modules=["q_proj", "down_proj"],
+        target_modules=targets,
         task_type="CAUSAL_LM",
         init_lora_weights=False,
+        use_rslora=rslora,
     )
     theirs = peft.get_peft_model(plain, asked)
     theirs.save_pretrained(tmp_path / "theirs")
-    stored = read_peft(tmp_path / "theirs", model=MODEL, base=base)
-    assert (stored.config.rank, stored.config.alpha) == (4, 12.0)
-    assert stored.config.projections == {"query", "down"}
+    stored = read_peft(tmp_path / "theirs", model=model, base=base)
+    assert (stored.config.rank, stored.config.alpha, stored.config.rslora) == (4, 12.0, rslora)
+    every = targets == "all-linear"
+    expected = LoraConfig().projections_of(model) if every else {"query", "down"}
+    assert stored.config.projections == expected
     layer = theirs.base_model.model.model.layers[1].self_attn.q_proj
     assert torch.equal(
         stored.tensors["layers.1.attention.query.lora_b"], layer.lora_B["default"].weight
     )
+
+
+def test_what_this_version_of_peft_writes_of_itself_changes_nothing(tmp_path: Path) -> None:
+    """So a new key of a new version is looked at."""
+    peft.LoraConfig(r=4, peft_type="LORA").save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    check_plain(settings, folder=tmp_path)
+    fields = {field.name for field in dataclasses.fields(peft.LoraConfig)}
+    assert fields - KNOWN == VARIANTS

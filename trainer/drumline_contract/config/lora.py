@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from drumline_contract.config.bounds import Number, Width, check_place
 from drumline_contract.config.errors import ConfigError, require_positive
+from drumline_contract.config.model import ModelConfig
+from drumline_contract.config.variants import Family
 
 PROJECTIONS = (
     *("query", "key", "value", "output", "gate", "up", "down"),
@@ -24,8 +27,10 @@ class LoraConfig:
     """Inner size of the adapters."""
     alpha: float = 32.0
     """What the adapters add is multiplied by alpha / rank."""
+    rslora: bool = False
+    """The adapters add alpha / √rank times their product instead (Kalajdzievski 2023)."""
     targets: str = ",".join(PROJECTIONS)
-    """Projections that get an adapter, separated by commas."""
+    """Projections that get an adapter, separated by commas: those of them that the model has."""
     base_bits: Number = 16
     """Of the weights beneath the adapters: 16 keeps them in the type of `precision`, 4 packs them
     into blocks of NF4 (QLoRA, Dettmers et al. 2023)."""
@@ -59,10 +64,36 @@ class LoraConfig:
 
     @property
     def projections(self) -> frozenset[str]:
-        """Names of the layers that get an adapter."""
+        """Names of the layers that get an adapter, where a model has them."""
         return frozenset(name.strip() for name in self.targets.split(","))
 
     @property
     def scale(self) -> float:
         """Of what an adapter adds."""
-        return self.alpha / self.rank
+        return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+
+    def projections_of(self, model: ModelConfig) -> frozenset[str]:
+        """Names of the layers of this model that get an adapter.
+
+        Raises:
+            ConfigError: it has none that `targets` names.
+        """
+        there = _projections(model)
+        if not self.projections & there:
+            raise ConfigError(
+                f"lora.targets: the model has no layer called {self.targets} that adapters lie"
+                f" beside; it has {','.join(sorted(there))}; experts have none"
+            )
+        return self.projections & there
+
+
+def _projections(model: ModelConfig) -> frozenset[str]:
+    """Experts are none of them."""
+    names = {"query", "key", "value", "output"}
+    if model.latent_attention is not None:
+        names = {"query", "key_value_latent", "key_value", "output"}
+        if model.latent_attention.query_rank is not None:
+            names.add("query_latent")
+    if not model.experts or model.shared_experts or model.dense_layers:
+        names |= {"up", "down"} | ({"gate"} if model.family is Family.LLAMA else set())
+    return frozenset(names)

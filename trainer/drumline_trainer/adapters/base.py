@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -57,14 +58,17 @@ def _begin_adapters(slices: Sequence[TensorSlice], *, config: TrainerConfig) -> 
         return
     folder = model_folder(config.lora.adapters_from)
     adapters = read_peft(folder, model=config.model, base=model_folder(config.model_from))
-    for setting in ("rank", "alpha", "projections"):
-        there, here = getattr(adapters.config, setting), getattr(config.lora, setting)
-        if there != here:
-            name = "targets" if setting == "projections" else setting
-            value = adapters.config.targets if setting == "projections" else there
+    there, here = adapters.config, config.lora
+    for setting in ("rank", "alpha", "rslora"):
+        if getattr(there, setting) != getattr(here, setting):
+            value = json.dumps(getattr(there, setting))
             raise ConfigError(
-                f"lora.{name}: the adapters of {folder} have another; set it to {value}"
+                f"lora.{setting}: the adapters of {folder} have another; set it to {value}"
             )
+    if there.projections != here.projections_of(config.model):
+        raise ConfigError(
+            f"lora.targets: the adapters of {folder} have another; set it to {there.targets}"
+        )
     for part in slices:
         tensor = adapters.tensors[part.name]
         if tuple(tensor.shape) != part.shape:
@@ -172,9 +176,10 @@ def base_description(config: TrainerConfig) -> dict[str, Any]:
         }
     if config.lora is None:
         return base
+    alpha = config.lora.alpha
     return base | {
         "bits": "4, doubly" if config.lora.double_quantization else config.lora.base_bits,
-        "alpha": config.lora.alpha,
+        "alpha": f"{alpha:g}, rank-stabilized" if config.lora.rslora else alpha,
     }
 
 

@@ -1,5 +1,7 @@
 """Low-rank adapters (Hu et al. 2021): y = W x + alpha / rank · B A x, where only A and B learn.
 
+With `rslora` the factor is alpha / √rank (Kalajdzievski 2023).
+
 A begins normal and B at zero, so that training begins at the model as it was. Everything else is
 frozen: no gradients, no moments. `adapt` replaces the projections of a stage that the other axes
 have cut already, so adapters are cut as the layers they lie beside:
@@ -25,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_contract.config import ConfigError, LoraConfig
+from drumline_contract.config import LoraConfig, ModelConfig
 from drumline_contract.layout import Axis
 from drumline_trainer.adapters.four_bit import Packed, linear_of_packed, pack
 from drumline_trainer.numerics.replaced_linear import ReplacedLinear, replace_projections
@@ -40,13 +42,19 @@ A, B = "lora_a", "lora_b"
 
 
 def adapt(
-    stage: nn.Module, config: LoraConfig, *, world: World, cuts: Mapping[str, Cut]
+    stage: nn.Module,
+    config: LoraConfig,
+    *,
+    model: ModelConfig,
+    world: World,
+    cuts: Mapping[str, Cut],
 ) -> dict[str, Cut]:
     """Freeze a stage on the meta device and put adapters beside its projections, in place.
 
     Args:
         stage: cut by the tensor axis where there is one.
         config: which projections, and how the weights beneath are kept.
+        model: that the stage is of.
         world: gives the tensor axis.
         cuts: of the stage's parameters.
 
@@ -68,12 +76,7 @@ def adapt(
         added.update(layer.adapter_cuts())
         return layer
 
-    replace_projections(stage, config.projections, make)
-    if not added:
-        raise ConfigError(
-            f"lora.targets: the model has no layer called {config.targets} that adapters lie"
-            " beside; experts have none"
-        )
+    replace_projections(stage, config.projections_of(model), make)
     return {**cuts, **added} if group is not None else dict(cuts)
 
 

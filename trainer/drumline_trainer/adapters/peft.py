@@ -34,9 +34,7 @@ CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
 _PREFIX: Final = "base_model.model."
 _PARTS: Final = {A: "lora_A", B: "lora_B"}
-_UNLIKE_OURS: Final[Mapping[str, Any]] = {
-    "use_dora": False,
-    "use_rslora": False,
+_PLAIN: Final[Mapping[str, Any]] = {
     "fan_in_fan_out": False,
     "bias": "none",
     "rank_pattern": {},
@@ -44,8 +42,29 @@ _UNLIKE_OURS: Final[Mapping[str, Any]] = {
     "modules_to_save": None,
     "layers_to_transform": None,
     "trainable_token_indices": None,
+    "use_dora": False,
 }
-"""Variants of adapters, each with the value at which it is none."""
+"""Keys of variants that ours lack, each with the value at which it is none. A key that a version of
+peft adds is off where it is null, false or empty, and refused elsewhere."""
+_READ: Final = frozenset({"peft_type", "r", "lora_alpha", "use_rslora", "init_lora_weights"})
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        # notes, and what only training reads
+        *("task_type", "base_model_name_or_path", "revision", "peft_version", "auto_mapping"),
+        *("inference_mode", "lora_dropout", "merge_weights", "runtime_config"),
+        # which layers have adapters is what the file of tensors has
+        *("target_modules", "exclude_modules", "layers_pattern"),
+        "fan_in_fan_out",  # peft ignores it for linear layers, and others have no adapters here
+        # settings of initializations, which init_lora_weights names
+        *("loftq_config", "eva_config", "corda_config", "lora_ga_config"),
+        *("megatron_core", "qalora_group_size"),  # read with megatron_config and use_qalora alone
+    }
+)
+"""Keys whose value changes nothing in what adapters compute."""
+_KEEP_THE_BASE: Final = frozenset({"gaussian", "orthogonal", "eva"})
+"""Ways to begin adapters, beside true and false, that leave the weights of the base as they are."""
+KNOWN: Final = _READ | _WITHOUT_EFFECT | _PLAIN.keys()
+"""All keys whose meaning stands here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +125,10 @@ def write_peft(
             "lora_alpha": lora.alpha,
             "lora_dropout": 0.0,
             "target_modules": sorted(targets),
+            "use_rslora": lora.rslora,
             "init_lora_weights": True,
             "inference_mode": True,
-            **_UNLIKE_OURS,
+            **_PLAIN,
         },
     )
 
@@ -120,7 +140,7 @@ def read_peft(folder: AnyPath, *, model: ModelConfig, base: AnyPath) -> PeftAdap
         HuggingFaceError: they are no plain adapters of linear layers, or of another model.
     """
     settings = read_json(folder / CONFIG_FILE)
-    _check_plain(settings, folder=folder)
+    check_plain(settings, folder=folder)
     ours_of = {theirs: ours for ours, theirs in projection_names(base, model).items()}
     tensors = dict(_tensors(folder / WEIGHTS_FILE, ours_of))
     layers = {name.rpartition(".")[0] for name in tensors}
@@ -136,6 +156,7 @@ def read_peft(folder: AnyPath, *, model: ModelConfig, base: AnyPath) -> PeftAdap
         config = LoraConfig(
             rank=settings["r"],
             alpha=float(settings["lora_alpha"]),
+            rslora=bool(settings.get("use_rslora")),
             targets=",".join(sorted(targets)),
         )
     except (KeyError, TypeError, ValueError, ConfigError) as error:
@@ -143,17 +164,37 @@ def read_peft(folder: AnyPath, *, model: ModelConfig, base: AnyPath) -> PeftAdap
     return PeftAdapters(config=config, tensors=tensors)
 
 
-def _check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
+def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
+    """Raise HuggingFaceError unless an adapter_config.json is of adapters that ours can be."""
     if settings.get("peft_type") != "LORA":
         raise HuggingFaceError(
             f"{folder / CONFIG_FILE}: peft_type is {settings.get('peft_type')!r}, not 'LORA'"
         )
-    for name, plain in _UNLIKE_OURS.items():
-        if settings.get(name, plain) not in (plain, None):
-            raise HuggingFaceError(
-                f"{folder / CONFIG_FILE}: {name} is {settings[name]!r}; only plain adapters are"
-                " known, without it"
-            )
+    for name, value in settings.items():
+        if name in _READ or name in _WITHOUT_EFFECT or _is_off(value) or value == _PLAIN.get(name):
+            continue
+        known = "" if name in _PLAIN else ", a key that is not known here"
+        raise HuggingFaceError(
+            f"{folder / CONFIG_FILE}: {name} is {value!r}{known}; only plain adapters and"
+            " use_rslora can be read; leave the key out where it changes nothing"
+        )
+    if type(settings.get("use_rslora", False)) is not bool and settings["use_rslora"] is not None:
+        raise HuggingFaceError(
+            f"{folder / CONFIG_FILE}: use_rslora must be true or false, not"
+            f" {settings['use_rslora']!r}"
+        )
+    begun = settings.get("init_lora_weights")
+    if not _is_off(begun) and begun is not True and str(begun).lower() not in _KEEP_THE_BASE:
+        raise HuggingFaceError(
+            f"{folder / CONFIG_FILE}: init_lora_weights is {begun!r}, which changes the base's"
+            " weights too; convert the adapters with peft's save_pretrained and its"
+            " path_initial_model_for_weight_conversion"
+        )
+
+
+def _is_off(value: object) -> bool:
+    """Whether it is how libraries write that something is not used."""
+    return value is None or value is False or value in ([], {}, "")
 
 
 def _tensors(file: AnyPath, ours_of: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:

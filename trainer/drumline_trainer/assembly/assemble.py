@@ -181,7 +181,7 @@ def _adapted(
 ) -> Mapping[str, Cut]:
     """Replace the stage's projections by adapted or fp8 ones, where configured; all cuts."""
     if config.lora is not None:
-        return adapt(stage, config.lora, world=world, cuts=cuts)
+        return adapt(stage, config.lora, model=config.model, world=world, cuts=cuts)
     if config.fp8:
         multiply_in_fp8(stage, scaling=config.fp8_scaling)
     return cuts

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,12 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.config import MODEL_PRESETS, ConfigError, LoraConfig, TrainerConfig
+from drumline_contract.config.lora import PROJECTIONS
+from drumline_trainer.adapters.base import base_description, check_base
 from drumline_trainer.adapters.four_bit import pack
 from drumline_trainer.adapters.lora import A, B, merge_adapter, without_adapters
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.numerics.replaced_linear import replace_projections
 from tests.unit.trainer.adapters.parallel_models import (
     TOKENS,
     begun,
@@ -143,7 +147,7 @@ def test_merged_weights_do_what_weights_and_adapters_did(bits: int, doubly: bool
 
 
 def test_adapters_that_the_model_has_no_place_for_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"lora\.targets"):
+    with pytest.raises(ConfigError, match=r"lora\.targets: .* it has down,key,"):
         begun(configured(model={"family": "gpt2", "kv_heads": 4}, lora={"targets": "gate"}))
 
 
@@ -162,3 +166,31 @@ def test_adapters_that_the_model_has_no_place_for_are_refused() -> None:
 def test_what_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         configured(**changes)
+
+
+@pytest.mark.parametrize("name", sorted(MODEL_PRESETS))
+def test_the_default_targets_are_the_projections_of_the_model(name: str) -> None:
+    dense = min(MODEL_PRESETS[name].dense_layers, 1)
+    model = replace(MODEL_PRESETS[name], layers=2, dense_layers=dense)
+    adapted: set[str] = set()
+
+    def seen(name: str, layer: nn.Linear) -> nn.Module:
+        adapted.add(name)
+        return layer
+
+    replace_projections(build_on_meta(model), PROJECTIONS, seen)
+    assert {layer.rpartition(".")[2] for layer in adapted} == LoraConfig().projections_of(model)
+
+
+def test_rank_stabilized_adapters_are_divided_by_the_root() -> None:
+    plain, stable = (
+        taught(begun(configured(lora={"alpha": alpha, "rslora": rslora})))
+        for alpha, rslora in ((6.0 * 3**0.5, False), (6.0, True))
+    )
+    torch.testing.assert_close(logits(stable), logits(plain))
+    with pytest.raises(
+        ConfigError, match=r"another base; alpha: 6\.0 there and 6, rank-stabilized"
+    ):
+        check_base(
+            {"base": base_description(configured())}, config=configured(lora={"rslora": True})
+        )

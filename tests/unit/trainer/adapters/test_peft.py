@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def test_what_was_written_is_read_again(base: Path, tmp_path: Path) -> None:
         ({"use_dora": True}, "use_dora is True; only plain adapters"),
         ({"rank_pattern": {"q_proj": 8}}, "rank_pattern is"),
         ({"r": "many"}, "r and lora_alpha"),
+        ({"use_rslora": "yes"}, "use_rslora must be true or false"),
+        *(
+            ({"init_lora_weights": kind}, f"init_lora_weights is '{kind}'.*save_pretrained")
+            for kind in ("pissa", "pissa_niter_16", "olora", "loftq", "corda", "mica", "new")
+        ),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save is"),
+        ({"target_parameters": ["mlp.experts.down_proj"]}, "target_parameters is"),
+        ({"use_next_variant": True}, "use_next_variant is True, a key that is not known"),
+        ({"next_factor": 0.5}, "next_factor is 0.5, a key that is not known"),
     ],
 )
 def test_other_kinds_of_adapters_are_refused(
@@ -82,6 +92,55 @@ def test_other_kinds_of_adapters_are_refused(
 ) -> None:
     with pytest.raises(HuggingFaceError, match=words):
         read_peft(write(base, tmp_path / "adapter", **changes), model=MODEL, base=base)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"modules_to_save": []},
+        {"init_lora_weights": False},
+        {"init_lora_weights": "gaussian"},
+        {"init_lora_weights": "eva", "eva_config": {"rho": 2.0}},
+        {"target_modules": "all-linear", "exclude_modules": ["lm_head"], "lora_dropout": 0.1},
+        {"auto_mapping": {"unsloth_fixed": True}, "peft_version": "0.21.2", "revision": "main"},
+        {"qalora_group_size": 16, "use_qalora": False, "arrow_config": None, "use_next": False},
+    ],
+)
+def test_keys_that_change_nothing_are_passed_over(
+    base: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    stored = read_peft(write(base, tmp_path / "adapter", **changes), model=MODEL, base=base)
+    assert stored.tensors.keys() == adapters().keys()
+
+
+def test_the_kind_of_scale_goes_out_and_comes_back(base: Path, tmp_path: Path) -> None:
+    folder, lora = tmp_path / "adapter", LoraConfig(rank=3, alpha=6.0, targets="query", rslora=True)
+    queries = {name: tensor for name, tensor in adapters().items() if ".query." in name}
+    write_peft(queries, folder, lora=lora, model=MODEL, base=base, dtype=torch.float32)
+    assert json.loads((folder / CONFIG_FILE).read_text())["use_rslora"] is True
+    assert read_peft(folder, model=MODEL, base=base).config == lora
+
+
+def test_a_head_of_its_own_is_no_projection(tmp_path: Path) -> None:
+    """It is called `output`, as is the last projection of attention."""
+    model = replace(MODEL, tied_embeddings=False)
+    shapes = our_shapes(model)
+    weights = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    export_hugging_face(weights, model, tmp_path / "base")
+    lora = LoraConfig(rank=3)
+    layers = [
+        name.removesuffix(".weight")
+        for name in shapes
+        if name.split(".")[-2] in lora.projections_of(model) and name.startswith("layers.")
+    ]
+    made = {f"{layer}.lora_{part}": torch.zeros(1) for layer in layers for part in ("a", "b")}
+    assert any("attention.output" in name for name in made)
+    write_peft(
+        made, tmp_path / "out", lora=lora, model=model, base=tmp_path / "base", dtype=torch.float32
+    )
+    stored = read_peft(tmp_path / "out", model=model, base=tmp_path / "base")
+    assert stored.tensors.keys() == made.keys()
+    assert stored.config.projections == lora.projections_of(model)
 
 
 def test_adapters_of_another_model_and_of_some_layers_are_refused(
@@ -128,6 +187,7 @@ def test_training_goes_on_with_a_part_of_them_on_each_rank(base: Path, tmp_path:
         ({"rank": 4}, "lora.rank: .* set it to 3"),
         ({"alpha": 1.0}, "lora.alpha: .* set it to 6.0"),
         ({"targets": "query"}, "lora.targets: .* set it to down,query"),
+        ({"rslora": True}, "lora.rslora: .* set it to false"),
     ],
 )
 def test_settings_that_differ_are_said(
