@@ -117,6 +117,8 @@ def _trainer(*arguments: str) -> None:
         text=True,
         errors="replace",
         start_new_session=True,
+        # the folder that it runs in may be a stranger's: its modules are not imported
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
     )
     try:
         _, said = process.communicate(timeout=_SECONDS)

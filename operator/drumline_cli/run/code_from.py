@@ -121,7 +121,7 @@ def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) ->
     def git(*arguments: str) -> str:
         return _git(folder, arguments, environment)
 
-    if changed := git("status", "--porcelain").splitlines():
+    if changed := git("status", "--porcelain", "--ignore-submodules=dirty").splitlines():
         raise BadInput(
             f"--code-from git: {len(changed)} files of {folder} are not committed, the first is"
             f" {plain(changed[0][3:])}; commit and push them, or leave --code-from out"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from drumline_cli.errors import BadInput
@@ -55,7 +55,11 @@ def _listed(folder: Path, *, empty: Path, environment: Mapping[str, str]) -> lis
     else:
         answer = inside
     paths: list[str] = []
-    for path in _names(_checked(answer, at=folder)):
+    names = _names(_checked(answer, at=folder))
+    outside = _outside(folder, names)
+    for path in names:
+        if path in outside:
+            continue
         where = folder / path
         if where.is_dir() and not where.is_symlink():  # a repository within this one, a submodule
             within = _listed(where, empty=empty, environment=environment)
@@ -63,6 +67,21 @@ def _listed(folder: Path, *, empty: Path, environment: Mapping[str, str]) -> lis
         elif os.path.lexists(where):  # not deleted since it was added
             paths.append(path)
     return paths
+
+
+def _outside(folder: Path, paths: Sequence[str]) -> set[str]:
+    """Return the paths that leave the folder, upwards or through a link.
+
+    A stranger's index may list `../.ssh/id` or, beside the link `lib -> /home`, `lib/x`.
+    """
+    pure = {path: PurePosixPath(path) for path in paths}
+    parents = {parent for path in pure.values() for parent in path.parents if parent.name}
+    links = {parent for parent in parents if (folder / parent).is_symlink()}
+    return {
+        text
+        for text, path in pure.items()
+        if path.is_absolute() or ".." in path.parts or not links.isdisjoint(path.parents)
+    }
 
 
 def _ignored(

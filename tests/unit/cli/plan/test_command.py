@@ -311,7 +311,8 @@ def test_a_rehearsal_corrects_the_bill_and_is_shown(
     }
     (tmp_path / "written").write_text(json.dumps(written))
     play_python(
-        f"test \"$3 $4 $6 $7\" = 'rehearse --config --of-ranks 8' && cp {tmp_path}/written $9",
+        f"test \"$3 $4 $6 $7 $PYTHONSAFEPATH\" = 'rehearse --config --of-ranks 8 1' &&"
+        f" cp {tmp_path}/written $9",
         tmp_path,
         monkeypatch,
     )
