@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
@@ -66,7 +66,7 @@ async def _serve(live: LiveCluster, archive: Archive | None, *, port: int, opens
 
 
 @contextmanager
-def _browser(address: str) -> Iterator[None]:
+def _browser(address: str) -> Generator[None]:
     """Open the address in a browser without an argument that has the secret.
 
     A browser in the foreground (lynx, some values of BROWSER) returns when its user ends it: it

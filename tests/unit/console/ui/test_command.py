@@ -9,9 +9,9 @@ import signal
 import stat
 import subprocess
 import sys
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from urllib.request import urlopen
 
 from tests.patience import HANG_SECONDS
 
@@ -40,7 +40,7 @@ def test_a_browser_in_the_foreground_gets_the_address_by_a_private_file(tmp_path
         text=True,
     ) as process:
         assert process.stdout is not None
-        address = process.stdout.readline().strip()
+        address: str = process.stdout.readline().strip()
         arguments = opened.read_text()  # waits until the browser runs
         assert urlsplit(address).path.strip("/") not in arguments
         page = Path(unquote(urlsplit(arguments).path))
@@ -49,8 +49,11 @@ def test_a_browser_in_the_foreground_gets_the_address_by_a_private_file(tmp_path
         named = re.search('url=(.*)"', page.read_text())
         assert named is not None
         assert named[1] == address
-        with urlopen(f"{address}asset/ui.css", timeout=HANG_SECONDS) as answer:
-            assert answer.status == 200
+        parts = urlsplit(address)
+        page_server = HTTPConnection(parts.netloc, timeout=HANG_SECONDS)
+        page_server.request("GET", f"{parts.path}asset/ui.css")
+        assert page_server.getresponse().status == 200
+        page_server.close()
         process.send_signal(signal.SIGINT)
         assert process.wait(HANG_SECONDS) == 0  # while the browser still runs
         assert not page.exists()
