@@ -55,6 +55,10 @@ site: setup  ## the documents as a site, in build/site; fails on a link that lea
 	@.venv/bin/zensical build --strict --clean
 	@echo "open build/site/index.html"
 
+pictures: setup  ## docs/images: a recording of `make demo`, and the page in Chromium
+	@$(PYTHON) -m tools.demo.recording $(ARGS)
+	@PYTHONPATH=operator:trainer:. .venv/bin/python docs/images/page_pictures.py
+
 release: setup  ## chart, images, wheels, bills of materials and signatures, in build/release; ARGS=--help
 	@$(PYTHON) -m tools.release $(ARGS)
 
@@ -78,4 +82,4 @@ bench: setup  ## the control plane beside the raw limit of the same run; WHAT=en
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch
 	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tools.gpu $(ARGS)
 
-.PHONY: help setup demo down check lint test test-slice generate mixin site release lock test-all mutants soak bench gpu
+.PHONY: help setup demo down check lint test test-slice generate mixin site pictures release lock test-all mutants soak bench gpu

@@ -110,9 +110,17 @@ def test_every_make_target_that_is_named_exists(page: Path) -> None:
     assert targets <= make_targets(), targets - make_targets()
 
 
-def test_the_two_commands_stand_on_the_first_screen() -> None:
-    first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:20])
-    assert {"make demo", "make test", "make down"} <= set(re.findall(r"make [a-z]+", first_screen))
+def test_the_readme_is_short_and_has_what_people_look_for() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 90
+    assert len(re.findall(r"(?<!!)\[[^]]+\]\(", text)) <= 10
+    first_screen = "\n".join(text.splitlines()[:20])
+    assert "Status:" in first_screen
+    assert "](docs/images/" in first_screen
+    assert {"make demo", "make test", "make down"} <= set(re.findall(r"make [a-z]+", text))
+    assert {"pipx install .", "uv tool install .", "helm install"} <= set(
+        re.findall(r"pipx install \.|uv tool install \.|helm install", text)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -125,8 +133,8 @@ def test_every_manifest_is_one_of_our_kinds_with_known_fields_alone(page: Path) 
                 check_values(document)
 
 
-def test_the_readmes_first_job_is_the_example_it_names() -> None:
-    (block,) = code_blocks(ROOT / "README.md", "yaml")
+def test_the_first_job_is_the_example_it_names() -> None:
+    (block,) = code_blocks(ROOT / "docs/laptop.md", "yaml")
     assert block == (ROOT / "examples" / "first-job.yaml").read_text()
 
 

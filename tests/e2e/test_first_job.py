@@ -1,4 +1,4 @@
-"""The README's first job: its commands as they stand there, and what they print."""
+"""The first job of docs/laptop.md: its commands as they stand there, and what they print."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tools.cluster import kubectl
 
 ROOT = Path(__file__).parents[2]
 LOGGED_STEP = 40
-"""The last step that the README's excerpt of the log shows."""
+"""The last step in the excerpt of the log."""
 
 
 def session() -> list[tuple[str, list[str]]]:
     """Each command of the section, and the lines that it prints."""
-    section = (ROOT / "README.md").read_text().split("\n## A job of your own\n")[1]
+    section = (ROOT / "docs/laptop.md").read_text().split("\n## A job of your own\n")[1]
     (block,) = re.findall(r"```console\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
     commands = [part.splitlines() for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
     return [(command, printed) for command, *printed in commands]
 
 
-def test_the_commands_of_the_first_job_print_what_the_readme_shows(site: Site) -> None:
+def test_the_commands_of_the_first_job_print_what_the_page_shows(site: Site) -> None:
     def run(command: str) -> list[str]:
         program, *arguments = shlex.split(command.partition(" | ")[0])
         assert program == "kubectl"
