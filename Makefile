@@ -26,7 +26,7 @@ down: setup  ## remove every trace of the demo
 check: setup  ## lint, types and unit tests of what differs from main, in a minute
 	@$(PYTHON) -m tools.check
 
-lint: setup  ## style, types, imports between the rooms
+lint: setup  ## style, types, imports between packages, prose, links of the documents
 	@$(PYTHON) -m tools.lint
 
 test: setup  ## every feature, 15 minutes on two cores; PART="unit e2e" for some parts

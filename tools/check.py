@@ -26,6 +26,7 @@ def main() -> int:
     tests = tests_of(changed)
     print(f"{len(changed)} files differ from main: {len(modules)} modules, {len(tests)} test files")
     checks = [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("lint-imports",)]
+    checks.append(("python", "-m", "tools.prose"))
     if modules:
         checks.append(("pyright", "--warnings", *map(_shown, modules)))
     if tests:

@@ -1,4 +1,4 @@
-"""Style, types, arrows between packages, links of documents; exits with the number of failures."""
+"""Check style, types, imports, prose and links; the exit code is the number of failures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ CHECKS = (
     ("ruff", "format", "--check", "."),
     ("lint-imports", "--no-cache"),
     ("pyright", "--warnings"),
+    ("python", "-m", "tools.prose"),
     ("zensical", "build", "--strict", "--clean"),
 )
 
