@@ -98,8 +98,8 @@ if ATTEMPT == 0:
     [
         ("raise ValueError('boom')", "Application", "rank 1: ValueError: boom [exit code 1]"),
         ("raise MemoryError('no room')", "OutOfMemory", "rank 1: MemoryError: no room"),
-        ("sys.exit(64)", "Application", "[exit code 64]"),
-        ("os.kill(os.getpid(), 9)", "Infrastructure", "[killed by SIGKILL]"),
+        ("sys.exit(64)", "Application", "rank 1: exit code 64; last line: "),
+        ("os.kill(os.getpid(), 9)", "Infrastructure", "rank 1: killed by SIGKILL; last line: "),
     ],
     ids=["exception", "out of memory", "a code of its own", "SIGKILL"],
 )

@@ -72,10 +72,10 @@ async def run_alone(band: Band, variables: dict[str, str], *, ranks: int) -> tup
         (
             ["import os", "print('last words')", "os._exit(9)"],
             9,
-            "rank 1: last words [exit code 9]",
+            "rank 1: exit code 9; last line: last words",
         ),
         (["import os", "os.kill(os.getpid(), 9)"], 137, "rank 1: killed by SIGKILL"),
-        (["import os", "os.abort()"], 134, "[killed by SIGABRT]"),
+        (["import os", "os.abort()"], 134, "rank 1: killed by SIGABRT"),
     ],
     ids=["exception", "peer lost", "exit", "SIGKILL", "SIGABRT"],
 )

@@ -3,8 +3,10 @@
 A command has no exit codes of ours and reports no exception, so its last lines tell:
 
     Traceback (most recent call last): ...
-    ValueError: boom                                     <- the message: the last exception
+    ValueError: boom                                     <- the cause: the last exception
     [W] destroy_process_group() was not called           <- not the last line
+
+Without an exception the cause is the exit code or the signal. The last line is quoted beside it.
 
 A rank whose peer has died ends too, with an error of its collective library: that is a
 consequence, and the leader waits for its cause.
@@ -17,7 +19,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from drumline_agent.base.exit_codes import describe_exit_code, pod_exit_code
+from drumline_agent.base.exit_codes import pod_exit_code
 from drumline_agent.commands.command_process import CommandProcess
 from drumline_agent.processes import fault_classification
 from drumline_agent.processes.fault_classification import MemoryKills
@@ -34,6 +36,8 @@ _PEER_LOST: Final = re.compile(
     r"|another task died|coordination service",  # JAX
     re.IGNORECASE,
 )
+_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
+_NOT_COMPILED = re.compile(r"(?:SyntaxError|IndentationError|TabError)\b")
 _PREFIX = re.compile(r"^(?:\[[^\]]{0,64}\]:?\s*)+")
 """Of lines that a launcher of ranks prints for them: `[rank1]: ValueError: boom`."""
 
@@ -69,18 +73,29 @@ class CommandFaults:
                 at=now - (time.monotonic() - process.heard_at),
             )
         lines = process.output.last_lines
-        message = last_error(lines)
+        error, last_line = last_exception(lines), last_printed(lines)
+        message = error or last_line
         short = self._memory.struck(placement.membership)
-        lost = lost_peers(lines, message=message)
-        return self._fault(
-            placement.rank,
-            placement.membership,
-            fault_class=FaultClass.INFRASTRUCTURE
+        lost = lost_peers(lines, error=error)
+        fault_class = (
+            FaultClass.INFRASTRUCTURE
             if lost
             else fault_classification.classify(
                 min(code, ExitCode.APPLICATION), error=message, killed_for_memory=short
+            )
+        )
+        killed_for_memory = fault_class == FaultClass.OUT_OF_MEMORY and not error
+        return self._fault(
+            placement.rank,
+            placement.membership,
+            fault_class=fault_class,
+            cause=_cause(
+                placement.rank,
+                code,
+                error=error,
+                last_line=last_line,
+                memory_limit_bytes=self._memory.limit_bytes() if killed_for_memory else None,
             ),
-            cause=_cause(placement.rank, code, message=message),
             exit_code=ExitCode.PEER_LOST if lost else _shown(code, error=message),
             step=step,
             consequence=lost,
@@ -117,26 +132,48 @@ class CommandFaults:
         )
 
 
-def last_error(lines: Sequence[str]) -> str:
-    """The last exception among the last lines of a process, or the last line; perhaps empty."""
+def last_exception(lines: Sequence[str]) -> str:
+    """Return the last exception among the last lines of a process; empty without one.
+
+    The exception of a file that Python cannot compile gets the file and the line: its own text
+    does not name them.
+    """
     texts = [_PREFIX.sub("", line.strip()) for line in lines]
-    exceptions = [text for text in texts if _EXCEPTION.match(text)]
-    return (exceptions or texts or [""])[-1]
+    found = [number for number, text in enumerate(texts) if _EXCEPTION.match(text)]
+    if not found:
+        return ""
+    error = texts[found[-1]]
+    places = [match for text in texts[: found[-1]] if (match := _PLACE.match(text))]
+    if _NOT_COMPILED.match(error) and places:
+        return f"{error} ({places[-1][1]}, line {places[-1][2]})"
+    return error
 
 
-def lost_peers(lines: Sequence[str], *, message: str) -> bool:
+def last_printed(lines: Sequence[str]) -> str:
+    """Return the last line without what a launcher put before it; empty without lines."""
+    return _PREFIX.sub("", lines[-1].strip()) if lines else ""
+
+
+def lost_peers(lines: Sequence[str], *, error: str) -> bool:
     """Whether a process ended because a peer did.
 
     An exception decides for itself; without any (an abort in C++, say) all the last lines count.
     """
-    texts = [message] if _EXCEPTION.match(message) else lines
-    return any(_PEER_LOST.search(text) for text in texts)
+    return any(_PEER_LOST.search(text) for text in ([error] if error else lines))
 
 
-def _cause(rank: int, code: int, *, message: str) -> str:
-    reason = f"exit code {code}" if code >= 0 else describe_exit_code(code)
-    message = message[: MAX_CAUSE_CHARS - len(f"rank {rank}:  [{reason}]")]
-    return f"rank {rank}: {message} [{reason}]" if message else f"rank {rank}: {reason}"
+def _cause(
+    rank: int, code: int, *, error: str, last_line: str, memory_limit_bytes: int | None
+) -> str:
+    if code >= 0 and not error:  # a command's own codes have no names here
+        ended = f"rank {rank}: exit code {code}"
+        return f"{ended}; last line: {last_line}"[:MAX_CAUSE_CHARS] if last_line else ended
+    if code >= 0:
+        reason = f" [exit code {code}]"
+        return f"rank {rank}: {error}"[: MAX_CAUSE_CHARS - len(reason)] + reason
+    return fault_classification.cause(
+        rank, code, error=error, last_line=last_line, memory_limit_bytes=memory_limit_bytes
+    )
 
 
 def _shown(code: int, *, error: str) -> int:

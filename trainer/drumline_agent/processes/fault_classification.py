@@ -33,6 +33,9 @@ illegal access, a failed assertion and an unspecified launch failure may be the 
 charged to it, and a GPU that is broken besides is reported by its node (docs/decisions/0022)."""
 _KILL_COUNTERS = ("memory.events", "memory.oom_control")
 """Of control groups version 2 and 1."""
+_LIMITS = ("memory.max", "memory.limit_in_bytes")
+_NO_LIMIT_BYTES = 2**60
+"""Version 1 writes the largest page-aligned number for no limit."""
 
 
 def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
@@ -65,11 +68,40 @@ def device_failed(code: int, *, error: str) -> bool:
     return code == ExitCode.APPLICATION and _DEVICE_FAILED.search(error) is not None
 
 
-def cause(rank: int, code: int, *, last_words: str) -> str:
-    """One line of bounded length: the rank, the last line it reported or printed, how it ended."""
+def cause(
+    rank: int, code: int, *, error: str, last_line: str = "", memory_limit_bytes: int | None = None
+) -> str:
+    """Return one line of bounded length: what ended the rank's process.
+
+    A printed line is no cause: it is quoted as the last line, and only where no error is known.
+
+    Args:
+        rank: global rank.
+        code: exit code, negative for a signal.
+        error: the exception that it raised, as `Type: message`; empty without one.
+        last_line: the last line that it printed.
+        memory_limit_bytes: the pod's limit if the kernel killed the process for memory; else None.
+    """
     reason = describe_exit_code(code)
-    last_words = last_words[: MAX_CAUSE_CHARS - len(f"rank {rank}:  [{reason}]")]
-    return f"rank {rank}: {last_words} [{reason}]" if last_words else f"rank {rank}: {reason}"
+    if memory_limit_bytes is not None:
+        limit = (
+            f": the pod's limit is {_quantity(memory_limit_bytes)}" if memory_limit_bytes else ""
+        )
+        error, last_line = f"out of memory{limit}; raise resources.memory", ""
+    if error:
+        return (
+            f"rank {rank}: {error[: MAX_CAUSE_CHARS - len(f'rank {rank}:  [{reason}]')]} [{reason}]"
+        )
+    ended = f"rank {rank}: {reason}"
+    return f"{ended}; last line: {last_line}"[:MAX_CAUSE_CHARS] if last_line else ended
+
+
+def _quantity(size_bytes: int) -> str:
+    """Return a size in the unit that a manifest would use."""
+    for unit, factor in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return f"{size_bytes}"
 
 
 class MemoryKills:
@@ -89,6 +121,19 @@ class MemoryKills:
         if count > self._count:
             self._count, self._short_of_memory = count, membership
         return self._short_of_memory == membership
+
+    def limit_bytes(self) -> int:
+        """Return the memory limit of the control group; 0 without one, or if unknown."""
+        return memory_limit(self._cgroup)
+
+
+def memory_limit(cgroup: Path) -> int:
+    """Return the memory limit of a control group in bytes; 0 without one, or if unknown."""
+    for name in _LIMITS:
+        with suppress(OSError, ValueError):
+            limit = int((cgroup / name).read_text())
+            return limit if limit < _NO_LIMIT_BYTES else 0
+    return 0
 
 
 def memory_kills(cgroup: Path) -> int:

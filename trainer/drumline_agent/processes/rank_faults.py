@@ -52,14 +52,23 @@ class RankFaults:
                 exit_code=ExitCode.APPLICATION,
             )
         device = fault_classification.device_failed(code, error=rank.error)
+        fault_class = fault_classification.classify(
+            code,
+            error=rank.error,
+            killed_for_memory=self._memory.struck(rank.placement.membership),
+        )
         return self._fault(
             rank,
-            fault_class=fault_classification.classify(
+            fault_class=fault_class,
+            cause=fault_classification.cause(
+                number,
                 code,
                 error=rank.error,
-                killed_for_memory=self._memory.struck(rank.placement.membership),
+                last_line=rank.output.last_line,
+                memory_limit_bytes=self._memory.limit_bytes()
+                if fault_class == FaultClass.OUT_OF_MEMORY and not rank.error
+                else None,
             ),
-            cause=fault_classification.cause(number, code, last_words=rank.last_words),
             exit_code=ExitCode.DEVICE if device else pod_exit_code(code),
         )
 

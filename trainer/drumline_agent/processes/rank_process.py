@@ -76,11 +76,6 @@ class RankProcess:
         """Whether it has done its work."""
         return self.done or self.preempted
 
-    @property
-    def last_words(self) -> str:
-        """The error it reported, or the last line it printed."""
-        return self.error or self.output.last_line
-
     def send_order(self, order: RankOrder) -> bool:
         """Write an order; False if the process does not read any."""
         line = order.to_json().encode() + b"\n"

@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from drumline_agent.commands.command_faults import CommandFaults, last_error, lost_peers
+from drumline_agent.commands.command_faults import CommandFaults, last_exception, lost_peers
 from drumline_agent.commands.command_process import CommandProcess
 from drumline_agent.processes.fault_classification import MemoryKills
 from drumline_agent.rank_protocol.placement import Placement
-from drumline_contract import ExitCode, FaultClass
+from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 TRACEBACK = [
     "Traceback (most recent call last):",
@@ -21,21 +21,68 @@ TRACEBACK = [
 ]
 
 
+NOT_COMPILED = [
+    '  File "/code/train.py", line 12',
+    "    print(",
+    "         ^",
+    "SyntaxError: '(' was never closed",
+]
+
+
+def a_process(lines: list[str]) -> CommandProcess:
+    process = SimpleNamespace(
+        placement=Placement(rank=0, world_size=1, generation=1),
+        kill_reason=None,
+        output=SimpleNamespace(last_lines=lines),
+        failed_restore=False,
+    )
+    return cast("CommandProcess", process)
+
+
 @pytest.mark.parametrize(
-    ("lines", "error"),
+    ("lines", "code", "cause"),
     [
-        (TRACEBACK, "ValueError: boom"),
-        ([*TRACEBACK, "[W] destroy_process_group() was not called"], "ValueError: boom"),
-        (["[rank3]: torch.OutOfMemoryError: no room"], "torch.OutOfMemoryError: no room"),
-        (["step 1", "Killed"], "Killed"),
-        (["KeyboardInterrupt"], "KeyboardInterrupt"),
-        ([], ""),
+        (TRACEBACK, 1, "ValueError: boom [exit code 1]"),
+        ([*TRACEBACK, "[W] destroy_process_group()"], 1, "ValueError: boom [exit code 1]"),
+        (["[rank3]: torch.OutOfMemoryError: no"], 1, "torch.OutOfMemoryError: no [exit code 1]"),
+        (
+            NOT_COMPILED,
+            1,
+            "SyntaxError: '(' was never closed (/code/train.py, line 12) [exit code 1]",
+        ),
+        (["KeyboardInterrupt"], -2, "KeyboardInterrupt [killed by SIGINT]"),
+        (["warning: no hostname"], -9, "killed by SIGKILL; last line: warning: no hostname"),
+        (["loss 4.5"], 64, "exit code 64; last line: loss 4.5"),
+        ([], -11, "killed by SIGSEGV"),
+        ([], 3, "exit code 3"),
+        (["x" * 16_384], -9, "killed by SIGKILL; last line: xxx"),
     ],
 )
-def test_the_last_exception_is_the_message_and_else_the_last_line(
-    lines: list[str], error: str
+def test_a_cause_is_an_exception_or_how_the_process_ended(
+    lines: list[str], code: int, cause: str, tmp_path: Path
 ) -> None:
-    assert last_error(lines) == error
+    faults = CommandFaults(index=0, memory=MemoryKills(tmp_path))
+    fault = faults.process_ended(a_process(lines), code, step=5)
+    assert fault.cause[: len("rank 0: ") + len(cause)] == f"rank 0: {cause}"
+    assert len(fault.cause) <= MAX_CAUSE_CHARS
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("268435456", ": the pod's limit is 256Mi"), ("max", ""), (str(2**63 - 4096), "")],
+)
+def test_a_process_killed_for_memory_names_the_limit_and_the_remedy(
+    limit: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.events").write_text("oom_kill 0\n")
+    memory = MemoryKills(tmp_path)
+    (tmp_path / "memory.events").write_text("oom_kill 1\n")
+    faults = CommandFaults(index=0, memory=memory)
+    fault = faults.process_ended(a_process(["MiB 224"]), -9, step=5)
+    assert fault.fault_class is FaultClass.OUT_OF_MEMORY
+    words = f"out of memory{said}; raise resources.memory"
+    assert fault.cause == f"rank 0: {words} [killed by SIGKILL]"
 
 
 @pytest.mark.parametrize(
@@ -58,14 +105,14 @@ def test_the_last_exception_is_the_message_and_else_the_last_line(
 )
 def test_an_error_of_a_collective_whose_peer_is_gone_is_a_consequence(line: str) -> None:
     lines = ["step 1", line]
-    assert lost_peers(lines, message=last_error(lines))
+    assert lost_peers(lines, error=last_exception(lines))
 
 
 def test_an_exception_of_the_program_is_its_own_whatever_was_printed_before() -> None:
     lines = ["warning: Connection reset by peer, trying again", *TRACEBACK]
-    assert not lost_peers(lines, message=last_error(lines))
+    assert not lost_peers(lines, error=last_exception(lines))
     aborted = ["terminate called after throwing", "what(): remote process exited", "Aborted"]
-    assert lost_peers(aborted, message=last_error(aborted))
+    assert lost_peers(aborted, error=last_exception(aborted))
 
 
 @pytest.mark.parametrize(
@@ -80,14 +127,8 @@ def test_an_exception_of_the_program_is_its_own_whatever_was_printed_before() ->
 def test_a_gpu_that_fails_under_a_command_is_told_by_its_last_words(
     line: str, code: int, expected: int, tmp_path: Path
 ) -> None:
-    process = SimpleNamespace(
-        placement=Placement(rank=0, world_size=1, generation=1),
-        kill_reason=None,
-        output=SimpleNamespace(last_lines=[line]),
-        failed_restore=False,
-    )
     faults = CommandFaults(index=0, memory=MemoryKills(tmp_path))
-    fault = faults.process_ended(cast("CommandProcess", process), code, step=5)
+    fault = faults.process_ended(a_process([line]), code, step=5)
     failed = expected == ExitCode.DEVICE
     kind = FaultClass.INFRASTRUCTURE if failed else FaultClass.APPLICATION
     assert (fault.exit_code, fault.fault_class) == (expected, kind)

@@ -25,7 +25,8 @@ def a_rank(number: int, *, attempt: int, error: str = "") -> RankProcess:
         attempt=attempt,
         address="127.0.0.1",
     )
-    facts = SimpleNamespace(placement=placement, kill_reason=None, error=error, last_words="")
+    output = SimpleNamespace(last_line="step 3")
+    facts = SimpleNamespace(placement=placement, kill_reason=None, error=error, output=output)
     return cast("RankProcess", facts)
 
 

@@ -9,7 +9,7 @@ from tests.unit.agent.fault_examples import fault
 
 
 def test_however_much_was_said_the_leader_and_the_members_can_read_it() -> None:
-    much = fault(cause=cause(1, -11, last_words="x" * 16_384))
+    much = fault(cause=cause(1, -11, error="x" * 16_384))
     assert parse_fault(encode(much)) == much
     assert much.cause.startswith("rank 1: xxx")
     assert much.cause.endswith("x [killed by SIGSEGV]")
