@@ -543,7 +543,10 @@ def test_a_gang_with_a_template_of_its_own_starts_again_as_a_whole(facts: dict[s
         assert status.assignment is None
 
 
-def test_in_a_template_the_exit_code_for_leaving_is_an_application_failure() -> None:
+@pytest.mark.parametrize("code", ExitCode)
+def test_exit_codes_of_a_template_are_its_own(code: ExitCode) -> None:
+    if code is ExitCode.OK:
+        return
     job = running(admitted(a_job(nodes=3, template=TEMPLATE), nodes=NODES))
-    status = decided(job, standing_with(job, 1, end=ended(exit_code=ExitCode.PREEMPTED)))
+    status = decided(job, standing_with(job, 1, end=ended(exit_code=code)))
     assert (status.reason, used(status)) == (Reason.POD_FAILED, {"Application": 1})

@@ -45,7 +45,15 @@ MAX_NAMED: Final = 3
 """Of the members lost at once, so many are named in the ledger."""
 MAX_MESSAGE_CHARS: Final = 300
 _OF_INFRASTRUCTURE: Final = (FailureClass.DEVICE, FailureClass.INFRASTRUCTURE)
-_OF_AGENTS: Final = (FailureClass.DEVICE, FailureClass.LEFT_ON_REQUEST, FailureClass.KILLED)
+_OF_AGENTS: Final = (
+    FailureClass.CONFIGURATION,
+    FailureClass.CORRUPT_CHECKPOINT,
+    FailureClass.DEVICE,
+    FailureClass.LEFT_ON_REQUEST,
+    FailureClass.KILLED,
+    FailureClass.PEER_LOST,
+)
+"""Classes that only an exit code of our own agent or trainer proves."""
 _TERMINAL: Final = (FailureClass.CONFIGURATION, FailureClass.CORRUPT_CHECKPOINT)
 
 
@@ -169,8 +177,8 @@ def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
     if job.is_supervised and _is_rank(job, pod):
         return failure
     if failure.failure_class in _OF_AGENTS:
-        # The exit codes are the bundled trainer's: no notice was sent to a pod of a template, and
-        # its process may end with 137 because a process that it started was killed.
+        # A program of a template has exit codes of its own: its 75 is not our PEER_LOST. No notice
+        # was sent to it, and it may end with 137 because a process that it started was killed.
         kind = FailureClass.APPLICATION
         return replace(failure, failure_class=kind, reason=Reason.POD_FAILED)
     return failure
