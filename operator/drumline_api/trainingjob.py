@@ -78,6 +78,8 @@ OverridesText = Annotated[
 ]
 MODEL_OF_FOLDER: Final = "FromFolder"
 """The model that is described beside the weights that a job begins from."""
+MODEL_OF_TRANSFORMERS: Final = "Transformers"
+"""Any causal language model, as the library transformers builds it from a config.json."""
 _KEY_PATTERN: Final = f"^({KEY_PATTERN})?$"
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
@@ -103,13 +105,17 @@ class TrainerSpec(ApiModel):
         Field(
             min_length=1,
             max_length=63,
-            json_schema_extra={"enum": [*MODEL_PRESETS, MODEL_OF_FOLDER]},
+            json_schema_extra={
+                "enum": [*MODEL_PRESETS, MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS]
+            },
         ),
     ] = "tiny"
     """Built-in model, or FromFolder: the model that config.json describes in the folder or bucket
     of overrides.model_from. That is read when the ranks start; until then neither the model's
-    memory nor whether it divides by parallelism is judged. Default: tiny, which learns on two CPU
-    cores. Never changes."""
+    memory nor whether it divides by parallelism is judged. Transformers: likewise, trained as the
+    library transformers builds it, for models that the trainer has no code of its own for; with
+    overrides.config_from in place of model_from its weights begin at random. Default: tiny, which
+    learns on two CPU cores. Never changes."""
     steps: Annotated[int, Field(ge=1, le=1_000_000_000)] = 100
     """Optimizer steps to train for. Default: 100."""
     global_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 16

@@ -55,6 +55,7 @@ class ViolationReason(StrEnum):
     COMPILED = "CompiledLayersAreWhole"
     PREFERENCES = "PreferencesNeedWholeLogits"
     FROZEN = "FrozenStagesGoNotBackward"
+    TRANSFORMERS = "ModulesOfTransformersAreWhole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,9 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
     return next(possible, share)
 
 
-def shards_gradients(layout: Layout, config: TrainerConfig) -> bool:
+def shards_gradients(
+    layout: Layout, config: TrainerConfig, *, learning: int | None = None
+) -> bool:
     """Whether FSDP sums gradients over the ranks after each micro-batch.
 
     What the settings say, or else: where whole fp32 gradients of what learns would be more than
@@ -127,6 +130,11 @@ def shards_gradients(layout: Layout, config: TrainerConfig) -> bool:
     micro-batch on. An elastic job that loses half of its ranks goes on with two micro-batches where
     it had one: a model of 70 billion parameters would need 270 GiB more, at a recovery. The answer
     follows from the model, so that it is the same at every size of the job.
+
+    Args:
+        layout: of the ranks.
+        config: of the run.
+        learning: weights that learn; None: as the model's shapes say.
     """
     chosen = config.memory.shard_gradients
     if chosen is not None:
@@ -135,7 +143,8 @@ def shards_gradients(layout: Layout, config: TrainerConfig) -> bool:
         return False
     if config.lora is not None:
         return False
-    learning = learning_weights(config.model, trainable=config.trainable, freeze=config.freeze)
+    if learning is None:
+        learning = learning_weights(config.model, trainable=config.trainable, freeze=config.freeze)
     return 4 * learning // layout.tensor > _MOST_WHOLE_GRADIENT_BYTES
 
 
@@ -158,6 +167,9 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     if layout.data_parallel is DataParallel.PARAMETER_SERVER:
         yield from _servers(layout, config.parallelism.server)
     layout, config = worker_layout(layout, config)
+    if config.model.family is Family.TRANSFORMERS:
+        yield from _whole_modules(layout)
+        return
     yield from _tensor(layout, config.model)
     yield from _sequence(layout, config)
     yield from _experts(layout, config.model)
@@ -204,6 +216,22 @@ def _preferences(layout: Layout) -> Iterator[Violation]:
         yield Violation(
             reason=ViolationReason.PREFERENCES,
             text=f"dpo: compares whole answers, and {cut} {axes[cut]} cuts them or their logits;"
+            f" set parallelism.{cut} to 1, and share out the weights with fsdp",
+        )
+
+
+def _whole_modules(layout: Layout) -> Iterator[Violation]:
+    axes = {
+        "tensor": layout.tensor,
+        "context": layout.context,
+        "pipeline": layout.pipeline,
+        "expert": layout.expert,
+    }
+    cut = next((axis for axis, degree in axes.items() if degree > 1), None)
+    if cut is not None:
+        yield Violation(
+            reason=ViolationReason.TRANSFORMERS,
+            text=f"parallelism.{cut}: {axes[cut]}, but a module of family transformers is not cut;"
             f" set parallelism.{cut} to 1, and share out the weights with fsdp",
         )
 

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from drumline_contract.config import ConfigError, DataParallel, Offload, Recompute, TrainerConfig
+from drumline_contract.config import (
+    ConfigError,
+    DataParallel,
+    Family,
+    Offload,
+    Recompute,
+    TrainerConfig,
+)
 from drumline_contract.hardware import GpuCluster
 from drumline_contract.layout import Layout
 from drumline_contract.layout_validation import violations
@@ -53,7 +60,8 @@ def check_memory(config: TrainerConfig, *, cluster: GpuCluster) -> MemoryCheck |
     """Bill a configuration; None where it is not worked out.
 
     That is: where the layout is illegal (others say so), where parameter servers hold the state,
-    and where there are more layers or stages than are billed in milliseconds.
+    where there are more layers or stages than are billed in milliseconds, and for modules of
+    transformers, whose shapes are not known here.
     """
     capacity = cluster.gpu.memory_bytes
     needed = _needed(config, cluster)
@@ -76,6 +84,8 @@ def fits_in_memory(config: TrainerConfig, *, cluster: GpuCluster) -> bool:
 
 def _needed(config: TrainerConfig, cluster: GpuCluster) -> float | None:
     degrees, model = config.parallelism, config.model
+    if model.family is Family.TRANSFORMERS:
+        return None
     stages = degrees.pipeline * (degrees.stages_per_rank or 1)
     if stages > _MOST_STAGES or model.layers > _MOST_LAYERS:
         return None

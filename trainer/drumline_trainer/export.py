@@ -34,6 +34,7 @@ from drumline_trainer.checkpoint.manifest import (
 from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.models.hugging_face import export_hugging_face
+from drumline_trainer.models.transformers.exported import export_module
 from drumline_trainer.optimization.average import AVERAGE
 from drumline_trainer.sharding.boxes import Box
 
@@ -134,8 +135,11 @@ def export_checkpoint(
             on another base.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
-    like = None if config.model_from is None else model_folder(config.model_from)
+    like = None if config.folder is None else model_folder(config.folder)
     with whole_weights(files, config, average=average) as weights:
+        if config.model.family is Family.TRANSFORMERS:
+            export_module(weights, config.model, target, dtype=dtype, like=like)
+            return
         export_hugging_face(
             weights,
             _long_enough(config),

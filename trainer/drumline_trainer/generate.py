@@ -100,6 +100,11 @@ def answer(
         CorruptCheckpointError: it does not verify.
         ConfigError: its weights are of another model than `config`'s, or it reads no text.
     """
+    if config.model.family is Family.TRANSFORMERS:
+        raise ConfigError(
+            "model.family: generate knows no modules of transformers; export the checkpoint, and"
+            " generate with that library"
+        )
     if config.model.family is Family.VIT:
         raise ConfigError("generate: vit answers no text")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

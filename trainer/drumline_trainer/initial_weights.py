@@ -12,10 +12,11 @@ from collections.abc import Callable
 import torch
 
 from drumline_contract import RestoreTier
-from drumline_contract.config import TrainerConfig
+from drumline_contract.config import Family, TrainerConfig
 from drumline_trainer.adapters.base import each_with, initialize_frozen_and_adapters
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.models.initialize import initialize_slices
+from drumline_trainer.models.transformers.weights import fill_slices
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 
@@ -41,6 +42,11 @@ def initialize_weights(
             another base.
     """
     fresh = start.tier is RestoreTier.INITIAL
+    if config.model.family is Family.TRANSFORMERS:
+        if fresh:
+            (module,) = parallel_model.stages
+            fill_slices(parallel_model.slices, module, config=config, progress=progress)
+        return
     if not config.has_base and config.model_from is None:
         if fresh:
             slices = each_with(progress, parallel_model.slices)

@@ -13,7 +13,11 @@ from drumline_contract.config.decoding import merge
 from drumline_contract.config.dpo import DpoConfig
 from drumline_contract.config.errors import ConfigError
 from drumline_contract.config.evaluation import EvaluationConfig
-from drumline_contract.config.from_folder import FolderConfig, has_model_of_folder
+from drumline_contract.config.from_folder import (
+    FolderConfig,
+    has_model_of_folder,
+    is_of_transformers,
+)
 from drumline_contract.config.hardware import HardwareConfig
 from drumline_contract.config.lora import LoraConfig
 from drumline_contract.config.memory import MemoryConfig, Offload, Recompute
@@ -69,5 +73,6 @@ __all__ = [
     "TrainerConfig",
     "check_place",
     "has_model_of_folder",
+    "is_of_transformers",
     "merge",
 ]

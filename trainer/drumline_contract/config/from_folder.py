@@ -15,15 +15,33 @@ from drumline_contract.config.decoding import decode_fields, merge
 from drumline_contract.config.errors import ConfigError
 from drumline_contract.config.model import ModelConfig
 from drumline_contract.config.trainer import TrainerConfig
+from drumline_contract.config.variants import Family
 
 _WIDTH = "hidden_size"
+_MODULE = "config_json"
+
+
+def is_of_transformers(raw: Mapping[str, Any]) -> bool:
+    """Whether a configuration asks for a module of transformers."""
+    match raw.get("model"):
+        case {"family": Family.TRANSFORMERS.value}:
+            return True
+        case _:
+            return False
 
 
 def has_model_of_folder(raw: Mapping[str, Any]) -> bool:
-    """Whether a configuration leaves its model to its folder: it does not say how wide it is."""
+    """Whether a configuration leaves its model to its folder.
+
+    Then it does not say how wide the model is, or of transformers which config.json it has.
+    """
     model = raw.get("model", {})
-    names = isinstance(raw.get("model_from"), str) and isinstance(model, dict)
-    return names and _WIDTH not in model
+    if not isinstance(model, dict):
+        return False
+    if is_of_transformers(raw):
+        folder = raw.get("model_from") or raw.get("config_from")
+        return isinstance(folder, str) and not model.get(_MODULE)
+    return isinstance(raw.get("model_from"), str) and _WIDTH not in model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +63,9 @@ class FolderConfig:
         """
         changes = raw.get("model", {})
         decode_fields(ModelConfig, changes, path="model.")
-        settings = TrainerConfig.from_dict({**raw, "model": {}})
-        if settings.model_from is None:
+        family = {"family": Family.TRANSFORMERS} if is_of_transformers(raw) else {}
+        settings = TrainerConfig.from_dict({**raw, "model": family})
+        if settings.folder is None:
             raise ConfigError(
                 "model_from: missing; name the folder or bucket whose model is trained"
             )
@@ -59,6 +78,11 @@ class FolderConfig:
 
     def with_model(self, model: ModelConfig) -> TrainerConfig:
         """The whole configuration, if this is the folder's model. Raises ConfigError."""
+        if self.settings.model.family is Family.TRANSFORMERS:
+            raise ConfigError(
+                "trainer.model: Transformers is not planned, as its shapes are known to its module"
+                " alone; give a built-in model of its size, or FromFolder"
+            )
         described = merge(asdict(model), dict(self.changes))
         return TrainerConfig.from_dict({**self.settings.to_dict(), "model": described})
 

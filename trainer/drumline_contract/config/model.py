@@ -110,6 +110,9 @@ class ModelConfig:
     """With vit: pixels of each side of what becomes one position."""
     channels: Width = 3
     """With vit: values of a pixel."""
+    config_json: str = ""
+    """With transformers: the config.json as one line. Empty: that of the folder in model_from or
+    config_from, which also gives vocab_size; the other sizes are not read."""
     classes: Width = 10
     """With vit: the kinds of images there are."""
     class_token: bool = False
@@ -162,6 +165,8 @@ class ModelConfig:
         )
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout: must be at least 0 and below 1, not {self.dropout}")
+        if self.config_json and self.family is not Family.TRANSFORMERS:
+            raise ConfigError("model.config_json: is for family transformers; leave it out")
         _check_heads(self)
         _check_family(self)
         _check_windows(self)
@@ -310,9 +315,30 @@ def _check_latent(model: ModelConfig) -> None:
             )
 
 
+_OF_TRANSFORMERS = ("family", "config_json", "vocab_size")
+_WHOLE_CONFIG_JSON = 1 << 20
+
+
+def _check_transformers(model: ModelConfig) -> None:
+    """A module of transformers takes its sizes from config.json alone."""
+    defaults = ModelConfig()
+    for field in fields(model):
+        name = field.name
+        if name not in _OF_TRANSFORMERS and getattr(model, name) != getattr(defaults, name):
+            raise ConfigError(
+                f"model.{name}: family transformers takes its sizes from config.json; leave it out,"
+                " and write it in config.json"
+            )
+    if len(model.config_json) > _WHOLE_CONFIG_JSON:
+        raise ConfigError(f"model.config_json: is longer than {_WHOLE_CONFIG_JSON} characters")
+
+
 def _check_family(model: ModelConfig) -> None:
     """Other families have none of llama's variants."""
     if model.family is Family.LLAMA:
+        return
+    if model.family is Family.TRANSFORMERS:
+        _check_transformers(model)
         return
     defaults = {field.name: field.default for field in fields(model)}
     for name in _OF_LLAMA:

@@ -20,7 +20,7 @@ from drumline_contract.config.memory import MemoryConfig, Offload, Recompute
 from drumline_contract.config.metrics import MetricsConfig, ProfileConfig
 from drumline_contract.config.model import ModelConfig
 from drumline_contract.config.optimizer import OptimizerConfig, OptimizerKind
-from drumline_contract.config.parallelism import DataParallel, ParallelismConfig
+from drumline_contract.config.parallelism import DataParallel, LayoutMode, ParallelismConfig
 from drumline_contract.config.variants import Family
 
 
@@ -94,6 +94,9 @@ class TrainerConfig:
     model_from: str | None = None
     """Folder as Hugging Face lays it out that the weights begin from: on this machine,
     `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`. None: at random."""
+    config_from: str | None = None
+    """With model.family transformers: folder whose config.json says what the model is; the weights
+    begin at random. Its tokenizer is used as that of model_from is."""
     evaluation: EvaluationConfig | None = None
     """Measure the loss on samples that are not trained on. None: not."""
     log_every_steps: Steps = 10
@@ -146,6 +149,29 @@ class TrainerConfig:
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
         check_place(self.model_from or "", field="model_from")
+        if self.config_from is not None:
+            self._check_config_from(self.config_from)
+        if self.model.family is Family.TRANSFORMERS:
+            check_transformers(self)
+
+    def _check_config_from(self, folder: str) -> None:
+        if self.model.family is not Family.TRANSFORMERS:
+            raise ConfigError(
+                "config_from: is for model.family transformers (trainer.model Transformers in a"
+                " TrainingJob); leave it out, or set that family"
+            )
+        if self.model_from is not None:
+            raise ConfigError(
+                "config_from: model_from has a config.json of its own; leave one of the two out"
+            )
+        if not folder:
+            raise ConfigError("config_from: must not be empty; leave it out, or null")
+        check_place(folder, field="config_from")
+
+    @property
+    def folder(self) -> str | None:
+        """Folder with the tokenizer, and the weights or the config.json, of the model."""
+        return self.config_from if self.model_from is None else self.model_from
 
     @property
     def freezes(self) -> bool:
@@ -284,3 +310,33 @@ class TrainerConfig:
             ConfigError: unknown key, wrong type, or a value that cannot work.
         """
         return decode(cls, raw, path="")
+
+
+def check_transformers(config: TrainerConfig) -> None:
+    """Raise ConfigError for what a module of transformers cannot be trained with."""
+    degrees, memory = config.parallelism, config.memory
+    if degrees.mode is LayoutMode.AUTO:
+        raise ConfigError(
+            "parallelism.mode: auto plans models whose shapes are built in, and family transformers"
+            " is measured by nothing but its module; write data_parallel (fsdp shards all weights)"
+        )
+    lacking = {
+        "lora": config.lora is not None,
+        "dpo": config.dpo is not None,
+        "trainable or freeze": config.freezes,
+        "fp8": config.fp8,
+        "compile": config.compile is not Compile.NONE,
+        "parallelism.local_sgd": degrees.local_sgd is not None,
+        "parallelism.data_parallel parameter_server": (
+            degrees.data_parallel is DataParallel.PARAMETER_SERVER
+        ),
+        "memory.offload_activations": memory.offload_activations is not Offload.NONE,
+        "memory.offload_parameters": memory.offload_parameters is not Offload.NONE,
+        "memory.recompute blocks": memory.recompute is Recompute.BLOCKS,
+    }
+    named = next((name for name, used in lacking.items() if used), None)
+    if named is not None:
+        raise ConfigError(
+            f"model.family: transformers does not work with {named}; leave it out, or take a"
+            " built-in model or FromFolder, which have it"
+        )

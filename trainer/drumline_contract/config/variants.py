@@ -14,6 +14,8 @@ class Family(StrEnum):
     """LayerNorm, learned positions, GELU, biases."""
     VIT = "vit"
     """An encoder of images that names their class."""
+    TRANSFORMERS = "transformers"
+    """The causal language model that a config.json names, as the library transformers builds it."""
 
 
 class AttentionBias(StrEnum):

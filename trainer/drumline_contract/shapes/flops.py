@@ -205,8 +205,8 @@ def peak_flops(device_name: str) -> float | None:
 def mfu_of_run(
     config: TrainerConfig, tokens_per_second: float | None, *, devices: int, peak: float | None
 ) -> float | None:
-    """MFU at a speed over all devices; None where the speed or the peak is not known."""
-    if tokens_per_second is None:
+    """MFU at a speed over all devices; None where the speed, the peak or the model is not known."""
+    if tokens_per_second is None or config.model.family is Family.TRANSFORMERS:
         return None
     return mfu(tokens_per_second, flops=flops_of_run(config), devices=devices, peak=peak)
 

@@ -42,6 +42,7 @@ from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.metrics.step_timer import StepTimer
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.models.transformers.module import weight_count
 from drumline_trainer.numerics.fp8 import multiply_in_fp8
 from drumline_trainer.parallelism.context_parallel.apply import context_parallel
 from drumline_trainer.parallelism.data_parallel.apply import data_parallel
@@ -200,13 +201,19 @@ def _offload_activations(stage: nn.Module, config: MemoryConfig, world: World) -
 def _data_parallel(model: CutStages, config: TrainerConfig, world: World) -> DataParallelModel:
     servers = world.layout.data_parallel is DataParallel.PARAMETER_SERVER
     server = config.parallelism.server
+    learning = None
+    if config.model.family is Family.TRANSFORMERS:
+        learning = sum(weight_count(stage) for stage in model.stages)
     summing = world.subworld(server.copies_per_node) if servers else world
     weights = data_parallel(
         model,
         world=summing,
         precision=config.precision,
         backwards=micro_batch_count(world.layout, config),
-        memory=replace(config.memory, shard_gradients=shards_gradients(world.layout, config)),
+        memory=replace(
+            config.memory,
+            shard_gradients=shards_gradients(world.layout, config, learning=learning),
+        ),
     )
     return SynchronousServers(weights, server, whole=world, worker=summing) if servers else weights
 

@@ -31,7 +31,7 @@ def open_run_data(config: TrainerConfig) -> RunData:
     Raises:
         ConfigError: as `open_dataset` and `check_vocabulary`, or too little to hold anything out.
     """
-    folder = None if config.model_from is None else model_folder(config.model_from)
+    folder = None if config.folder is None else model_folder(config.folder)
     training = open_dataset(config.data, seed=config.seed, model_folder=folder, model=config.model)
     check_vocabulary(training, config)
     _check_paired(training, config)

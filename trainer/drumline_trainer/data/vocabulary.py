@@ -29,9 +29,9 @@ def check_vocabulary(dataset: Dataset, config: TrainerConfig) -> None:
     if isinstance(dataset, MixtureDataset):
         for part in dataset.parts:
             check_vocabulary(part, config)
-    if config.model_from is None or not isinstance(dataset, TextDataset | DocumentDataset):
+    if config.folder is None or not isinstance(dataset, TextDataset | DocumentDataset):
         return
-    folder, made_with = model_folder(config.model_from), dataset.text.tokenizer_sha256
+    folder, made_with = model_folder(config.folder), dataset.text.tokenizer_sha256
     if made_with is None:
         _refuse_bytes(folder, config)
     elif config.data.tokenizer is None:  # else the shards are what the run asks for, in writing

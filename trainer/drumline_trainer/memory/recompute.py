@@ -32,9 +32,10 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,  # pyright: ignore[reportUnknownVariableType] - untyped in torch
 )
 
-from drumline_contract.config import Recompute
+from drumline_contract.config import ConfigError, Recompute
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.replaceable import LayerLoop
+from drumline_trainer.models.transformers.module import CausalModule
 
 _KEPT = frozenset(
     {
@@ -63,6 +64,9 @@ def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
         mode: what is kept.
         every: layers of a run, for blocks; None: the square root of this stage's layers.
     """
+    if isinstance(model, CausalModule):
+        _recompute_by_itself(model, mode=mode)
+        return
     match mode:
         case Recompute.NONE:
             return
@@ -75,6 +79,20 @@ def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
             model.layer_loop = RecomputedLayers(length=length, inner=each)
         case Recompute.SELECTIVE:
             model.layer_loop = RecomputedLayers(length=1, context=_keep_products)
+
+
+def _recompute_by_itself(module: nn.Module, *, mode: Recompute) -> None:
+    """Have a module of transformers recompute its layers: it knows which they are."""
+    if mode is Recompute.NONE:
+        return
+    if not getattr(module, "supports_gradient_checkpointing", False):
+        raise ConfigError(
+            f"memory.recompute: {type(module).__name__} does not recompute layers; set it to none"
+        )
+    options: dict[str, Any] = {"use_reentrant": False}
+    if mode is Recompute.SELECTIVE:
+        options["context_fn"] = _keep_products
+    cast("Any", module).gradient_checkpointing_enable(options)
 
 
 class RecomputedLayers(nn.Module):

@@ -12,11 +12,14 @@ from torch.overrides import TorchFunctionMode
 from drumline_contract.config import Family, ModelConfig
 from drumline_trainer.models.gpt2 import GPT2
 from drumline_trainer.models.llama import Llama
+from drumline_trainer.models.transformers.module import CausalModule, build_module, units_of
 from drumline_trainer.models.vit import ViT
 
 
 def build_on_meta(config: ModelConfig) -> nn.Module:
     """A model without storage: cut it, then fill it with `models.initialize` or a checkpoint."""
+    if config.family is Family.TRANSFORMERS:
+        return build_module(config)
     with torch.device("meta"), _WithoutValues():
         match config.family:
             case Family.LLAMA:
@@ -25,10 +28,14 @@ def build_on_meta(config: ModelConfig) -> nn.Module:
                 return GPT2(config)
             case Family.VIT:
                 return ViT(config)
+            case Family.TRANSFORMERS:
+                raise AssertionError  # built above
 
 
 def layer_modules(model: nn.Module) -> list[nn.Module]:
     """The layers that are left in this model or stage, in order: the units of sharding."""
+    if isinstance(model, CausalModule):
+        return units_of(model)
     layers = model.layers
     if not isinstance(layers, nn.ModuleDict):
         raise TypeError("a model's layers are a ModuleDict")

@@ -15,7 +15,7 @@ import torch
 
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract import StepPart
-from drumline_contract.config import DataParallel, TrainerConfig
+from drumline_contract.config import DataParallel, Family, TrainerConfig
 from drumline_contract.hardware import GpuCluster
 from drumline_contract.layout import Layout
 from drumline_contract.layout_validation import validated_layout
@@ -85,7 +85,8 @@ def _planned(
         )
     layout = validated_layout(config, world_size=ranks)
     time = None
-    waits = config.parallelism.data_parallel is not DataParallel.PARAMETER_SERVER
+    known = config.model.family is not Family.TRANSFORMERS
+    waits = known and config.parallelism.data_parallel is not DataParallel.PARAMETER_SERVER
     if waits and not config.parallelism.independent and cluster.gpu is not PROCESSOR:
         time = step_time(TrainingSetup.of(config, layout), cluster)
     return PlannedRun(

@@ -9,11 +9,17 @@ from typing import Any
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_api.overrides import OverridesError
-from drumline_api.trainingjob import MODEL_OF_FOLDER, TrainerSpec, TrainingJobSpec
+from drumline_api.trainingjob import (
+    MODEL_OF_FOLDER,
+    MODEL_OF_TRANSFORMERS,
+    TrainerSpec,
+    TrainingJobSpec,
+)
 from drumline_contract import Env
 from drumline_contract.config import (
     MODEL_PRESETS,
     ConfigError,
+    Family,
     FolderConfig,
     HardwareConfig,
     TrainerConfig,
@@ -62,7 +68,7 @@ def trainer_config(
     if hardware is not None:
         base["hardware"] = asdict(hardware)
     raw = merge(base, _overrides(spec.trainer))
-    if spec.trainer.model == MODEL_OF_FOLDER:
+    if spec.trainer.model in (MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS):
         described = FolderConfig.from_dict(raw)
         if not is_auto(described.settings):
             for size in allowed_sizes(spec):
@@ -124,9 +130,11 @@ def _model(name: str) -> dict[str, Any]:
     """Return the shape of a built-in model. A folder describes its model itself."""
     if name == MODEL_OF_FOLDER:
         return {}
+    if name == MODEL_OF_TRANSFORMERS:
+        return {"family": Family.TRANSFORMERS.value}
     preset = MODEL_PRESETS.get(name)
     if preset is None:
-        known = ", ".join((*MODEL_PRESETS, MODEL_OF_FOLDER))
+        known = ", ".join((*MODEL_PRESETS, MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS))
         raise ConfigError(f"trainer.model: {name!r} is unknown; use one of {known}")
     return asdict(preset)
 

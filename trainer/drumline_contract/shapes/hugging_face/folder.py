@@ -17,7 +17,13 @@ from typing import Any, Final, TypeVar, cast
 from drumline_contract import BUCKET_SCHEMES
 from drumline_contract.buckets.failures import StoreError
 from drumline_contract.buckets.path import AnyPath, any_path, read_apart, read_file
-from drumline_contract.config import ConfigError, check_place, has_model_of_folder, merge
+from drumline_contract.config import (
+    ConfigError,
+    check_place,
+    has_model_of_folder,
+    is_of_transformers,
+    merge,
+)
 from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Raw
 from drumline_contract.shapes.hugging_face.translation import to_ours
 from drumline_contract.shapes.hugging_face.vision import has_no_classifier
@@ -104,7 +110,8 @@ def read_config(folder: AnyPath) -> dict[str, Any]:
 def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A run's configuration with the model of the folder `model_from`, where it names no model.
 
-    It names one where it says how wide the model is; then the folder is not asked.
+    It names one where it says how wide the model is; then the folder is not asked. Of family
+    transformers the folder's config.json is taken over as it is, that of `config_from` too.
 
     Raises:
         ConfigError: `model_from` is no place.
@@ -114,6 +121,8 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not has_model_of_folder(raw):
         return dict(raw)
+    if is_of_transformers(raw):
+        return _with_module_of_folder(raw)
     folder, model = raw["model_from"], raw.get("model", {})
     check_place(folder, field="model_from")
     described = language_part(_described(folder))
@@ -123,6 +132,40 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
             " data has"
         )
     return merge({"model": asdict(to_ours(described))}, dict(raw))
+
+
+_ABOUT_FILES: Final = (
+    *("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"),
+    *("use_cache", "auto_map", "quantization_config"),
+)
+"""Keys of a config.json that say how its weights were stored or are called, not what they mean."""
+_INNER: Final = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
+_WORDS: Final = ("vocab_size", "n_words", "text_vocab_size")
+
+
+def _with_module_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
+    field = "model_from" if raw.get("model_from") else "config_from"
+    folder = raw[field]
+    check_place(folder, field=field)
+    described = _described(folder)
+    kept = {key: value for key, value in described.items() if key not in _ABOUT_FILES}
+    model: dict[str, Any] = {"config_json": json.dumps(kept, sort_keys=True)}
+    if "vocab_size" not in raw.get("model", {}):
+        model["vocab_size"] = _words_of(described, folder)
+    return merge({"model": model}, dict(raw))
+
+
+def _words_of(described: Mapping[str, Any], folder: str) -> int:
+    """The vocabulary of a language model, or of the one inside of a multimodal model."""
+    inner = (described.get(name) for name in _INNER)
+    for part in (described, *(each for each in inner if isinstance(each, dict))):
+        for name in _WORDS:
+            size = part.get(name)
+            if isinstance(size, int) and not isinstance(size, bool):
+                return size
+    raise HuggingFaceError(
+        f"{folder}/{CONFIG_FILE}: has no vocab_size; write it there, or set model.vocab_size"
+    )
 
 
 def _described(folder: str) -> dict[str, Any]:

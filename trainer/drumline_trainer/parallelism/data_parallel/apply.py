@@ -27,6 +27,7 @@ import torch
 from drumline_contract.config import DataParallel, MemoryConfig, Offload, Precision
 from drumline_contract.layout import Axis
 from drumline_trainer.memory.offload_store import open_store
+from drumline_trainer.models.transformers.module import settle
 from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES
 from drumline_trainer.parallelism.data_parallel.constants import with_constants
 from drumline_trainer.parallelism.data_parallel.ddp import DdpModel
@@ -131,6 +132,7 @@ def _allocate(model: CutStages, *, world: World, precision: Precision) -> None:
         else:
             to_compute_type(stage, precision)
         give_storage(stage, world.device)
+        settle(stage, world.device)
         accumulate_in_fp32(stage)
 
 

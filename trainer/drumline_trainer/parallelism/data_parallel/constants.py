@@ -3,7 +3,8 @@
 These are the corrections of routers (`models.mixture`): a few numbers a layer, whose last bits
 decide between experts. As buffers they stay fp32 in a model of bf16, and nothing cuts or gathers
 them. To the optimizer, checkpoints and snapshots they are weights whose gradient is always zero and
-which do not decay: no update changes a bit. Beneath adapters they are frozen as all the base.
+which do not decay: no update changes a bit. Beneath adapters they are frozen as all the base. The
+floating-point buffers that a module of transformers stores are treated likewise.
 
 With `model.routing.correction_rate` they move by the load of their experts instead (DeepSeek-V3,
 section 2.1.2, as Megatron-LM does): the tokens of all ranks and micro-batches are summed once a
@@ -22,6 +23,7 @@ from torch.distributed import ProcessGroup
 from drumline_contract.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.mixture import MixtureOfExperts, corrections
+from drumline_trainer.models.transformers.module import persistent_buffers
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
@@ -116,12 +118,18 @@ def with_constants(
             (learning if learns else frozen).append(_whole(name, mixture.correction, world))
             if learns and mixture.routing.correction_rate:
                 moving.append(mixture)
+        learning += [_flat(name, each, world) for name, each in persistent_buffers(stage)]
     if frozen:
         model.frozen = (*model.frozen, *frozen)
     if not learning:
         return model
     group = world.group(Axis.DATA)
     return ModelWithConstants(model, learning, moving=moving, group=group)
+
+
+def _flat(name: str, buffer: Tensor, world: World) -> TensorSlice:
+    """A buffer of a module of transformers as one row, as matrices decay."""
+    return _whole(name, buffer.view(-1), world)
 
 
 def _whole(name: str, tensor: Tensor | None, world: World) -> TensorSlice:

@@ -40,6 +40,7 @@ from drumline_contract.layout import Axis
 from drumline_trainer.memory.offloaded_parameters import Prefetcher, allocate_in_store
 from drumline_trainer.metrics.fsdp_timing import time_fsdp
 from drumline_trainer.models.build import layer_modules
+from drumline_trainer.models.transformers.module import CausalModule, settle
 from drumline_trainer.parallelism.data_parallel.precision import (
     compute_type,
     frozen_to_compute_type,
@@ -77,6 +78,7 @@ class FsdpModel:
             time_fsdp(stage, device=world.device)
             if not offloaded:
                 stage.to_empty(device=world.device)
+                settle(stage, world.device)
         self._store = _allocate_offloaded(model.stages, memory, world) if offloaded else None
         weights = weights_of(model, world=world)
         self._units = [
@@ -162,7 +164,7 @@ def shard_stage(
         by_fewer = partial(_experts_placement, ranks=world.size(Axis.EXPERT_FSDP))
         for module in expert_modules:
             shard(module, mesh=expert_mesh, shard_placement_fn=by_fewer)
-    for layer in cast("nn.ModuleDict", stage.layers).values():
+    for layer in layer_modules(stage):
         shard(layer, mesh=mesh)
     embedding, last = _ends(stage)
     if embedding is not None:
@@ -179,7 +181,12 @@ def shard_stage(
 
 
 def _ends(stage: nn.Module) -> tuple[nn.Module | None, list[nn.Module]]:
-    """What turns tokens into hidden states, and hidden states into scores; where they differ."""
+    """What turns tokens into hidden states, and hidden states into scores; where they differ.
+
+    Modules of transformers may read weights of these from elsewhere, so that they stay at the root.
+    """
+    if isinstance(stage, CausalModule):
+        return None, []
     embedding, norm, output = (
         getattr(stage, name, None) for name in ("embedding", "norm", "output")
     )

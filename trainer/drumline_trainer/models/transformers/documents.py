@@ -1,0 +1,94 @@
+"""Documents that share a window, in models that know nothing of ours.
+
+Models whose every layer attends by `transformers.masking_utils` see where documents begin from
+positions that go back to 0, and mask by that. All others (state spaces, convolutions, linear
+attention, masks of their own) would carry one document into the next. For these each document is
+a row of its own, filled up at its end: a causal model's earlier tokens know nothing of the filling.
+
+    window  a a a b b | c c c c c    ->  a a a 0 0     and logits go back to their places
+                                         b b 0 0 0
+                                         c c c c c
+
+Shapes: B batch, S sequence, R documents, L tokens of the longest, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from drumline_trainer.models.documents import Documents
+
+_MASKS = frozenset({"create_causal_mask", "create_sliding_window_causal_mask"})
+_OTHER_MIXERS = ("linear_attention", "mamba", "conv", "recurrent", "hybrid", "compressed")
+
+
+def sees_documents_apart(module: nn.Module) -> bool:
+    """Whether a model masks by documents in all layers, where positions begin again at 0.
+
+    It says yes only to what it knows; tests compare every model of the installed library.
+    """
+    if getattr(module, "_is_stateful", False):
+        return False
+    if any(isinstance(each, nn.Conv1d | nn.Conv2d | nn.RNNBase) for each in module.modules()):
+        return False
+    config: Any = module.config
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    kinds = getattr(text, "layer_types", None) or ()
+    if any(word in str(kind) for kind in kinds for word in _OTHER_MIXERS):
+        return False
+    base = getattr(module, "base_model", module)
+    makers = {type(each) for each in (base, *base.modules()) if _makes_masks(type(each))}
+    return any(issubclass(type(module), maker) for maker in makers) or bool(makers)
+
+
+def _makes_masks(kind: type) -> bool:
+    """Whether this class's own forward pass makes the library's masks and gives them positions."""
+    forward = kind.__dict__.get("forward")
+    if forward is None:
+        return False
+    try:
+        source = inspect.getsource(inspect.unwrap(forward))
+    except (OSError, TypeError):
+        return False
+    return any(name in source for name in _MASKS) and "position_ids=position_ids" in source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentRows:
+    """Where each token of the windows lies among the rows, one row for each document."""
+
+    places_BS: Tensor
+    """Index into the flattened rows, int64, where the model is."""
+    count: int
+    longest: int
+
+    @classmethod
+    def of(cls, documents: Documents) -> DocumentRows:
+        """Of a micro-batch."""
+        begins = np.diff(documents.ids, axis=1, prepend=documents.ids[:, :1] - 1) != 0
+        numbers_BS = begins.reshape(-1).cumsum().reshape(begins.shape) - 1
+        positions_BS = documents.since_begin
+        longest = documents.longest
+        numbers = torch.from_numpy(numbers_BS).to(positions_BS.device)  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+        return cls(
+            places_BS=numbers * longest + positions_BS,
+            count=int(numbers_BS.max()) + 1,
+            longest=longest,
+        )
+
+    def rows(self, inputs_BS: Tensor) -> Tensor:
+        """Tokens of shape R L; 0 after a document's end."""
+        rows = inputs_BS.new_zeros(self.count * self.longest)
+        rows[self.places_BS.flatten()] = inputs_BS.flatten()
+        return rows.view(self.count, self.longest)
+
+    def windows(self, logits_RLV: Tensor) -> Tensor:
+        """Logits of shape B S V."""
+        flat = logits_RLV.flatten(0, 1).index_select(0, self.places_BS.flatten())
+        return flat.view(*self.places_BS.shape, -1)

@@ -1,0 +1,259 @@
+"""A module of transformers without storage, and what the rest of the trainer asks of a model.
+
+Its class gets one more base, as FSDP2 does it, so that parameters keep the model's own names. What
+it computes is untouched. Parameters are on the meta device. Buffers have their values: they are
+computed when a module is made (rotary frequencies), and are kept here, as giving storage to the
+parameters drops them.
+
+Shapes: B batch, S sequence, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from drumline_contract.config import ConfigError, ModelConfig
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.transformers.documents import DocumentRows, sees_documents_apart
+
+_POSITIONS = "position_ids"
+
+
+class CausalModule:
+    """What a module of transformers becomes: `models`' interface on top of its own forward pass."""
+
+    kept_buffers: list[tuple[nn.Module, str, Tensor]]
+    """Buffers by their place, with the values that they were made with."""
+    tied: list[list[tuple[nn.Module, str]]]
+    """Places that hold one parameter, where there are several."""
+    takes_positions: bool
+    documents_apart: bool
+    """Whether its own masks keep documents apart by their positions."""
+
+    def forward(self, inputs_BS: Tensor, documents: Documents | None = None) -> Tensor:
+        """Logits of shape B S V of tokens, each within its document."""
+        if documents is None:
+            return self._logits(inputs_BS)
+        if self.documents_apart:
+            return self._logits(inputs_BS, positions_BS=documents.since_begin)
+        rows = DocumentRows.of(documents)
+        return rows.windows(self._logits(rows.rows(inputs_BS)))
+
+    def _logits(self, inputs_BS: Tensor, *, positions_BS: Tensor | None = None) -> Tensor:
+        given: dict[str, Any] = {"input_ids": inputs_BS}
+        if positions_BS is not None and self.takes_positions:
+            given[_POSITIONS] = positions_BS
+        made: Any = super().forward(**given)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - of the class beside this one
+        return cast("Tensor", made.logits)
+
+
+def build_module(config: ModelConfig) -> nn.Module:
+    """A model without storage.
+
+    Raises:
+        ConfigError: transformers is missing or knows no such causal model, or config.json cannot be
+            what the model is made of.
+    """
+    described = description(config)
+    with _parameters_on_meta(), without_initial_values():
+        module = new_module(described)
+    cast("Any", module).tie_weights(recompute_mapping=False)  # left out with the initial values
+    tied = _tied_places(module)
+    module.__class__ = type(type(module).__name__, (CausalModule, type(module)), {})
+    causal = cast("CausalModule", module)
+    causal.kept_buffers = [
+        (owner, name, buffer)
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()  # noqa: SLF001 - `named_buffers` has no owners # pyright: ignore[reportPrivateUsage] - as functional_call does
+        if buffer is not None
+    ]
+    causal.tied = tied
+    original = type(module).__mro__[2]
+    causal.takes_positions = _POSITIONS in inspect.signature(original.forward).parameters
+    causal.documents_apart = causal.takes_positions and sees_documents_apart(module)
+    return module
+
+
+def description(config: ModelConfig) -> Any:
+    """The configuration as transformers reads it. Raises ConfigError."""
+    if not config.config_json:
+        raise ConfigError(
+            "model.config_json: is empty; name a folder with a config.json in model_from or"
+            " config_from"
+        )
+    library = imported_library()
+    raw: dict[str, Any] = json.loads(config.config_json)
+    kind = raw.pop("model_type", None)
+    if kind not in library.CONFIG_MAPPING:
+        raise ConfigError(
+            f"model_type: transformers {library.__version__} knows no {str(kind)[:64]!r}; install a"
+            " version that does (code of a model's folder is not run)"
+        )
+    try:
+        described = library.CONFIG_MAPPING[kind].from_dict(raw)
+    except Exception as error:
+        raise ConfigError(f"config.json: transformers refuses it: {_line(error)}") from error
+    if type(described) not in library.MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ConfigError(
+            f"model_type: {kind} is no causal language model in transformers {library.__version__}"
+        )
+    described.use_cache = False
+    return described
+
+
+def new_module(described: Any) -> nn.Module:
+    """A module in fp32 of a description; where and with which values the caller says.
+
+    Raises:
+        ConfigError: transformers cannot make it, or it sees later tokens.
+    """
+    library = imported_library()
+    try:
+        module = library.AutoModelForCausalLM.from_config(
+            described, dtype=torch.float32, trust_remote_code=False
+        )
+    except Exception as error:
+        raise ConfigError(f"config.json: transformers cannot make it: {_line(error)}") from error
+    if getattr(module.config, "is_decoder", True) is False and _is_encoder(module):
+        raise ConfigError(
+            f"config.json: {type(module).__name__} is an encoder unless is_decoder is true, and"
+            " would see the tokens that it is to predict; set is_decoder to true"
+        )
+    return module
+
+
+def _is_encoder(module: nn.Module) -> bool:
+    """Whether its code reads `is_decoder`: other models have the field and ignore it."""
+    source = inspect.getsource(inspect.getmodule(type(module)) or module.__class__)
+    return "config.is_decoder" in source
+
+
+def imported_library() -> Any:
+    """The library transformers, which asks no network. Raises ConfigError: it is missing."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    try:
+        import transformers  # noqa: PLC0415 - seconds that other runs do without # pyright: ignore[reportMissingTypeStubs] - partly typed
+    except ImportError as error:
+        raise ConfigError(
+            "model.family: transformers needs the library transformers; install"
+            " drumline[trainer-more]"
+        ) from error
+    return transformers
+
+
+def settle(stage: nn.Module, device: torch.device) -> None:
+    """Tie what was tied and give buffers their values, in place. Nothing for models of our own.
+
+    For a stage whose parameters just got storage, each place one of its own.
+    """
+    if not isinstance(stage, CausalModule):
+        return
+    for (first, first_name), *others in stage.tied:
+        parameter = first._parameters[first_name]  # noqa: SLF001 - no other way past FSDP2 # pyright: ignore[reportPrivateUsage] - as functional_call does
+        for owner, name in others:
+            owner._parameters[name] = parameter  # noqa: SLF001 - as above # pyright: ignore[reportPrivateUsage] - as functional_call does
+    moved: dict[int, Tensor] = {}
+    for owner, name, buffer in stage.kept_buffers:
+        if id(buffer) not in moved:
+            moved[id(buffer)] = buffer.to(device, copy=True)
+        owner._buffers[name] = moved[id(buffer)]  # noqa: SLF001 - what is persistent stays so # pyright: ignore[reportPrivateUsage] - as functional_call does
+
+
+def persistent_buffers(stage: nn.Module) -> list[tuple[str, Tensor]]:
+    """Floating-point buffers that belong to the weights, as biases of routers, by name."""
+    if not isinstance(stage, CausalModule):
+        return []
+    module = cast("nn.Module", stage)
+    stored = module.state_dict(keep_vars=True)
+    return [
+        (name, buffer)
+        for name, buffer in module.named_buffers()
+        if name in stored and buffer.is_floating_point()
+    ]
+
+
+def units_of(module: nn.Module) -> list[nn.Module]:
+    """The outermost modules of the kinds that the model says are not to be split, in order.
+
+    Of a model that names none, or none that it has: the members of its longest list of modules.
+    """
+    kinds = frozenset(getattr(module, "_no_split_modules", None) or ())
+    units: list[nn.Module] = []
+    _collect(module, kinds, units)
+    if units:
+        return units
+    lists = [each for each in module.modules() if isinstance(each, nn.ModuleList)]
+    return list(max(lists, key=len, default=nn.ModuleList()))
+
+
+def _collect(module: nn.Module, kinds: frozenset[str], units: list[nn.Module]) -> None:
+    for child in module.children():
+        if type(child).__name__ in kinds and next(child.parameters(), None) is not None:
+            if child not in units:
+                units.append(child)
+        else:
+            _collect(child, kinds, units)
+
+
+def _tied_places(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
+    places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    for owner in module.modules():
+        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False):
+            places.setdefault(parameter, []).append((owner, name))
+    return [each for each in places.values() if len(each) > 1]
+
+
+@contextmanager
+def without_initial_values() -> Generator[None]:
+    """Modules of transformers are made without drawing their weights."""
+    imported_library()
+    from transformers.initialization import no_init_weights  # noqa: PLC0415 - as the library # pyright: ignore[reportMissingTypeStubs] - partly typed
+
+    with no_init_weights():
+        yield
+
+
+@contextmanager
+def _parameters_on_meta() -> Generator[None]:
+    """Parameters lose their storage as they are registered; buffers keep theirs.
+
+    One parameter has storage at a time, of which nothing is written. Accelerate's
+    `init_empty_weights` does the same.
+    """
+    register = nn.Module.register_parameter
+
+    def on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        register(self, name, param)
+        if param is not None and param.device.type != "meta":
+            made = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
+            made.__dict__.update(param.__dict__)
+            self._parameters[name] = made  # noqa: SLF001 - as Accelerate does # pyright: ignore[reportPrivateUsage] - as functional_call does
+
+    nn.Module.register_parameter = on_meta
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
+
+
+def weight_count(module: nn.Module) -> int:
+    """Numbers of all parameters, tied ones once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def state_names(module: nn.Module) -> Mapping[str, Tensor]:
+    """Parameters and persistent buffers by the model's own names, each once."""
+    return dict(module.named_parameters()) | dict(persistent_buffers(module))

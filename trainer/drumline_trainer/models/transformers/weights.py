@@ -1,0 +1,111 @@
+"""The weights that a module of transformers begins with.
+
+At random as the library draws them: `torch.manual_seed(seed)` and `from_config` give the same. From
+a folder: tensors are read by `models.hugging_face.files`, and the library renames and joins them as
+`from_pretrained` does. Either way a rank has the whole model in the host's memory for a moment, and
+keeps its slices.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.shapes.hugging_face import HuggingFaceError, model_folder
+from drumline_trainer.models.hugging_face.files import opened
+from drumline_trainer.models.transformers.module import (
+    description,
+    imported_library,
+    new_module,
+)
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import TensorSlice
+
+logger = logging.getLogger(__name__)
+
+
+def fill_slices(
+    slices: Iterable[TensorSlice],
+    module: nn.Module,
+    *,
+    config: TrainerConfig,
+    progress: Callable[[], None] = lambda: None,
+) -> None:
+    """Fill whatever parts of the weights this rank holds.
+
+    Args:
+        slices: of the weights and of the buffers that belong to them.
+        module: whose slices they are.
+        config: of the run.
+        progress: called between two weights.
+
+    Raises:
+        ConfigError: transformers cannot make or load the model, or it stores what no checkpoint
+            of ours holds.
+        HuggingFaceError: the folder lacks weights, or holds a pickle in their place.
+    """
+    whole = whole_module(config)
+    _check_whole_numbers(whole, module)
+    apart = dict(whole.named_parameters()).keys() ^ dict(module.named_parameters()).keys()
+    if apart:
+        raise ConfigError(
+            f"model_from: {min(apart)} is tied by config.json, and the folder holds other values of"
+            " its own; set tie_word_embeddings to false there"
+        )
+    named: Mapping[str, Tensor] = dict(whole.named_parameters()) | dict(whole.named_buffers())
+    for part in slices:
+        progress()
+        tensor = named[part.name].detach().reshape(part.shape)
+        everything = Box(offsets=(0,) * tensor.dim(), shape=part.shape)
+        part.tensor.copy_(tensor[part.box.slices_within(everything)])
+
+
+def whole_module(config: TrainerConfig) -> nn.Module:
+    """The module in the host's memory, in fp32, with the weights that the run begins with."""
+    if config.model_from is not None:
+        return _loaded(config)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return new_module(description(config.model))
+
+
+def _loaded(config: TrainerConfig) -> nn.Module:
+    described, library = description(config.model), imported_library()
+    folder = model_folder(config.model_from or "")
+    with opened(folder) as files:
+        stored = {name: files.read(name) for name in sorted(files.names)}
+    kind = library.MODEL_FOR_CAUSAL_LM_MAPPING[type(described)]
+    kind = kind[0] if isinstance(kind, tuple) else kind
+    try:
+        module, report = kind.from_pretrained(
+            None,
+            config=described,
+            state_dict=stored,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except Exception as error:
+        raise ConfigError(f"model_from: {folder}: {type(error).__name__}: {error}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise HuggingFaceError(
+            f"{folder}: lacks {len(missing)} weights that {kind.__name__} has: {missing[0]}"
+        )
+    if unread := sorted(report["unexpected_keys"]):
+        logger.warning("%s: %d tensors are not read: %s", folder, len(unread), unread[0])
+    return module
+
+
+def _check_whole_numbers(whole: nn.Module, module: nn.Module) -> None:
+    """Checkpoints hold no tables of whole numbers: they must be as the module is made."""
+    made, stored = dict(module.named_buffers()), whole.state_dict(keep_vars=True)
+    for name, buffer in whole.named_buffers():
+        if name in stored and not buffer.is_floating_point():
+            if not torch.equal(buffer, made[name].cpu()):
+                raise ConfigError(
+                    f"model_from: {name} is a table of whole numbers that is not as config.json"
+                    " makes it, and checkpoints hold none; this model is not trained here"
+                )
