@@ -1,4 +1,4 @@
-"""Other jobs of a namespace that a TrainingJob waits for: earlier ones, and those of a sweep."""
+"""Define the jobs that a TrainingJob waits for: predecessors, and other jobs of its sweep."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from drumline_api.base import ApiModel, Name
 
 
 class AfterSpec(ApiModel):
-    """A job that has to end before this one starts."""
+    """A job that must end before this job starts."""
 
     job: Name
-    """TrainingJob of the same namespace; it may be created later."""
+    """TrainingJob of the same namespace. It can be created later."""
     condition: Literal["Succeeded", "Finished"] = "Succeeded"
-    """How it has to end: Succeeded, or Finished, which is also Failed. Default: Succeeded."""
+    """Required result: Succeeded, or Finished (succeeded or failed). Default: Succeeded."""
 
 
 class SweepSpec(ApiModel):
-    """Other jobs of the namespace beside which this one starts only while few enough of them run.
+    """Limit on the number of jobs of a sweep that run at once.
 
-    `drumline run --sweep` writes one job for each combination of parameters.
+    `drumline run --sweep` creates one job for each combination of parameters.
     """
 
     name: Name
-    """What the jobs of the sweep have in common."""
+    """Name that all jobs of the sweep share."""
     max_parallel: Annotated[int, Field(ge=1, le=10_000)]
-    """The job starts while fewer of them than this hold GPUs. May change at any time."""
+    """The job starts while fewer than this number of the sweep's jobs hold GPUs. Can change at any
+    time."""

@@ -22,27 +22,27 @@ Indices = Annotated[list[int], Field(max_length=10_000)]
 
 
 class PoolNodes(ApiModel):
-    """Nodes for a gang, one a position: `prefix + nodes[position]`."""
+    """Nodes of a gang, one per position: `prefix + nodes[position]`."""
 
     gpu_pool: ObjectName
     """GpuPool of the nodes."""
     prefix: ObjectName = ""
-    """What the names of all the nodes begin with."""
+    """Common prefix of all node names."""
     nodes: Annotated[list[ObjectName], Field(max_length=10_000)]
-    """Rest of each node's name, in the order of the live pod indices."""
+    """Node names without the prefix, in the order of the live pod indices."""
 
     def node_names(self) -> tuple[str, ...]:
-        """Full node names, by position."""
+        """Return the full node names, by position."""
         return tuple(self.prefix + rest for rest in self.nodes)
 
 
 class ReplacedMembers(ApiModel):
-    """Members whose pods were created in a later generation than the others'."""
+    """Members whose pods were created in a later generation than the other pods."""
 
     generation: int
-    """Generation in which their pods were created; part of their names."""
+    """Generation in which their pods were created. It is part of the pod names."""
     indices: Indices
-    """Their pod indices."""
+    """Pod indices of the members."""
 
 
 class SurplusMembers(ApiModel):
@@ -51,33 +51,33 @@ class SurplusMembers(ApiModel):
     gpu_pool: ObjectName
     """GpuPool of their nodes."""
     indices: Indices
-    """Their pod indices."""
+    """Pod indices of the members."""
 
 
 class Assignment(PoolNodes):
-    """Which node each member of the gang got, and which pod stands for it.
+    """Node and pod of each member of the gang.
 
-    `gpu_pool` is that of all members but those in `surplus`.
+    `gpu_pool` is the pool of all members except those in `surplus`.
     """
 
     generation: int | None = None
-    """Generation in which the pods were created that replaced does not list."""
+    """Generation in which the pods were created that `replaced` does not list."""
     replaced: Annotated[
         list[ReplacedMembers] | None,
         Field(max_length=10_000, json_schema_extra=keyed_by("generation")),
     ] = None
-    """Members replaced since then."""
+    """Members replaced since that generation."""
     absent: Indices | None = None
-    """Pod indices without a place: an elastic gang shrank."""
+    """Pod indices without a node, because an elastic gang shrank."""
     surplus: SurplusMembers | None = None
-    """Members above the smallest size, on nodes of a spot pool (spot: Surplus)."""
+    """Members above the minimum size, on nodes of a spot pool (spot: Surplus)."""
     lost: Indices | None = None
-    """Members given up, whose places are to be filled again."""
+    """Lost members whose places will be filled again."""
     joining: Indices | None = None
-    """Members that are still to join: the others train without them."""
+    """Members that have not joined yet. The other members train without them."""
 
     def indices(self) -> tuple[int, ...]:
-        """The live pod indices, by position."""
+        """Return the live pod indices, by position."""
         absent = frozenset(self.absent or ())
         wanted = len(self.nodes) + len(absent)
         return tuple(index for index in range(wanted) if index not in absent)

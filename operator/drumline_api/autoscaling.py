@@ -1,4 +1,4 @@
-"""How a GpuPool gets more nodes while jobs wait for them."""
+"""Define how a GpuPool requests more nodes while jobs wait for them."""
 
 from __future__ import annotations
 
@@ -22,72 +22,77 @@ CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
 
 
 class NewNodeTaint(ApiModel):
-    """A taint that new nodes keep. Not a startup taint: a node is used once these are gone."""
+    """A permanent taint of new nodes.
+
+    Do not list startup taints: a node is used after they are removed.
+    """
 
     key: LabelKey
-    """The taint's key."""
+    """Key of the taint."""
     value: LabelValue | None = None
-    """The taint's value; absent: empty."""
+    """Value of the taint. Unset: empty."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-    """The taint's effect."""
+    """Effect of the taint."""
 
 
 class NewNode(ApiModel):
-    """What a node is like that the autoscaler adds: jobs that would not fit it ask for none."""
+    """A node that the autoscaler adds. Jobs that do not fit on it request no nodes."""
 
     allocatable: Annotated[dict[LabelKey, Quantity], Field(min_length=1, max_length=16)]
-    """What its pods can request, by resource, as in status.allocatable of a node; less what its
-    DaemonSets take. A resource that is not named here counts as absent, but for 110 pods."""
+    """Resources that pods can request, as in status.allocatable of a node, minus the requests of
+    its DaemonSets. Resources that are not listed are treated as absent, except 110 pods."""
     labels: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=32)] = None
-    """Labels it has besides those of nodeSelector, such as that of a topology level. Every new node
-    has these, so a level that differs among them cannot be required by jobs that wait for nodes."""
+    """Labels in addition to those of nodeSelector, such as the label of a topology level. All new
+    nodes must have them. If new nodes differ in a level, jobs that wait for nodes cannot require
+    that level."""
     taints: Annotated[
         list[NewNodeTaint] | None, Field(max_length=16, json_schema_extra=keyed_by("key"))
     ] = None
-    """Taints it has once it is in service. Jobs that do not tolerate them ask for none."""
+    """Taints that the node keeps in service. Jobs that do not tolerate them request no nodes."""
 
 
 class PoolAutoscaling(ApiModel):
-    """Nodes that are asked for when jobs wait that their queues would let start."""
+    """Node requests for jobs that wait for GPUs although their queues would let them start."""
 
     mode: Literal["Placeholders", "ProvisioningRequest", "CapacityBuffer"] = "Placeholders"
-    """How the autoscaler is asked. Placeholders: pods of the operator's own namespace that are
-    never bound, one for each node that a waiting job would use. Karpenter and cluster-autoscaler
-    need no setting for it. ProvisioningRequest: one object for all nodes of a job, which
-    cluster-autoscaler grants as a whole or not at all. CapacityBuffer: room for so many pods, which
-    Karpenter and cluster-autoscaler keep. The last two are alpha or beta there, must be served by
-    the cluster, and allowed to the operator (chart: rbac.autoscalingModes). Default:
-    Placeholders."""
+    """Method to request nodes. Placeholders: pods in the operator's namespace that are never bound,
+    one per node that a pending job would use. Karpenter and cluster-autoscaler need no
+    configuration for it. ProvisioningRequest: one object for all nodes of a job. cluster-autoscaler
+    grants it as a whole or not at all. CapacityBuffer: capacity for a number of pods, which
+    Karpenter and cluster-autoscaler keep free. ProvisioningRequest and CapacityBuffer are alpha or
+    beta APIs. The cluster must serve them, and the operator needs permission (chart:
+    rbac.autoscalingModes). Default: Placeholders."""
     provisioning_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """provisioningClassName of ProvisioningRequests: a class of your cloud that adds nodes, such as
-    queued-provisioning.gke.io. Absent: best-effort-atomic-scale-up.autoscaling.x-k8s.io."""
+    queued-provisioning.gke.io. Unset: best-effort-atomic-scale-up.autoscaling.x-k8s.io."""
     max_nodes: Annotated[int, Field(ge=1, le=100_000)]
-    """Most nodes of the pool, those that are there counted: for more nothing is asked."""
+    """Maximum number of nodes in the pool, including existing nodes. No nodes are requested beyond
+    it."""
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = 900
-    """After so long without all nodes of a job what was asked for it is withdrawn as a whole, and
-    the pool is to grow as far in this zone only after a pause. Default: 900."""
+    """Seconds until a request is withdrawn as a whole if not all nodes of the job have arrived. The
+    same pool size in this zone is requested again only after a pause. Default: 900."""
     zones: Annotated[
         list[Annotated[LabelValue, Field(min_length=1)]] | None,
         Field(min_length=1, max_length=16, json_schema_extra=DISTINCT),
     ] = None
-    """Zones (topology.kubernetes.io/zone) in which new nodes are asked for: all those of a job in
-    one, the first of these that has had no timeout lately. Absent: wherever the autoscaler puts
-    them."""
+    """Zones (topology.kubernetes.io/zone) in which nodes are requested. All nodes of a job are
+    requested in one zone: the first one without a recent timeout. Unset: the autoscaler chooses the
+    zone."""
     node: NewNode
-    """What a new node is like."""
+    """Properties of a new node."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="!has(self.zones) || !has(self.node.labels)"
             " || !('topology.kubernetes.io/zone' in self.node.labels)",
-            message="zones say in which zone new nodes are; remove the label"
+            message="zones sets the zone of new nodes; remove the label"
             " topology.kubernetes.io/zone",
             field_path=".node.labels",
         ),
         Rule(
             rule="!has(self.provisioningClassName) || (self.mode == 'ProvisioningRequest' &&"
             f" self.provisioningClassName != '{CHECK_CAPACITY}')",
-            message="provisioningClassName is for mode ProvisioningRequest and a class that adds"
+            message="provisioningClassName needs mode ProvisioningRequest and a class that adds"
             " nodes, which check-capacity does not; remove it",
             field_path=".provisioningClassName",
         ),
@@ -95,28 +100,28 @@ class PoolAutoscaling(ApiModel):
 
 
 class ZonePauseStatus(ApiModel):
-    """A pause after nodes that did not come."""
+    """A pause after nodes did not arrive."""
 
     zone: Annotated[str, Field(max_length=63)]
-    """Where they were asked for; empty: anywhere."""
+    """Zone in which the nodes were requested. Empty: any zone."""
     pool_nodes: Annotated[int, Field(ge=1)]
-    """How many nodes the pool would have had with them: so many are not asked for again, fewer
-    are."""
+    """Number of nodes that the pool would have had with the request. Requests that reach this
+    number are paused. Smaller requests are allowed."""
     until: Timestamp
-    """When the pause is over; it is remembered, as the next one is twice as long."""
+    """End of the pause. It is stored because the next pause is twice as long."""
     timeouts: Annotated[int, Field(ge=1, le=1_000_000)]
-    """How many timeouts there were since a job last started on new nodes."""
+    """Number of timeouts since a job last started on new nodes."""
     message: Annotated[str, Field(max_length=256)] | None = None
-    """What the autoscaler said last of the nodes that did not come. Absent: nothing."""
+    """Last message of the autoscaler about the nodes that did not arrive. Unset: none."""
 
 
 class NodeSupplyStatus(ApiModel):
-    """How the autoscaler has answered."""
+    """Results of node requests to the autoscaler."""
 
     start_seconds: Annotated[list[Annotated[int, Field(ge=0)]] | None, Field(max_length=20)] = None
-    """Seconds from asking for nodes to the start of the job, of the last jobs that got theirs, the
-    newest last. Expected starts of jobs that wait for nodes follow from them."""
+    """Seconds from node request to job start, for recent jobs. Newest last. Forecasts for jobs that
+    wait for nodes use these values."""
     pauses: Annotated[
         list[ZonePauseStatus] | None, Field(max_length=16, json_schema_extra=keyed_by("zone"))
     ] = None
-    """Where nodes did not come, by zone."""
+    """Pauses after nodes did not arrive, by zone."""

@@ -1,4 +1,4 @@
-"""Shared by all kinds: the model base (camelCase on the wire), CEL rules, schema markers."""
+"""Define what all kinds share: the model base (camelCase in JSON), CEL rules, schema markers."""
 
 from __future__ import annotations
 
@@ -20,79 +20,83 @@ LABEL_JOB_UID = f"{GROUP}/job-uid"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_GENERATION = f"{GROUP}/generation"
 LABEL_NODES = f"{GROUP}/nodes"
-"""Size of the pod's gang: a budget of its own is for one size."""
+"""Number of pods in the pod's gang. Each PodDisruptionBudget of a job covers one size."""
 LABEL_PROTECTED = f"{GROUP}/protected"
-"""`true`: the namespace's PodDisruptionBudget denies the pod's eviction; `false`: a drain may evict
-it. Pods without it are protected by a budget of their job's own."""
+"""`true`: the namespace's PodDisruptionBudget denies eviction of the pod. `false`: a drain may
+evict the pod. Pods without the label are protected by a budget of their own job."""
 LABEL_GANG_NETWORK = f"{GROUP}/gang-network"
-"""Pods that the namespace's NetworkPolicy shields: those with an agent."""
+"""Pods with an agent, which the namespace's NetworkPolicy protects."""
 LABEL_ROLE = f"{GROUP}/role"
-"""Name of the role that a pod has beside the ranks of its gang."""
+"""Name of the pod's role, for pods beside the ranks of a gang."""
 LABEL_QUEUE = f"{GROUP}/queue"
 LABEL_POD_GROUP = f"{GROUP}/pod-group"
-"""Of pods that are no job's and that our gate holds: those with the same are let go together."""
+"""Group of a gated pod that belongs to no job. Pods with the same value are released together."""
 ANNOTATION_POD_GROUP_SIZE = f"{GROUP}/pod-group-size"
-"""How many pods the group has."""
+"""Number of pods in the group."""
 ANNOTATION_ADMITTED = f"{GROUP}/admitted"
-"""Of a pod or workload that is no job's: which places its queue had for it. Written by the operator
-alone, as a policy of the chart sees to."""
+"""Nodes that the queue found for a pod or workload that belongs to no job. Only the operator may
+write it. A policy of the chart enforces this."""
 LABEL_WORKLOAD = f"{GROUP}/workload"
-"""Of pods of a Job or JobSet that was let go: its uid."""
+"""UID of the released Job or JobSet that the pod belongs to."""
 LABEL_WORKLOAD_PART = f"{GROUP}/workload-part"
-"""Which of its replicated jobs a pod is of."""
+"""Replicated job of a JobSet that the pod belongs to."""
 LABEL_INSTALLATION = f"{GROUP}/installation"
-"""Of a GpuPool or TrainingQueue: which of several installations in the cluster it belongs to."""
+"""Installation that a GpuPool or TrainingQueue belongs to, if the cluster has several."""
 ANNOTATION_NODE = f"{GROUP}/node"
-"""Where a pod of a job will be bound, once its devices are allocated."""
+"""Node to which a pod of a job will be bound after its devices are allocated."""
 DEVICE_BINDER = f"{GROUP}/devices"
-"""schedulerName of such pods: no scheduler but ours looks at them."""
+"""schedulerName of these pods. No other scheduler binds them."""
 POD_CLAIM_CHANNEL = "drumline-channel"
-"""What a pod of a job calls its claim of a channel of the job's ComputeDomain."""
+"""Name of a pod's claim for a channel of the job's ComputeDomain."""
 RESOURCE_CHANNEL = "compute-domain.nvidia.com/channel"
-"""What such a pod counts as, and a node offers: no pod requests it by this name."""
+"""Internal resource name for such a channel, of pods and nodes. Pods never request it by this
+name."""
 LABEL_NODE_DEMAND = f"{GROUP}/node-demand"
-"""Of a placeholder: the uid of the job for which an autoscaler is asked for nodes."""
+"""For a placeholder: UID of the job that needs the nodes."""
 LABEL_KEPT_NODE = f"{GROUP}/kept-node"
-"""Of a placeholder that keeps a free node from being taken away: the uid of the job for which."""
+"""For a placeholder that keeps a free node from scale-down: UID of the job that will use the
+node."""
 LABEL_NODE_DEMAND_KIND = f"{GROUP}/node-demand-kind"
-"""Of an object that asks for nodes by a PodTemplate, and of the template: the object's kind."""
+"""For an object that requests nodes by a PodTemplate, and for the template: kind of the object."""
 ANNOTATION_NODE_DEMAND = f"{GROUP}/node-demand"
-"""Of a placeholder: what was asked for, so that a new leader can go on with it."""
+"""For a placeholder: the requested nodes, so that a new leader can continue the request."""
 
 TAINT_PROMISED = f"{GROUP}/promised"
-"""Of a node with a place that a gang was promised: keeps kube-scheduler off, and nobody else."""
+"""Taint of a node that is promised to a gang. It keeps only kube-scheduler off the node."""
 
 TOKEN_SECRET_SUFFIX = "-drumline-token"  # noqa: S105 - a name's end, not a secret
-"""Secrets whose names end like this hold the tokens of jobs: no template may name one. Who has a
-job's token speaks to its agents as the operator does."""
+"""Name suffix of the Secrets that hold tokens of jobs. No template may name such a Secret. A client
+with a job's token has the operator's rights at the job's agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One CEL rule (`x-kubernetes-validations`): `rule` must hold, else `message` names the fix.
+    """A CEL rule (`x-kubernetes-validations`).
 
-    A rule that mentions `oldSelf` is a transition rule: the server skips it on creation.
+    `rule` must be true. Otherwise the server returns `message`, which names the fix. The server
+    skips rules with `oldSelf` (transition rules) on creation.
     """
 
     rule: str
     message: str
     message_expression: str | None = None
-    """CEL that gives a message with figures; the server falls back to `message` if it fails."""
+    """CEL expression for a message with figures. The server uses `message` if the expression
+    fails."""
     field_path: str | None = None
-    """The invalid field, relative to the object that has the rule: `.nodes`."""
+    """Invalid field, relative to the object that has the rule: `.nodes`."""
     holds: Callable[[Any], bool] | None = None
-    """`rule` in Python, for what can be stored without being asked about it: a function of the
-    model that has the rule, or of the name where it is about that. Rules of parts of a spec have
-    none: they are in the CRD, without which there is no object."""
+    """`rule` in Python, for objects that can be stored without a check. Takes the model that has
+    the rule, or the name for a rule about the name. Rules of parts of a spec have none: the CRD
+    contains them."""
     explain: Callable[[Any], str] | None = None
     """`message_expression` in Python."""
 
     def complaint(self, value: Any, *, at: str) -> tuple[str, str] | None:
-        """The field's path and what is wrong with it; None where the rule holds or has no Python.
+        """Return the field's path and the error, or None if the rule holds or has no Python.
 
         Args:
-            value: what `holds` is a function of.
-            at: the path of the object that has the rule: `spec`.
+            value: argument of `holds`.
+            at: path of the object that has the rule, such as `spec`.
         """
         if self.holds is None or self.holds(value):
             return None
@@ -101,10 +105,11 @@ class Rule:
 
 
 class ApiModel(BaseModel):
-    """Base of every part of a custom resource.
+    """Base class of every part of a custom resource.
 
-    `rules` become CEL validations of this object in the CRD; the docstring under a field becomes
-    its description. Unknown fields are ignored here: the API server has pruned or rejected them.
+    `rules` become CEL validations of this object in the CRD. The docstring below a field becomes
+    its description. Unknown fields are ignored here, because the API server has pruned or rejected
+    them.
     """
 
     model_config = ConfigDict(
@@ -117,16 +122,16 @@ class ApiModel(BaseModel):
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Share the set of the fields that were given with all models that were given the same.
+        """Share the set of given fields between all models that were given the same fields.
 
-        pydantic keeps a set of up to 728 bytes with each model and never changes it: of a job in a
-        cache that was more than half.
+        pydantic keeps a set of up to 728 bytes with each model and never changes it. In the cache
+        it used more than half of a job's memory.
         """
         given = _shared_set(frozenset(self.__pydantic_fields_set__))
         object.__setattr__(self, "__pydantic_fields_set__", given)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields that have a value, named as in Kubernetes' JSON."""
+        """Return the fields that have a value, with their JSON names."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
@@ -136,7 +141,7 @@ def _shared_set(names: frozenset[str]) -> set[str]:
 
 
 def keyed_by(key: str) -> JsonDict:
-    """Schema marker of a list whose items are identified by `key`: duplicates are rejected."""
+    """Return the schema marker of a list without duplicates, keyed by `key`."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
@@ -145,16 +150,17 @@ DISTINCT: Final[JsonDict] = {"x-kubernetes-list-type": "set"}
 
 
 WRITTEN_AS_ONE: Final[JsonDict] = {"x-kubernetes-map-type": "atomic"}
-"""Schema marker of an object that one writer replaces as a whole, as the operator does with every
-status. The API server keeps who wrote which field in the object itself, and works it out again at
-each write; of such an object it keeps one entry instead of one for each field below."""
+"""Schema marker of an object that one writer replaces as a whole, such as a status. The API server
+records the writer of each field in the object and recomputes the record at each write. With this
+marker it keeps one entry instead of one per field."""
 
 
 def validated_by(rule: Rule) -> JsonDict:
-    """Schema marker of a scalar that this rule (`self` is the value) must hold of.
+    """Return the schema marker of a scalar that must satisfy this rule (`self` is the value).
 
-    Such a rule is not asked about again while the value stays the same, so a stored object that it
-    would refuse can still be changed elsewhere (CRD validation ratcheting).
+    The API server does not check such a rule while the value stays the same. Other fields of a
+    stored object can therefore change even if the rule rejects its value (CRD validation
+    ratcheting).
     """
     return {"x-kubernetes-validations": [{"rule": rule.rule, "message": rule.message}]}
 
@@ -189,7 +195,7 @@ Timestamp = Annotated[
 
 
 def _quantity_text(value: object) -> object:
-    """YAML reads `cpu: 4` as a number; quantities are text from here on."""
+    """Convert numbers to text: YAML reads `cpu: 4` as a number."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -207,28 +213,29 @@ Quantity = Annotated[
 
 CONTAINER_NAME: Final = Rule(
     rule="self.name != 'trainer' && !self.name.startsWith('drumline-')",
-    message="name: trainer and names starting with drumline- are the operator's; choose another"
-    " name",
+    message="name: trainer and names that start with drumline- are reserved for the operator;"
+    " choose another name",
     field_path=".name",
 )
-"""Of a container beside those that the operator makes."""
+"""Name of a container beside those that the operator creates."""
 
 
 def name_rule(*, kind: str, longest: int, why: str) -> Rule:
-    """The object's own name is a DNS label: it becomes part of names and a label's value."""
+    """Require a DNS label as object name, because names and label values contain it."""
     return Rule(
         rule=f"self.metadata.name.size() <= {longest} && !self.metadata.name.contains('.')",
-        message=f"metadata.name: a {kind}'s name has at most {longest} characters and no dots"
-        f" ({why}); choose a shorter name",
+        message=f"metadata.name: a {kind}'s name must have at most {longest} characters and no"
+        f" dots ({why}); choose a shorter name",
         holds=lambda name: len(name) <= longest and "." not in name,
     )
 
 
 def relative_path(field: str, *, optional: bool = False) -> Rule:
-    """`field` stays inside the volume it is resolved in."""
+    """Require that `field` stays inside the volume that it is relative to."""
     inside = f"!self.{field}.startsWith('/') && !self.{field}.split('/').exists(part, part == '..')"
     return Rule(
         rule=f"!has(self.{field}) || ({inside})" if optional else inside,
-        message=f"{field} is relative to the volume: no leading '/' and no '..'; write runs/a",
+        message=f"{field} must be relative to the volume, without a leading '/' and without '..';"
+        " for example runs/a",
         field_path=f".{field}",
     )

@@ -1,4 +1,4 @@
-"""What the nodes of a GpuPool cost, whether the cloud may take them back, and who accepts that."""
+"""Define what the nodes of a GpuPool cost, and whether the cloud may reclaim them."""
 
 from __future__ import annotations
 
@@ -11,66 +11,66 @@ from drumline_api.base import ApiModel, Rule, Timestamp, keyed_by
 from drumline_api.money import PRICE_PATTERN
 
 CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
-"""Karpenter's label of its nodes: on-demand, spot or reserved."""
+"""Label of Karpenter's nodes: on-demand, spot or reserved."""
 
 
 Price = Annotated[str, Field(pattern=PRICE_PATTERN, max_length=13)]
-"""Of one GPU for an hour: a decimal with up to six places, such as '2.50'."""
+"""Price of one GPU for one hour: a decimal with up to six places, such as '2.50'."""
 SpotChoice = Literal["Prefer", "Avoid", "Only", "Never", "Surplus"]
 
 
 class PoolCapacity(ApiModel):
-    """How the nodes of the pool are paid for."""
+    """Capacity type and price of the pool's nodes."""
 
     type: Literal["OnDemand", "Spot", "Reserved"] = "OnDemand"
-    """What the cloud promises, as Karpenter's label karpenter.sh/capacity-type says it. OnDemand:
-    the node stays. Spot: the cloud may take it back at a short notice. Reserved: the node stays,
-    and is paid for whether it is used or not. Default: OnDemand."""
+    """Guarantee of the cloud, as in Karpenter's label karpenter.sh/capacity-type. OnDemand: the
+    node stays. Spot: the cloud may reclaim the node at short notice. Reserved: the node stays, and
+    you pay for it even if it is unused. Default: OnDemand."""
     price_per_gpu_hour: Price | None = None
-    """What one GPU costs for an hour, a decimal with up to six places, such as '2.50': a node's
-    price divided by its GPUs. All pools of a cluster are priced in one currency, whichever that is.
-    A part of a GPU costs its share of it. Absent: not known."""
+    """Price of one GPU for one hour, a decimal with up to six places, such as '2.50'. It is a
+    node's price divided by its number of GPUs. All pools of a cluster use one currency of your
+    choice. A GPU partition costs its share. Unset: not known."""
 
 
 class InterruptionDay(ApiModel):
-    """What became of a pool's GPUs on one day."""
+    """Use and interruptions of a pool's GPUs on one day."""
 
     day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$", max_length=10)]
-    """The day (UTC)."""
+    """Day (UTC)."""
     gpu_seconds: int = 0
-    """GPU-seconds that jobs held."""
+    """GPU-seconds held by jobs."""
     reclaimed_nodes: int = 0
-    """Nodes whose reclaim was announced."""
+    """Number of nodes whose reclaim was announced."""
     lost_gpu_seconds: int = 0
     """GPU-seconds that the gangs on these nodes needed to start again."""
 
 
 class InterruptionsStatus(ApiModel):
-    """How often the nodes of a spot pool were taken back, in the last 30 days."""
+    """Interruptions of a spot pool's nodes in the last 30 days."""
 
     gpu_hours: int
-    """Whole GPU-hours that jobs held."""
+    """Whole GPU-hours held by jobs."""
     reclaimed_nodes: int
-    """Nodes whose reclaim was announced."""
+    """Number of nodes whose reclaim was announced."""
     lost_percent: int
-    """How much more is paid for the work that is kept, in percent: pools are compared by
-    pricePerGpuHour with this on top."""
+    """Extra cost of the work that is kept, in percent. Pools are compared by pricePerGpuHour
+    increased by this percentage."""
     reclaiming: Annotated[list[ObjectName] | None, Field(max_length=256)] = None
-    """Nodes with such an announcement that are still there; counted already."""
+    """Nodes with an announced reclaim that still exist. They are already counted."""
     until: Timestamp
-    """Up to when is counted."""
+    """Time up to which interruptions are counted."""
     days: Annotated[
         list[InterruptionDay] | None, Field(max_length=30, json_schema_extra=keyed_by("day"))
     ] = None
-    """The same by day. For a new leader."""
+    """Interruptions by day. A new leader reads them."""
 
 
 CAPACITY_AGREES: Final = Rule(
     rule=f"!has(self.capacity) || !('{CAPACITY_TYPE_LABEL}' in self.nodeSelector)"
     f" || self.nodeSelector['{CAPACITY_TYPE_LABEL}'] == {{'OnDemand': 'on-demand',"
     " 'Spot': 'spot', 'Reserved': 'reserved'}[self.capacity.type]",
-    message=f"capacity.type is not what nodeSelector asks for in {CAPACITY_TYPE_LABEL}; make both"
-    " say the same (on-demand: OnDemand, spot: Spot, reserved: Reserved)",
+    message=f"capacity.type differs from {CAPACITY_TYPE_LABEL} in nodeSelector; set both to the"
+    " same type (on-demand: OnDemand, spot: Spot, reserved: Reserved)",
     field_path=".capacity.type",
 )
-"""Of a GpuPool's spec: the nodes it selects are what it says they are."""
+"""Rule of a GpuPool's spec: `capacity.type` matches the nodes that it selects."""

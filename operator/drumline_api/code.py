@@ -1,4 +1,4 @@
-"""Code that a job brings into an image which does not have it."""
+"""Define the code that a job adds to an image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drumline_contract import MAX_CODE_PARTS
 
 
 class CodeSource(ApiModel):
-    """A folder that `drumline run` packed; every pod gets the same bytes, in /code."""
+    """A folder that `drumline run` packed. Every pod gets the same bytes, in /code."""
 
     digest: Annotated[str, Field(min_length=71, max_length=71, pattern=r"^sha256:[0-9a-f]{64}$")]
     """sha256 of the packed folder. A pod whose parts have another digest does not start."""
@@ -19,4 +19,5 @@ class CodeSource(ApiModel):
         list[Annotated[str, Field(min_length=1, max_length=253)]],
         Field(min_length=1, max_length=MAX_CODE_PARTS),
     ]
-    """ConfigMaps of the job's namespace with its parts, in order: each under the key `part`."""
+    """ConfigMaps in the job's namespace with the parts of the folder, in order. Each holds its part
+    in the key `part`."""

@@ -1,4 +1,7 @@
-"""Conditions, their reasons and the phase derived from them: closed lists."""
+"""Define conditions, their reasons, and the phase that is derived from them.
+
+All lists are closed.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from drumline_api.base import ApiModel, Timestamp
 class ConditionType(StrEnum):
     """Types of conditions. An absent condition is unknown, an absent `Stalled` is false.
 
-    `Ready` and `Stalled` are on all three kinds and mean what kstatus reads in them: a ready object
-    is as its spec asks (Current), another is on its way (InProgress), a stalled one needs a change
-    of its spec (Failed). https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
+    All three kinds have `Ready` and `Stalled`, with the meaning that kstatus gives them. A ready
+    object matches its spec (Current), another object is in progress (InProgress), and a stalled
+    object needs a change of its spec (Failed).
+    https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
     """
 
     READY = "Ready"
@@ -41,7 +45,7 @@ class ConditionType(StrEnum):
 
 
 class Phase(StrEnum):
-    """One word for `kubectl get`; derived from the conditions, never the source of a decision."""
+    """Summary of the conditions for `kubectl get`. No decision depends on it."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -53,7 +57,7 @@ class Phase(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition is what it is; `BlockReason` of the scheduler adds those of Placed=False."""
+    """Reasons of conditions. The scheduler's `BlockReason` adds the reasons of Placed=False."""
 
     # Admitted, Placed, Running
     PLACED = "Placed"
@@ -115,7 +119,7 @@ class Reason(StrEnum):
 
 
 class PlatformReason(StrEnum):
-    """Why a condition of a GpuPool or a TrainingQueue is what it is."""
+    """Reasons of conditions of a GpuPool or a TrainingQueue."""
 
     NODES_OVERLAP = "NodesOverlap"
     ACCEPTED = "Accepted"
@@ -128,14 +132,14 @@ class PlatformReason(StrEnum):
 
 
 class DisruptionKind(StrEnum):
-    """Why a job, or its members on one node, have to leave."""
+    """Reasons for a job, or its members on one node, to leave."""
 
     PREEMPTION = "Preemption"
     """Another job is entitled to the GPUs."""
     QUEUE_STOPPED = "QueueStopped"
-    """The job's queue gives up what it runs."""
+    """The job's queue stops and releases the GPUs of its running jobs."""
     IDLE = "Idle"
-    """The job does nothing with its GPUs, and its queue says that it is suspended then."""
+    """The job's GPUs are idle, and its queue suspends idle jobs."""
     SPOT_RECLAIM = "SpotReclaim"
     MAINTENANCE = "Maintenance"
     DRAIN = "Drain"
@@ -145,17 +149,17 @@ class DisruptionKind(StrEnum):
 
 
 class Condition(ApiModel):
-    """One statement about the object, as `metav1.Condition`."""
+    """A condition of the object, as in `metav1.Condition`."""
 
     type: Annotated[str, Field(max_length=316)]
-    """What the statement is about."""
+    """Type of the condition."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition is True, False or Unknown."""
     reason: Annotated[str, Field(max_length=1024)]
-    """Why, from a closed list."""
+    """Reason, from a closed list."""
     message: Annotated[str, Field(max_length=2048)] = ""
-    """The reason with figures and names."""
+    """Reason with figures and names."""
     last_transition_time: Timestamp
-    """When `status` last changed."""
+    """Time at which `status` last changed."""
     observed_generation: int | None = None
-    """metadata.generation the statement is about."""
+    """metadata.generation that the condition describes."""

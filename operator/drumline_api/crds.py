@@ -1,8 +1,8 @@
-"""The three CustomResourceDefinitions, written from the models.
+"""Write the three CustomResourceDefinitions from the models.
 
-`python -m drumline_api.crds` writes one file a kind into `crds/` (for `kubectl apply`) and into the
-chart, which templates them so that `helm upgrade` upgrades them too. In the chart the rules over a
-job's whole spec are not in the CRD but in a policy beside it (`spec_policy`).
+`python -m drumline_api.crds` writes one file per kind to `crds/` (for `kubectl apply`) and to the
+chart. The chart templates them, so that `helm upgrade` also upgrades the CRDs. In the chart, a
+policy contains the rules over a job's whole spec instead of the CRD (`spec_policy`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICIES: Final = "helm/drumline/files/policies"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of `kubectl get`; those of priority 1 show with `-o wide`."""
+    """A column of `kubectl get`. Columns of priority 1 need `-o wide`."""
 
     name: str
     path: str
@@ -35,7 +35,7 @@ class Column:
     description: str = ""
 
     def manifest(self) -> Schema:
-        """As `additionalPrinterColumns` wants it."""
+        """Return the entry for `additionalPrinterColumns`."""
         entry: Schema = {"name": self.name, "type": self.type, "jsonPath": self.path}
         if self.description:
             entry["description"] = self.description
@@ -46,7 +46,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One kind: its model and what `kubectl` shows of it."""
+    """A kind: its model, and how `kubectl` shows it."""
 
     model: type[ApiModel]
     kind: str
@@ -58,11 +58,14 @@ class Definition:
 
     @property
     def file_name(self) -> str:
-        """Name of its file in every folder."""
+        """Return the name of the kind's file in every folder."""
         return f"{self.plural}.yaml"
 
     def manifest(self, *, has_policy: bool = False) -> Schema:
-        """The CustomResourceDefinition; a policy beside it has the rules over the whole spec."""
+        """Return the CustomResourceDefinition.
+
+        Its policy contains the rules over the whole spec.
+        """
         schema = structural_schema(self.model)
         if has_policy:
             schema = without_rules_of_the_spec(schema)
@@ -109,7 +112,7 @@ DEFINITIONS: Final = (
             Column(name="Queue", path=".spec.queue"),
             Column(name="Phase", path=".status.phase"),
             Column(name="Reason", path=".status.reason"),
-            Column(name="Ready", path=".status.ready", description="Pods ready of pods wanted"),
+            Column(name="Ready", path=".status.ready", description="Ready and desired pods"),
             Column(name="Step", path=".status.step", type="integer"),
             Column(name="Loss", path=".status.loss"),
             Column(name="Expected", path=".status.expectedStart", priority=1, description="Start"),
@@ -128,7 +131,7 @@ DEFINITIONS: Final = (
         short_name="tq",
         scope="Cluster",
         columns=(
-            Column(name="GPUs", path=".status.gpus", description="GPUs held of nominal quota"),
+            Column(name="GPUs", path=".status.gpus", description="GPUs held and nominal quota"),
             Column(name="Admitted", path=".status.admittedJobs", type="integer"),
             Column(name="Pending", path=".status.pendingJobs", type="integer"),
             Column(name="Spot", path=".spec.spot", priority=1),
@@ -144,19 +147,19 @@ DEFINITIONS: Final = (
         scope="Cluster",
         columns=(
             Column(name="Nodes", path=".status.nodes", type="integer"),
-            Column(name="GPUs", path=".status.gpus", description="GPUs held of GPUs there are"),
+            Column(name="GPUs", path=".status.gpus", description="Allocated and total GPUs"),
             Column(name="Capacity type", path=".spec.capacity.type"),
             Column(
                 name="Price",
                 path=".spec.capacity.pricePerGpuHour",
-                description="Of a GPU for an hour",
+                description="Price per GPU-hour",
             ),
             Column(
                 name="Reclaimed",
                 path=".status.interruptions.reclaimedNodes",
                 type="integer",
                 priority=1,
-                description="Nodes taken back in 30 days",
+                description="Nodes reclaimed by the cloud in 30 days",
             ),
             _AGE,
         ),
@@ -165,7 +168,7 @@ DEFINITIONS: Final = (
 
 
 def generated() -> Mapping[str, str]:
-    """What each file holds, by its path in the repository."""
+    """Return the content of each generated file, by its path in the repository."""
     files = {f"{POLICIES}/trainingjobs.yaml": manifest_text(*spec_policy())}
     for definition in DEFINITIONS:
         has_policy = definition.model is TrainingJob

@@ -1,4 +1,4 @@
-"""GpuPool: a set of nodes with the same GPUs and the names of its network levels."""
+"""Define GpuPool: nodes with the same GPUs, and the names of its network levels."""
 
 from __future__ import annotations
 
@@ -25,112 +25,116 @@ from drumline_contract.hardware import GPU_MODELS
 
 
 class TopologyLevel(ApiModel):
-    """One level of the network: nodes with the same value of `nodeLabel` share a domain."""
+    """One level of the network. Nodes with the same value of `nodeLabel` share a domain."""
 
     name: Name
-    """What jobs call it in spec.topology, for instance rack."""
+    """Name of the level in the spec.topology of jobs, such as rack."""
     node_label: LabelKey
-    """Node label whose value names the domain, for instance topology.example.com/rack."""
+    """Node label whose value names the domain, such as topology.example.com/rack."""
 
 
 class HardwareSpec(ApiModel):
-    """What the GPUs of the pool are.
+    """Hardware of the pool's GPUs.
 
-    For the planner, and to compare a job's memory with them before it waits. Nothing is placed by
-    it.
+    The planner uses it, and Drumline compares the memory of pending jobs with it. It does not
+    affect placement.
     """
 
     gpu: Annotated[str, Field(json_schema_extra={"enum": list(GPU_MODELS)})]
-    """Model of the GPUs."""
+    """GPU model."""
     network_gbps: Annotated[int, Field(ge=1, le=100_000)] = 400
-    """Gigabits per second from each GPU to other nodes. Default: 400."""
+    """Bandwidth from each GPU to other nodes, in gigabits per second. Default: 400."""
     domain_gpus: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """GPUs that reach each other without the network, such as the 72 of an NVL72. Absent: those of
-    a pod."""
+    """Number of GPUs that reach each other without the network, such as the 72 of an NVL72. Unset:
+    the GPUs of one pod."""
     domain_level: Name | None = None
-    """Level of topologyLevels whose domains are these domainGpus, such as clique. Jobs without
-    topology of their own then prefer whole tensor and context groups, or with parallelism.mode Auto
-    whole domains, in one of them."""
+    """Level of topologyLevels whose domains have domainGpus GPUs, such as clique. Jobs without
+    their own topology prefer to keep each tensor and context group in one domain. With
+    parallelism.mode Auto, they prefer whole domains."""
     rack_gpus: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """GPUs below one leaf of the network, such as the 256 of a rack or a scalable unit. Absent: the
-    network is flat."""
+    """Number of GPUs below one leaf of the network, such as the 256 of a rack or a scalable unit.
+    Unset: the network is flat."""
     rack_level: Name | None = None
-    """Level of topologyLevels whose domains are these rackGpus, such as rack. Jobs without topology
-    of their own then prefer whole pipeline stages and whole copies (replicate), or with
-    parallelism.mode Auto as many neighbours as it holds, in one of them."""
+    """Level of topologyLevels whose domains have rackGpus GPUs, such as rack. Jobs without their
+    own topology prefer to keep each pipeline stage and each copy of the model (replicate) in one
+    domain. With parallelism.mode Auto, they prefer to keep as many neighbors as a domain holds in
+    one domain."""
     oversubscription: Annotated[int, Field(ge=1, le=64)] = 1
-    """Times less bandwidth that a GPU has out of its rack than within it. Default: 1."""
+    """Ratio of a GPU's bandwidth within its rack to its bandwidth out of the rack. Default: 1."""
     when_memory_exceeded: Literal["Warn", "Refuse"] = "Warn"
-    """What becomes of a job whose layout cannot fit in these GPUs' memory by the planner's bill.
-    Warn: condition ExceedsMemory, and it starts all the same. Refuse: condition InvalidConfig, and
-    it does not. Default: Warn."""
+    """Treatment of a job whose layout does not fit in the memory of these GPUs, by the planner's
+    estimate. Warn: the job starts, with condition ExceedsMemory. Refuse: the job does not start,
+    with condition InvalidConfig. Default: Warn."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="!has(self.domainLevel) || has(self.domainGpus)",
-            message="domainLevel needs domainGpus: how many GPUs a domain of it has",
+            message="domainLevel needs domainGpus; set domainGpus to the number of GPUs in one"
+            " of its domains",
             field_path=".domainLevel",
         ),
         Rule(
             rule="!has(self.rackLevel) || has(self.rackGpus)",
-            message="rackLevel needs rackGpus: how many GPUs a domain of it has",
+            message="rackLevel needs rackGpus; set rackGpus to the number of GPUs in one of its"
+            " domains",
             field_path=".rackLevel",
         ),
         Rule(
             rule="self.oversubscription == 1 || has(self.rackGpus)",
-            message="oversubscription needs rackGpus: what leaves a rack is slower, so say how many"
-            " GPUs that has",
+            message="oversubscription needs rackGpus, because traffic that leaves a rack is"
+            " slower; set rackGpus to the number of GPUs in a rack",
             field_path=".oversubscription",
         ),
         Rule(
             rule="!has(self.rackGpus) || !has(self.domainGpus) || self.rackGpus >= self.domainGpus",
-            message="rackGpus must be at least domainGpus: a domain lies within a rack",
+            message="rackGpus must be at least domainGpus, because a domain lies within a rack",
             field_path=".rackGpus",
         ),
     )
 
 
 class GpuPartition(ApiModel):
-    """A part of a GPU that the device plugin offers as a resource of its own."""
+    """A part of a GPU that the device plugin offers as its own resource."""
 
     resource: LabelKey
-    """Its resource, for instance nvidia.com/mig-1g.10gb."""
+    """Resource name, such as nvidia.com/mig-1g.10gb."""
     parts: Annotated[int, Field(ge=1, le=64)]
-    """How many parts of a GPU it is, of partsPerGpu."""
+    """Size of the partition, in units of 1/partsPerGpu of a GPU."""
 
 
 class GpuPartitions(ApiModel):
-    """Parts of GPUs beside whole ones, on the nodes of one pool.
+    """GPU partitions beside whole GPUs, on the nodes of one pool.
 
-    Quotas, limits and sums of GPUs of such a pool count parts, so that they stay whole numbers.
+    Quotas, limits and GPU sums of such a pool count parts, so that they stay whole numbers.
     """
 
     parts_per_gpu: Annotated[int, Field(ge=2, le=64)]
-    """What a whole GPU counts, such as 7: MIG divides the compute of most GPUs by seven. Never
-    changes."""
+    """Number of parts in a whole GPU, such as 7: MIG divides the compute of most GPUs by seven.
+    Never changes."""
     resources: Annotated[
         list[GpuPartition],
         Field(min_length=1, max_length=16, json_schema_extra=keyed_by("resource")),
     ]
-    """The resources that jobs may name as gpuPartition."""
+    """Resources that jobs may name in gpuPartition."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.partsPerGpu == oldSelf.partsPerGpu",
-            message="partitions.partsPerGpu may never change, as quotas count these parts; create"
-            " another GpuPool",
+            message="partitions.partsPerGpu may never change, because quotas count these parts;"
+            " create another GpuPool",
             field_path=".partsPerGpu",
         ),
         Rule(
             rule="self.resources.all(each, each.parts <= self.partsPerGpu)",
-            message="partitions: a partition has at most the partsPerGpu of a whole GPU; lower its"
-            " parts",
+            message="partitions: a partition has at most partsPerGpu parts, as many as a whole"
+            " GPU; lower its parts",
             field_path=".resources",
         ),
         Rule(
             rule="self.resources.all(each, each.resource.matches('^[^/]+/[^/]+$')"
             " && !each.resource.matches('^([^/]*[.])?kubernetes[.]io/'))",
-            message="partitions: a resource is named domain/name; write nvidia.com/mig-1g.10gb",
+            message="partitions: a resource name must be domain/name; for example"
+            " nvidia.com/mig-1g.10gb",
             field_path=".resources",
         ),
     )
@@ -152,52 +156,55 @@ DeviceClassName = Annotated[
 
 
 class GpuDevices(ApiModel):
-    """GPUs that Drumline allocates by Dynamic Resource Allocation, where no device plugin runs."""
+    """GPUs that Drumline allocates by Dynamic Resource Allocation, without a device plugin."""
 
     driver: DriverName
-    """Who publishes them in ResourceSlices, for instance gpu.nvidia.com."""
+    """Driver that publishes the GPUs in ResourceSlices, such as gpu.nvidia.com."""
     device_class_name: DeviceClassName
-    """DeviceClass that the claims name, for instance gpu.nvidia.com. What it says of devices is not
-    read: it has to select every whole device of the driver."""
+    """DeviceClass that the claims name, such as gpu.nvidia.com. Drumline does not read its
+    selectors: the class must select every whole device of the driver."""
 
 
 class GpuPoolSpec(ApiModel):
-    """Which nodes form the pool and how they are wired."""
+    """Desired state of a GpuPool: its nodes and their network."""
 
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=16)]
-    """Labels a node must have to be in the pool; at least one. A node belongs to one pool:
-    of several that select it, to the oldest, and all of them have the condition Overlapping."""
+    """Labels that select the pool's nodes; at least one. If several pools select a node, it belongs
+    to the oldest of them. All of these pools then have the condition Overlapping."""
     gpu_resource: LabelKey = "nvidia.com/gpu"
     """Resource that counts the GPUs of a node. Default: nvidia.com/gpu. Never changes."""
     partitions: GpuPartitions | None = None
-    """Parts of GPUs that the nodes offer beside whole ones, as MIG's mixed strategy does. Jobs get
-    such a pool only by naming it as gpuPool. Absent: none. Never added or removed later."""
+    """GPU partitions that the nodes offer beside whole GPUs, as with MIG's mixed strategy. Jobs use
+    such a pool only if they name it in gpuPool. Unset: no partitions. Cannot be added or removed
+    later."""
     devices: GpuDevices | None = None
-    """The GPUs are devices of Dynamic Resource Allocation; pods ask for them as gpuResource all
-    the same. Needs dynamicResources.enabled of the chart. Absent: a device plugin offers
-    gpuResource. Never added or removed later."""
+    """Set if the GPUs are devices of Dynamic Resource Allocation. Pods still request them as
+    gpuResource. Needs the chart's dynamicResources.enabled. Unset: a device plugin offers
+    gpuResource. Cannot be added or removed later."""
     topology_levels: Annotated[
         list[TopologyLevel] | None, Field(max_length=8, json_schema_extra=keyed_by("name"))
     ] = None
-    """Levels of the network, broadest first, for instance block, rack, clique."""
+    """Levels of the network, broadest first, such as block, rack, clique."""
     capacity: PoolCapacity | None = None
-    """What the nodes cost, and whether the cloud may take them back. Absent: OnDemand, and no price
-    is known."""
+    """Price of the nodes, and whether the cloud may reclaim them. Unset: OnDemand, with no known
+    price."""
     hardware: HardwareSpec | None = None
-    """What the GPUs are. Absent: the ranks look, and no job's memory is looked at before."""
+    """Hardware of the GPUs. Unset: the ranks detect it, and job memory is not checked before the
+    start."""
     pod_profile: PodProfile | None = None
-    """What the pods of all jobs in this pool get beside what the jobs say: folders of the node,
-    capabilities, sidecars, as fast networks need them. Absent: nothing."""
+    """Additional settings of all pods in this pool, such as host folders, capabilities and sidecars
+    for fast networks. Unset: no additions."""
     autoscaling: PoolAutoscaling | None = None
-    """How an autoscaler is asked for nodes when jobs wait. Absent: not at all."""
+    """Requests for nodes from an autoscaler when jobs wait. Unset: no requests."""
     node_health: NodeHealthSpec | None = None
-    """What follows from what is known against nodes. Absent: as with the defaults."""
+    """Reactions to evidence against nodes. Unset: the defaults of its fields."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.gpuResource.matches('^[^/]+/[^/]+$')"
             " && !self.gpuResource.matches('^([^/]*[.])?kubernetes[.]io/')",
-            message="gpuResource is a device resource named domain/name; write nvidia.com/gpu",
+            message="gpuResource must be a device resource named domain/name; for example"
+            " nvidia.com/gpu",
             field_path=".gpuResource",
         ),
         Rule(
@@ -207,20 +214,20 @@ class GpuPoolSpec(ApiModel):
         ),
         Rule(
             rule="has(self.partitions) == has(oldSelf.partitions)",
-            message="partitions may never be added or removed, as quotas count parts with them;"
-            " create another GpuPool",
+            message="partitions may never be added or removed, because quotas count parts with"
+            " them; create another GpuPool",
             field_path=".partitions",
         ),
         Rule(
             rule="has(self.devices) == has(oldSelf.devices)",
-            message="devices may never be added or removed, as pods run that have theirs the other"
-            " way; create another GpuPool",
+            message="devices may never be added or removed, because running pods got their GPUs"
+            " the other way; create another GpuPool",
             field_path=".devices",
         ),
         Rule(
             rule="!has(self.devices) || (!has(self.partitions) && !has(self.autoscaling))",
-            message="devices: whole GPUs of nodes that stand are allocated; remove partitions and"
-            " autoscaling",
+            message="devices: only whole GPUs of existing nodes are allocated; remove partitions"
+            " and autoscaling",
             field_path=".devices",
         ),
         Rule(
@@ -231,19 +238,20 @@ class GpuPoolSpec(ApiModel):
         ),
         Rule(
             rule="!has(self.partitions) || !has(self.autoscaling)",
-            message="autoscaling asks for whole GPUs; remove it, or the partitions",
+            message="autoscaling requests whole GPUs; remove it, or the partitions",
             field_path=".autoscaling",
         ),
         Rule(
             rule="!has(self.topologyLevels) || self.topologyLevels.all(one,"
             " self.topologyLevels.exists_one(other, other.nodeLabel == one.nodeLabel))",
-            message="topologyLevels: two levels have the same nodeLabel; give each its own",
+            message="topologyLevels: two levels have the same nodeLabel; give each level its own"
+            " label",
             field_path=".topologyLevels",
         ),
         Rule(
             rule="!has(self.autoscaling) || self.gpuResource in self.autoscaling.node.allocatable",
-            message="autoscaling.node.allocatable says how many GPUs a new node has; add"
-            " gpuResource (nvidia.com/gpu where it is absent)",
+            message="autoscaling.node.allocatable must contain the number of GPUs of a new node;"
+            " add gpuResource (nvidia.com/gpu if it is unset)",
             field_path=".autoscaling.node.allocatable",
         ),
         CAPACITY_AGREES,
@@ -251,62 +259,62 @@ class GpuPoolSpec(ApiModel):
 
 
 class StepPartStatus(ApiModel):
-    """How far the planner is off in one part of a step."""
+    """Error of the planner's prediction for one part of a step."""
 
     part: Annotated[str, Field(max_length=32)]
-    """compute, tensor, context, expert, data, pipeline (waiting for messages of that axis),
-    optimizer or rest."""
+    """Part of the step: compute, tensor, context, expert, data, pipeline (waiting for messages of
+    that axis), optimizer or rest."""
     percent: int
-    """Measured seconds over predicted ones: 100 is as predicted."""
+    """Measured time divided by predicted time, in percent. 100 is as predicted."""
 
 
 class GpuPoolStatus(ApiModel):
-    """What the operator last saw of the pool."""
+    """Observed state of a GpuPool."""
 
     observed_generation: int | None = None
-    """metadata.generation this status is about."""
+    """metadata.generation that this status describes."""
     conditions: Annotated[
         list[Condition] | None, Field(max_length=8, json_schema_extra=keyed_by("type"))
     ] = None
-    """What is true of it: Ready, and Overlapping (another pool selects the same nodes), Degraded or
-    Stalled where they hold."""
+    """Conditions: Ready. If they apply: Overlapping (another pool selects the same nodes), Degraded
+    or Stalled."""
     nodes: int | None = None
-    """Nodes of the pool."""
+    """Number of nodes in the pool."""
     total_gpus: int | None = None
-    """GPUs that these nodes can allocate."""
+    """Number of GPUs that these nodes can allocate."""
     used_gpus: int | None = None
-    """GPUs held by pods, foreign ones included; in a pool with partitions parts of them, as
-    totalGpus."""
+    """Number of GPUs held by pods, foreign pods included. In a pool with partitions, usedGpus and
+    totalGpus count parts."""
     step_time_percent: int | None = None
-    """Step time of its running jobs over what the planner predicts for them, the median in percent:
-    100 is as predicted. As last known; `drumline plan` reads it where it is given the pool."""
+    """Step time of running jobs divided by the planner's prediction, median in percent. 100 is as
+    predicted. Keeps the last known value. `drumline plan` uses it if you pass the pool."""
     step_parts: Annotated[
         list[StepPartStatus] | None, Field(max_length=8, json_schema_extra=keyed_by("part"))
     ] = None
-    """The same by part of a step, with which `drumline plan` corrects each part of its own."""
+    """stepTimePercent by part of a step. `drumline plan` corrects each predicted part with it."""
     node_health: Annotated[
         list[NodeHealthStatus] | None, Field(max_length=64, json_schema_extra=keyed_by("node"))
     ] = None
-    """Nodes that something speaks against, and which of them are quarantined."""
+    """Nodes with evidence against them, and which of them are quarantined."""
     quarantined_nodes: int | None = None
-    """How many are. Absent: none."""
+    """Number of quarantined nodes. Unset: none."""
     autoscaling: NodeSupplyStatus | None = None
-    """How the autoscaler has answered so far. Absent: it was never asked."""
+    """Results of requests to the autoscaler. Unset: no request was made."""
     interruptions: InterruptionsStatus | None = None
-    """How often nodes of the pool were taken back. Absent: it is not spot."""
+    """Interruptions of the pool's nodes by the cloud. Unset: not a spot pool."""
     gpus: Annotated[str | None, Field(max_length=32)] = None
     """`used/total`, for the printer column."""
 
 
 class GpuPool(ApiModel):
-    """Nodes with the same GPUs that one gang may spread over."""
+    """Nodes with the same GPUs that one gang can span."""
 
     KIND: ClassVar[str] = "GpuPool"
 
     spec: GpuPoolSpec
-    """What is wanted."""
+    """Desired state of the pool."""
     status: Annotated[GpuPoolStatus | None, Field(json_schema_extra=WRITTEN_AS_ONE)] = None
-    """What is; written by the operator."""
+    """Observed state. Set by the operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         name_rule(kind="GpuPool", longest=63, why="jobs and quotas name it in one label"),

@@ -1,6 +1,7 @@
-"""The parts of status about faults: the last incidents, budgets by class, GPU-seconds.
+"""Define the status of faults: recent incidents, budgets by class, GPU-seconds.
 
-Times are whole milliseconds or seconds: the API conventions want no floating point numbers.
+Times are whole milliseconds or seconds, because the API conventions disallow floating-point
+numbers.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ MAX_STAYS: Final = 24
 
 
 class IncidentNumber(ApiModel):
-    """The membership that a recovery led to."""
+    """Membership that a recovery led to."""
 
     generation: int
-    """Membership of the gang."""
+    """Generation of the gang's membership."""
     attempt: int
-    """Restart in place inside that generation; 0: pods were replaced or restarted."""
+    """Restart in place within that generation. 0: pods were replaced or restarted."""
 
 
 class IncidentStatus(IncidentNumber):
-    """One fault and the recovery from it. A phase that is not over yet is absent.
+    """A fault and the recovery from it. Unfinished phases are unset.
 
     The phases follow each other without a gap, from the fault to the first step after it.
     """
 
     fault_class: FaultClass
-    """Who answers for it."""
+    """Class of the fault: who is responsible for it."""
     cause: Annotated[str, Field(max_length=1024)]
-    """One sentence for people."""
+    """Cause in one sentence."""
     index: int | None = None
     """Pod index of the culprit."""
     rank: int | None = None
@@ -45,89 +46,90 @@ class IncidentStatus(IncidentNumber):
     node: ObjectName | None = None
     """Node of the culprit."""
     fault_at: Timestamp
-    """When it struck, as well as it is known: the culprit's last sign of life at the latest."""
+    """Best estimate of the time of the fault, at the latest the last heartbeat of the culprit."""
     detect_milliseconds: int | None = None
-    """From the fault until it was noticed."""
+    """Time from the fault to its detection, in milliseconds."""
     decide_milliseconds: int | None = None
-    """Until the new membership was settled, waiting for a place included."""
+    """Time to decide the new membership, including the wait for a node, in milliseconds."""
     replace_milliseconds: int | None = None
-    """Until the missing processes or pods stood ready."""
+    """Time until the missing processes or pods were ready, in milliseconds."""
     rendezvous_milliseconds: int | None = None
-    """Until all ranks had met again."""
+    """Time until all ranks completed the rendezvous, in milliseconds."""
     restore_milliseconds: int | None = None
-    """Until their state was restored."""
+    """Time until the state was restored, in milliseconds."""
     first_step_milliseconds: int | None = None
-    """Until the first optimizer step after it was finished."""
+    """Time until the first optimizer step after the fault was finished, in milliseconds."""
     failed_step: int | None = None
-    """Steps finished when it struck."""
+    """Number of finished steps at the time of the fault."""
     restored_step: int | None = None
-    """Step that training went on from."""
+    """Step from which training continued."""
     steps_lost: int | None = None
-    """Steps that were done twice."""
+    """Number of repeated steps."""
     tier: RestoreTier | None = None
-    """Where the restored state came from."""
+    """Source of the restored state."""
     repeats: int = 1
-    """How many faults in a row, this one included, came without a new step between them."""
+    """Number of consecutive faults without a new step between them, including this fault."""
 
 
 class Charge(ApiModel):
     """Faults at one time."""
 
     at: Timestamp
-    """When it was charged."""
+    """Time of the faults."""
     count: int
-    """How many at that time."""
+    """Number of faults at this time."""
 
 
 class BudgetStatus(ApiModel):
     """Faults of one class."""
 
     fault_class: FaultClass
-    """Who answers for them."""
+    """Class of the faults: who is responsible for them."""
     used: int
-    """In the whole life of the job."""
+    """Number of faults in the whole life of the job."""
     recent: Annotated[list[Charge], Field(max_length=64)]
-    """Those that may still lie within recovery.budgetWindowSeconds, oldest first."""
+    """Faults that may be within recovery.budgetWindowSeconds, oldest first."""
 
 
 class Stay(ApiModel):
-    """A time in which the job held the same number of GPUs."""
+    """A period in which the job held a constant number of GPUs."""
 
     since: Timestamp
-    """When it began to."""
+    """Start of the period."""
     until: Timestamp
-    """Up to when is counted, or its end."""
+    """End of the period, or the time up to which it is counted."""
     gpus: int
-    """How many it held."""
+    """Number of GPUs held."""
 
 
 class GpuSeconds(ApiModel):
-    """What the job's GPUs were held for, in GPU-seconds; together all of the time it held them.
+    """GPU-seconds of the job, by use. The sum is the whole time that it held GPUs.
 
-    A part of a GPU (gpuPartition) counts here as one, and is `parts` of `partsPerGpu`.
+    A GPU partition (gpuPartition) counts as one GPU here, and is `parts` of `partsPerGpu`.
     """
 
     until: Timestamp
-    """Time up to which this is counted."""
+    """Time up to which usage is counted."""
     starting: int = 0
-    """Pods came up."""
+    """GPU-seconds while pods started."""
     productive: int = 0
-    """Training went on, checkpoints included."""
+    """GPU-seconds of training, including checkpoints."""
     repeated: int = 0
-    """Steps were done again that a fault had undone."""
+    """GPU-seconds of steps repeated after a fault."""
     recovering: int = 0
-    """Between a fault and the first step after it, and while a gang that failed was held."""
+    """GPU-seconds from a fault to the first step after it, and while a failed gang was kept."""
     stays: Annotated[list[Stay] | None, Field(max_length=MAX_STAYS)] = None
-    """When it held how many, oldest first, up to `until`; of many the latest. Absent: nothing was
-    counted yet, or by an operator that kept none."""
+    """Number of GPUs held over time, oldest first, up to `until`. Only the latest periods are kept.
+    Unset: nothing was counted yet, or an operator without this field counted."""
     parts: Annotated[int, Field(ge=1, le=64)] | None = None
-    """How many parts of a GPU each of its GPUs was when it first started. Absent: whole GPUs."""
+    """Size of each of the job's GPU partitions in parts, when the job first started. Unset: whole
+    GPUs."""
     parts_per_gpu: Annotated[int, Field(ge=2, le=64)] | None = None
-    """How many parts a whole GPU of its pool has. Absent: whole GPUs."""
+    """Number of parts in a whole GPU of the pool. Unset: whole GPUs."""
 
     @property
     def share(self) -> Fraction:
-        """What of a GPU each of its GPUs is."""
+        """Return the fraction of a GPU that each of its GPUs is."""
         if self.parts is None or self.parts_per_gpu is None:
             return Fraction(1)
         return Fraction(self.parts, self.parts_per_gpu)

@@ -1,4 +1,4 @@
-"""A container of a template that runs to its end before the command starts."""
+"""Define a container of a template that runs to completion before the command starts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from drumline_api.volumes import VolumeMount
 
 
 class InitContainer(ApiModel):
-    """A container that runs to its end before the command starts, as restricted as that.
+    """A container that runs to completion before the command starts.
 
-    It has the CPU and memory that the job states, and no GPU. Where it fails the pod has failed.
+    It has the same restrictions as the command, the job's CPU and memory, and no GPU. If it fails,
+    the pod fails.
     """
 
     name: Name
-    """Its name in the pod, for `kubectl logs -c`."""
+    """Name in the pod, for `kubectl logs -c`."""
     image: (
         Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x20\x7f]+$")] | None
     ) = None
-    """The container's image. Default: the template's."""
+    """Image of the container. Default: the template's image."""
     command: Annotated[
         list[Annotated[str, Field(max_length=8192)]], Field(min_length=1, max_length=256)
     ]
-    """What it runs."""
+    """Command of the container."""
     args: Annotated[list[Annotated[str, Field(max_length=8192)]] | None, Field(max_length=256)] = (
         None
     )
@@ -34,10 +35,11 @@ class InitContainer(ApiModel):
     env: Annotated[
         list[EnvVar] | None, Field(max_length=64, json_schema_extra=keyed_by("name"))
     ] = None
-    """Its variables; those of the template are not its own. HOME is the command's."""
+    """Environment variables. The template's variables are not inherited. HOME is the same as for
+    the command."""
     volume_mounts: Annotated[
         list[VolumeMount] | None, Field(max_length=32, json_schema_extra=keyed_by("mountPath"))
     ] = None
-    """Where volumes of the template appear in it."""
+    """Mounts of the template's volumes."""
 
     rules: ClassVar[tuple[Rule, ...]] = (CONTAINER_NAME,)

@@ -1,4 +1,4 @@
-"""The status half of a TrainingJob: written by the operator, never by users."""
+"""Define the status of a TrainingJob. Only the operator writes it."""
 
 from __future__ import annotations
 
@@ -14,170 +14,178 @@ from drumline_api.incidents import Budgets, GpuSeconds, IncidentNumber, Incident
 from drumline_contract import MAX_COMPUTE_CHARS, MAX_SERIES_CHARS
 
 MAX_PREEMPTIONS: Final = 16
-"""As many as scheduling.preemptionLimit counts at most."""
+"""Maximum number of times that scheduling.preemptionLimit counts."""
 ShortText = Annotated[str, Field(max_length=32)]
 
 
 class CheckpointStatus(ApiModel):
-    """The newest checkpoint the job reported as committed and verified."""
+    """Newest checkpoint that the job reported as committed and verified."""
 
     step: int
-    """Optimizer steps it holds."""
+    """Number of optimizer steps in the checkpoint."""
     digest: Annotated[str, Field(max_length=128)]
-    """Digest of its manifest."""
+    """Digest of the checkpoint's manifest."""
 
 
 class DisruptionStatus(ApiModel):
-    """The job, or some of its members, will have to leave; its agents are asked to save first."""
+    """An upcoming disruption of the job or some of its members.
+
+    Its agents are asked to save first.
+    """
 
     id: ObjectName
-    """Names the notice that the agents get."""
+    """ID of the notice that the agents receive."""
     kind: DisruptionKind
     """Kind of the disruption."""
     by: ObjectName
-    """The job that needs the GPUs, as namespace/name, or the source of a node's signal."""
+    """Job that needs the GPUs, as namespace/name, or the source of a node's signal."""
     by_uid: Annotated[str, Field(max_length=64)] = ""
-    """Uid of that job."""
+    """UID of that job."""
     reason: Annotated[str, Field(max_length=1024)] = ""
-    """The reason, with figures and names."""
+    """Reason with figures and names."""
     requested_at: Timestamp
-    """When it became known."""
+    """Time at which the disruption became known."""
     deadline: Timestamp | None = None
-    """Until then a checkpoint is waited for; afterwards the last verified one counts. Absent where
-    a node is only likely to go, as after a cordon: members stay until another node is found."""
+    """Time until which Drumline waits for a checkpoint. After it, the last verified checkpoint is
+    used. Unset if a node will probably go, such as after a cordon: members stay until another node
+    is available."""
     indices: Indices | None = None
-    """Members that have to leave; absent: all."""
+    """Members that must leave. Unset: all members."""
     movable: bool | None = None
-    """The members have saved, or need not: they are moved as soon as there is another node."""
+    """Whether the members have saved, or do not need to. They move as soon as another node is
+    available."""
 
 
 class AvoidedNode(ApiModel):
     """A node on which a GPU failed under the job."""
 
     node: ObjectName
-    """Its name."""
+    """Name of the node."""
     until: Timestamp
-    """Until then no pod of the job is placed there."""
+    """Time until which no pod of the job is placed on the node."""
     cause: Annotated[str, Field(max_length=256)]
-    """What failed, in the words of the pod that ran there."""
+    """Failure, as the pod on that node reported it."""
 
 
 class TrainingJobStatus(ApiModel):
-    """What the operator last saw and decided."""
+    """Observed state of a TrainingJob."""
 
     observed_generation: int | None = None
-    """metadata.generation this status is about."""
+    """metadata.generation that this status describes."""
     phase: Phase | None = None
-    """The conditions in one word."""
+    """Summary of the conditions in one word."""
     reason: Annotated[str | None, Field(max_length=64)] = None
-    """Why the job is in this phase, from a closed list."""
+    """Reason for the phase, from a closed list."""
     message: Annotated[str | None, Field(max_length=2048)] = None
-    """The reason with figures and names."""
+    """Reason with figures and names."""
     generation: int | None = None
-    """Number of the current membership of the gang; raised before pods are replaced."""
+    """Number of the gang's current membership. It increases before pods are replaced."""
     epoch: int | None = None
-    """Number of the operator's leadership that wrote the generation."""
+    """Leadership epoch of the operator that wrote the generation."""
     assignment: Assignment | None = None
     """Nodes and pods of the current generation."""
     nominated: PoolNodes | None = None
-    """Nodes that are held for this job until its victims have left them, or until it moves."""
+    """Nodes reserved for this job until its victims have left, or until the job moves."""
     disruption: DisruptionStatus | None = None
-    """What the agents were asked to save for; absent once the members are gone."""
+    """Disruption that the agents save for. Unset after the members are gone."""
     image: Annotated[str | None, Field(max_length=512)] = None
-    """Image of its pods, with the digest that the first of them ran; replacements and resumes use
-    it too, until the job names another one."""
+    """Image of the pods, with the digest that the first pods ran. Replacements and resumes use the
+    same digest, until the job names another image."""
     agent_image: Annotated[str | None, Field(max_length=512)] = None
-    """Image of the agent that its pods bring into the template's image (template.launch), as it was
-    when the job last got its GPUs: no replacement has another agent than its peers."""
+    """Agent image for template.launch, recorded when the job last got its GPUs. All replacements
+    use the agent of their peers."""
     code_digest: Annotated[str | None, Field(max_length=71)] = None
-    """Of the code that its pods unpacked when it last got its GPUs, replacements too
-    (template.code). Absent: the image has the code."""
+    """Digest of the code (template.code) that the pods unpack, recorded when the job last got its
+    GPUs. Replacements use the same code. Unset: the code is in the image."""
     priority: int | None = None
-    """Value of its priority class when it last got its GPUs. While it holds them a lower class
-    counts at once, a higher one when it is queued again."""
+    """Value of the priority class when the job last got its GPUs. While the job holds GPUs, a lower
+    class applies immediately. A higher class applies when the job is queued again."""
     signing_key: Annotated[str | None, Field(max_length=16)] = None
-    """Name of the operator's signing key from which the token of its pods follows; replaced when it
-    next gets GPUs. Absent for jobs whose pods share no token."""
+    """Name of the operator's signing key, from which the token of the pods is derived. Replaced
+    when the job next gets GPUs. Unset for jobs whose pods share no token."""
     queued_at: Timestamp | None = None
-    """When the job began to wait for GPUs; kept over preemption. Jobs of one second are told apart
-    by microseconds, in the order in which they came."""
+    """Time at which the job began to wait for GPUs. Preemption does not change it. Microseconds
+    order jobs that were created in the same second."""
     after: Annotated[
         list[AfterSpec] | None, Field(max_length=16, json_schema_extra=keyed_by("job"))
     ] = None
-    """Jobs of spec.after that ended as they should. They may be deleted: they are not looked at
+    """Jobs of spec.after that ended as required. They can be deleted: they are not checked
     again."""
     expected_start: Timestamp | None = None
-    """While it waits for other jobs to end: it starts as likely before this time as after it. A
-    forecast from how long running jobs may still run and, near the head of the line, from cycles
-    run ahead; corrected by how late or early starts were that were expected before."""
+    """Median of the forecast start times while the job is pending. The forecast uses the remaining
+    run time of running jobs. Near the head of the queue it also simulates scheduling cycles. It is
+    corrected by the errors of earlier forecasts."""
     expected_start_by: Timestamp | None = None
-    """It is meant to start before this moment in nine of ten cases; see docs/jobs.md."""
+    """90th percentile of the forecast start times. See docs/jobs.md."""
     admitted_at: Timestamp | None = None
-    """When it last got its GPUs."""
+    """Time at which the job last got its GPUs."""
     generation_at: Timestamp | None = None
-    """When the current generation began."""
+    """Start time of the current generation."""
     preempted_at: Annotated[list[Timestamp] | None, Field(max_length=MAX_PREEMPTIONS)] = None
-    """When it gave all its GPUs up for other jobs, oldest first; of many the latest."""
+    """Times at which the job released all its GPUs for other jobs, oldest first. Only the latest
+    are kept."""
     started_at: Timestamp | None = None
-    """When all its pods first ran."""
+    """Time at which all pods first ran."""
     finished_at: Timestamp | None = None
-    """When it succeeded or failed for good."""
+    """Time at which the job succeeded or failed permanently."""
     ready: ShortText | None = None
-    """Pods ready of pods wanted, for instance 2/4."""
+    """Ready pods and desired pods, such as 2/4."""
     ranks: int | None = None
-    """GPUs that it trains on, or trained on last, where its pods have agents."""
+    """Number of GPUs that the job trains on, or trained on last. Set if its pods have agents."""
     previous_ranks: int | None = None
-    """Those it trained on before the current generation; its program learns of it."""
+    """Number of GPUs before the current generation. The job's program can read it."""
     restarts: int | None = None
-    """Recoveries that count against a limit of recovery, in place or with new pods."""
+    """Number of recoveries that count against a limit of recovery, in place or with new pods."""
     failed_starts: int | None = None
-    """Starts in a row that failed, against recovery.maxFailedStarts; absent once all pods ran."""
+    """Number of consecutive failed starts, limited by recovery.maxFailedStarts. Unset after all
+    pods ran."""
     step: int | None = None
-    """Finished optimizer steps, as last reported."""
+    """Number of completed optimizer steps, as last reported."""
     total_steps: int | None = None
-    """Optimizer steps in all."""
+    """Total number of optimizer steps."""
     loss: ShortText | None = None
     """Training loss, as last reported."""
     expected_end: Timestamp | None = None
-    """When its last step ends, at the pace of its present processes. The scheduler counts on it,
-    so jobs that wait for these GPUs have an earlier or a more certain expected start. Absent while
-    the number of steps or their pace is not known."""
+    """Expected time of the last step, at the current pace. The scheduler uses it, so jobs that wait
+    for these GPUs get an earlier or more certain expected start. Unset while the number of steps or
+    the pace is unknown."""
     tokens_per_second: int | None = None
     """Tokens per second over all ranks, as last reported."""
     predicted_tokens_per_second: int | None = None
-    """What the planner predicts for this layout on these GPUs; absent where it does not know
-    them."""
+    """Tokens per second that the planner predicts for this layout on these GPUs. Unset if the
+    planner does not know the GPUs."""
     series: Annotated[str | None, Field(max_length=MAX_SERIES_CHARS)] = None
-    """Figures of the run over its steps, as CSV with a head: at most 48 logged steps about evenly
-    over the run. After loss, gradient norm, tokens and seconds come thousandths of the time of a
-    step by what it was spent on. Written only along with other figures."""
+    """Figures of the run by step, as CSV with a header: at most 48 logged steps, spread about
+    evenly over the run. The columns are loss, gradient norm, tokens, seconds, and the parts of the
+    step time in thousandths. Written only together with other figures."""
     compute_by_rank: Annotated[str | None, Field(max_length=MAX_COMPUTE_CHARS)] = None
-    """How long the ranks computed in a step, as CSV with a head: at most 24 steps about evenly over
-    the run, with a character for each rank, of more than 64 for the slowest of as many neighbours.
-    5 is the median of the ranks with the same work, every character of 0-9a-z above it 5 % more,
-    z more than all, - not known. Written only along with other figures."""
+    """Compute time of the ranks by step, as CSV with a header: at most 24 steps, spread about
+    evenly over the run. Each rank has one character. With more than 64 ranks, a character shows the
+    slowest of a group of neighbors. 5 is the median of the ranks with the same work. Each character
+    of 0-9a-z above 5 means 5 % more time. z includes all higher values, and - means unknown.
+    Written only together with other figures."""
     layout: Annotated[str | None, Field(max_length=256)] = None
-    """Which parallelism the ranks train with, as last reported; where they chose it, with what it
-    is predicted to cost."""
+    """Parallelism that the ranks use, as last reported. If the ranks chose it, the predicted cost
+    is included."""
     checkpoint: CheckpointStatus | None = None
     """Newest verified checkpoint."""
     incident: Annotated[str | None, Field(max_length=8192)] = None
-    """Final report of the pod that failed; outlives the pods."""
+    """Final report of the pod that failed. It is kept after the pods are deleted."""
     last_incident: IncidentStatus | None = None
-    """The newest fault and the recovery from it, in figures."""
+    """Newest fault and the recovery from it, with figures."""
     earlier_incidents: Annotated[list[IncidentStatus] | None, Field(max_length=7)] = None
-    """Those before it, newest first."""
+    """Earlier faults, newest first."""
     avoided_nodes: Annotated[
         list[AvoidedNode] | None, Field(max_length=16, json_schema_extra=keyed_by("node"))
     ] = None
-    """Nodes that the scheduler leaves out for this job, as a GPU there failed it."""
+    """Nodes that the scheduler avoids for this job, because a GPU failed there."""
     folded_incident: IncidentNumber | None = None
-    """The newest restart in place that budgets hold."""
+    """Newest restart in place that budgets include."""
     budgets: Budgets = None
-    """Faults by class, against the limits of recovery."""
+    """Number of faults by class, compared with the limits of recovery."""
     gpu_seconds: GpuSeconds | None = None
-    """What its GPUs were held for."""
+    """GPU-seconds of the job, by what they were used for."""
     conditions: Annotated[
         list[Condition] | None, Field(max_length=16, json_schema_extra=keyed_by("type"))
     ] = None
-    """What is true of the job, with closed lists of types and reasons."""
+    """Conditions of the job. Types and reasons are closed lists."""

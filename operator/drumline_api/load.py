@@ -1,8 +1,8 @@
-"""Decoded JSON -> model, for objects that the API server stored.
+"""Convert decoded JSON to models, for objects that the API server stored.
 
-The server validated every object, but with the schema of that time: an object stored before an
-upgrade may not match the current models. That is an error of this object, with the path of the
-field, and never stops the process that reads it.
+The server validated every object with the schema of that time. An object stored before an upgrade
+may not match the current models. This is an error of that object, with the path of the field, and
+never stops the process that reads it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ApiError(ValueError):
     """An object that does not match its model.
 
     Attributes:
-        path: the first invalid field, as `kubectl explain` spells it: `spec.trainer.steps`.
+        path: first invalid field, in the notation of `kubectl explain`: `spec.trainer.steps`.
     """
 
     def __init__(self, *, path: str, problem: str) -> None:
@@ -30,19 +30,20 @@ class ApiError(ValueError):
 
 
 MAX_ROUNDS = 4
-"""Leaving fields out may make others wrong; after so many rounds nothing but defaults is left."""
+"""Maximum number of rounds. Removing fields can invalidate others. After this many rounds only
+defaults remain."""
 
 
 def parse(model: type[Model], raw: Mapping[str, Any], *, at: str = "") -> Model:
-    """`raw` as a value of `model`; fields the model does not know are ignored.
+    """Return `raw` as a value of `model`. Unknown fields are ignored.
 
     Args:
-        model: the expected model.
+        model: expected model.
         raw: decoded JSON.
-        at: the path of `raw` in its object, for error messages: `spec`.
+        at: path of `raw` in its object, for error messages: `spec`.
 
     Raises:
-        ApiError: a field is missing, of the wrong type or out of its bounds.
+        ApiError: a field is missing, has the wrong type or is out of bounds.
     """
     try:
         return model.model_validate(raw)
@@ -57,15 +58,15 @@ def parse_readable(
     at: str = "",
     instead: Mapping[str, Any] | None = None,
 ) -> tuple[Model, ApiError | None]:
-    """What can be read of `raw`, and the first field that cannot; fields left out have defaults.
+    """Return the readable part of `raw`, and the first error. Unreadable fields get defaults.
 
         {"queue": "q", "user": 7, "nodes": 2} -> (a spec without user, spec.user: ...)
 
     Args:
-        model: the expected model.
+        model: expected model.
         raw: decoded JSON.
-        at: the path of `raw` in its object, for error messages: `spec`.
-        instead: values of required fields, for where they cannot be read.
+        at: path of `raw` in its object, for error messages: `spec`.
+        instead: values for required fields that cannot be read.
     """
     known, readable, problem = dict(instead or {}), raw, None
     for _ in range(MAX_ROUNDS):
@@ -84,9 +85,9 @@ def _first(error: ValidationError, *, at: str) -> ApiError:
 
 
 def _without(raw: object, location: tuple[int | str, ...]) -> dict[str, Any] | None:
-    """A copy of `raw` without what is at this location; None: it has to go as a whole.
+    """Return a copy of `raw` without this location, or None if all of `raw` must be removed.
 
-    A list goes as a whole, and so does an object of which a required field is missing.
+    A list is removed as a whole, and so is an object that lacks a required field.
     """
     if not location or not isinstance(raw, Mapping):
         return None

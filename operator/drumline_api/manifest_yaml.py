@@ -1,4 +1,4 @@
-"""Kubernetes manifests as the YAML that people read: lists indented, no anchors, CEL in blocks."""
+"""Write Kubernetes manifests as readable YAML: lists indented, no anchors, CEL in blocks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ HEADER: Final = (
 
 
 def manifest_text(*manifests: dict[str, Any]) -> str:
-    """A file of these manifests."""
+    """Return the text of a file with these manifests."""
     return HEADER + yaml.dump_all(
         manifests, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
     )
 
 
 def write_files(texts: Mapping[str, str], *, root: Path = Path()) -> None:
-    """Write generated files by their path below `root`; tests compare them with what is there."""
+    """Write generated files by their path below `root`. Tests compare them with the repository."""
     for name, text in texts.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,14 +29,14 @@ def write_files(texts: Mapping[str, str], *, root: Path = Path()) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Indents list items below their key and repeats shared parts instead of anchoring them."""
+    """YAML dumper that indents list items below their key and repeats shared parts."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - PyYAML's signature
-        """Never indentless: nested lists stay readable."""
+        """Indent nested lists always."""
         super().increase_indent(flow, indentless=False)
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
-        """Kubernetes users expect no anchors."""
+        """Write no anchors, because Kubernetes users do not expect them."""
         return True
 
 

@@ -1,11 +1,11 @@
-"""Which fields of a TrainingJob may change when: the table, and its CEL transition rules.
+"""Define when the fields of a TrainingJob may change: the table, and its CEL transition rules.
 
-A running gang was placed, admitted against a quota and configured from the spec, so most of it
-may change only while the job is suspended: the old object has `suspend: true`, and its status no
-assignment any more, because until then pods of the old spec may run (resuming in the
-same update is fine). What a checkpoint depends on never changes: a new job continues from it. The
-deadline of a job that holds nodes only shrinks, as Slurm's time limits do for their users.
-Everything not named here may change at any time.
+A running gang was placed, admitted against a quota and configured from the spec. So most of the
+spec may change only while the job is suspended. The old object must have `suspend: true` and no
+assignment in its status, because pods of the old spec may run before that. Resuming in the same
+update is allowed. Fields that a checkpoint depends on never change: create a new job that continues
+from the checkpoint. The deadline of a job that holds nodes can only decrease, like Slurm's time
+limits for users. All fields that are not named here may change at any time.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _STATUS_WRITE: Final = (
     " || (has(self.status.phase) && has(oldSelf.status.phase)"
     " && self.status.phase != oldSelf.status.phase)))"
 )
-"""Through `/status` the spec never changes, and through the object itself the status never does:
-where the phase changed, the spec did not."""
+"""A write through `/status` never changes the spec, and a write through the object never changes
+the status. If the phase changed, the spec did not."""
 _DEADLINE: Final = "spec.activeDeadlineSeconds"
 _DEADLINE_KEPT: Final = (
     f"(!has(oldSelf.{_DEADLINE}) || {_GAVE_BACK}"
@@ -75,11 +75,11 @@ def _spec_unchanged(field: str) -> str:
 
 
 def only_while_suspended(fields: Sequence[str]) -> Rule:
-    """These fields of the spec may change if the job was suspended and had no assignment before.
+    """Allow a change of these fields only if the job was suspended and had no assignment.
 
-    A rule of the whole object, as it reads spec and status, and one for all fields: the API server
-    works out all rules at every write of a status, and each look at a field of the spec has it copy
-    the schema of all of them.
+    The rule belongs to the whole object, because it reads spec and status. One rule covers all
+    fields: the API server evaluates all rules at every write of a status, and copies the schema of
+    all fields at each access to the spec.
     """
     suspend = "may change only while the job is suspended; set suspend: true first"
     complaints = [_complaint(field, suspend=suspend) for field in fields]
@@ -94,14 +94,17 @@ def only_while_suspended(fields: Sequence[str]) -> Rule:
 
 
 def _complaint(field: str, *, suspend: str) -> str:
-    """CEL of the message about a field: empty if it is unchanged."""
+    """Return the CEL of the message about a field. It is empty if the field is unchanged."""
     wait = f"spec.{field}: wait until the job has given its nodes back (phase Suspended). "
     asleep = f"oldSelf.spec.suspend ? '{wait}' : 'spec.{field}: {field} {suspend}. '"
     return f"({_spec_unchanged(field)} ? '' : {asleep})"
 
 
 def never(field: str, *, instead: str) -> Rule:
-    """`field` may never change, appear or go; `instead` is what to do."""
+    """Reject every change of `field`, including adding or removing it.
+
+    `instead` names the alternative.
+    """
     return Rule(
         rule=_unchanged(field),
         message=f"{field} may never change; {instead}",
@@ -110,7 +113,7 @@ def never(field: str, *, instead: str) -> Rule:
 
 
 def never_added_or_removed(field: str, *, instead: str) -> Rule:
-    """`field` is there for the whole life of the object or not at all."""
+    """Reject adding or removing `field` after the object was created."""
     return Rule(
         rule=f"has(self.{field}) == has(oldSelf.{field})",
         message=f"{field} can neither be added nor removed; {instead}",

@@ -1,4 +1,4 @@
-"""Which namespaces a queue is open to, by their labels."""
+"""Select the namespaces that may use a queue, by their labels."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _COMPARES: Final = "self.operator in ['In', 'NotIn']"
 
 
 class NamespaceExpression(ApiModel):
-    """One condition on a label of a namespace."""
+    """A condition on one label of a namespace."""
 
     key: LabelKey
-    """The label."""
+    """Key of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """In and NotIn compare with values; a namespace without the label meets NotIn."""
+    """In and NotIn compare with values. A namespace without the label satisfies NotIn."""
     values: Annotated[list[LabelValue] | None, Field(max_length=32, json_schema_extra=DISTINCT)] = (
         None
     )
-    """What the label is compared with; none for Exists and DoesNotExist."""
+    """Values to compare the label with. Must be unset for Exists and DoesNotExist."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -32,13 +32,13 @@ class NamespaceExpression(ApiModel):
         ),
         Rule(
             rule=f"{_COMPARES} || !has(self.values) || self.values.size() == 0",
-            message="values have no meaning with operators Exists and DoesNotExist; remove them",
+            message="values cannot be used with operators Exists and DoesNotExist; remove them",
             field_path=".values",
         ),
     )
 
     def holds(self, value: str | None) -> bool:
-        """Whether it holds of a namespace whose label has this value; None: it has no such."""
+        """Return whether a namespace with this label value matches. None: it lacks the label."""
         values = self.values or ()
         match self.operator:
             case "In":
@@ -51,7 +51,7 @@ class NamespaceExpression(ApiModel):
                 return value is None
 
     def __str__(self) -> str:
-        """As kubectl's `-l` takes it."""
+        """Return the condition in the syntax of kubectl's `-l`."""
         match self.operator:
             case "Exists":
                 return self.key
@@ -62,21 +62,24 @@ class NamespaceExpression(ApiModel):
 
 
 class NamespaceSelector(ApiModel):
-    """Conditions on the labels of a namespace, which must all hold; without any, each is meant."""
+    """Conditions on the labels of a namespace.
+
+    All must be true. Without conditions, every namespace matches.
+    """
 
     match_labels: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=16)] = None
-    """Labels that the namespace must have with these values."""
+    """Labels that the namespace must have, with these values."""
     match_expressions: Annotated[list[NamespaceExpression] | None, Field(max_length=16)] = None
-    """Further conditions on its labels."""
+    """Further conditions on the labels of the namespace."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether a namespace with these labels is meant."""
+        """Return whether a namespace with these labels is selected."""
         return (self.match_labels or {}).items() <= labels.items() and all(
             expression.holds(labels.get(expression.key))
             for expression in self.match_expressions or ()
         )
 
     def __str__(self) -> str:
-        """As kubectl's `-l` takes it: `team=nlp,stage in (dev, test),!paused`."""
+        """Return kubectl's `-l` syntax: `team=nlp,stage in (dev, test),!paused`."""
         equal = [f"{key}={value}" for key, value in sorted((self.match_labels or {}).items())]
         return ",".join([*equal, *map(str, self.match_expressions or ())])

@@ -1,7 +1,7 @@
-"""Which nodes a job may use by their labels, beyond equality: a hard constraint of placement.
+"""Restrict the nodes of a job by label conditions other than equality.
 
-The required half of a pod's nodeAffinity. Preferences between nodes are the scheduler's own:
-topology, packing, pools in order.
+This is the required half of a pod's nodeAffinity, a hard constraint of placement. The scheduler
+decides preferences between nodes itself: topology, packing, order of pools.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _COMPARES: Final = "self.operator in ['Gt', 'Lt']"
 
 
 class NodeExpression(ApiModel):
-    """One condition on a label of a node, as in a pod's matchExpressions."""
+    """A condition on one label of a node, as in a pod's matchExpressions."""
 
     key: LabelKey
-    """The label, for instance kubernetes.io/hostname."""
+    """Key of the label, such as kubernetes.io/hostname."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    """In and NotIn compare with values, a node without the label meets NotIn; Gt and Lt compare
+    """In and NotIn compare with values. A node without the label satisfies NotIn. Gt and Lt compare
     with one integer."""
     values: Annotated[list[LabelValue] | None, Field(max_length=32, json_schema_extra=DISTINCT)] = (
         None
     )
-    """What the label is compared with; none for Exists and DoesNotExist."""
+    """Values to compare the label with. Must be unset for Exists and DoesNotExist."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -43,21 +43,21 @@ class NodeExpression(ApiModel):
         ),
         Rule(
             rule=f"{_IN} || {_COMPARES} || !has(self.values) || self.values.size() == 0",
-            message="values have no meaning with operators Exists and DoesNotExist; remove them",
+            message="values cannot be used with operators Exists and DoesNotExist; remove them",
             field_path=".values",
         ),
     )
 
 
 class NodeTerm(ApiModel):
-    """Conditions that must all hold."""
+    """Conditions that must all be true."""
 
     match_expressions: Annotated[list[NodeExpression], Field(min_length=1, max_length=8)]
-    """On labels of the node; all of them."""
+    """Conditions on labels of the node. All must be true."""
 
 
 class NodeAffinity(ApiModel):
-    """Which nodes a job may use."""
+    """Nodes that a job may use."""
 
     required: Annotated[list[NodeTerm], Field(min_length=1, max_length=4)]
-    """A node must meet one of these terms."""
+    """Terms of which a node must satisfy at least one."""

@@ -1,4 +1,4 @@
-"""What is known against nodes of a GpuPool, and what their owner says of it."""
+"""Define the evidence against nodes of a GpuPool, and the settings that react to it."""
 
 from __future__ import annotations
 
@@ -11,56 +11,59 @@ from drumline_api.base import DISTINCT, ApiModel, Timestamp, keyed_by
 
 
 class CheckedNode(ApiModel):
-    """What a check of the platform found on a node."""
+    """Result of a platform check of a node."""
 
     node: ObjectName
-    """Its name."""
+    """Name of the node."""
     at: Timestamp
-    """When it was checked."""
+    """Time of the check."""
     failed: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """What is slow or wrong, in a few words. Absent: it passed, and nothing older counts."""
+    """Short description of the failure. Unset: the check passed, and older evidence is
+    discarded."""
 
 
 class NodeHealthSpec(ApiModel):
-    """What follows from what is known against nodes; see docs/node-health.md."""
+    """Reactions to evidence against nodes. See docs/node-health.md."""
 
     quarantine_percent: Annotated[int, Field(ge=0, le=20)] = 20
-    """Most nodes that are quarantined, in percent of the pool, rounded down: none of a pool of
-    fewer than five nodes. 0: none; suspect nodes are still taken last. Default: 20."""
+    """Maximum share of quarantined nodes, in percent of the pool, rounded down. Pools with fewer
+    than five nodes have no quarantine. 0: no quarantine, but suspect nodes are still used last.
+    Default: 20."""
     trusted_nodes: Annotated[
         list[ObjectName] | None, Field(max_length=64, json_schema_extra=DISTINCT)
     ] = None
-    """Nodes that are never quarantined, whatever is known against them. Absent: none."""
+    """Nodes that are never quarantined, whatever the evidence. Unset: none."""
     checked: Annotated[
         list[CheckedNode] | None, Field(max_length=64, json_schema_extra=keyed_by("node"))
     ] = None
-    """What checks found: whoever may change the pool is believed, so one that failed is enough for
-    a quarantine. Absent: none were made."""
+    """Results of platform checks. One failed check is sufficient for a quarantine, because only
+    users who may change the pool can write it. Unset: no checks."""
 
 
 class NodeEvidenceStatus(ApiModel):
-    """Something that speaks against a node."""
+    """Evidence against a node."""
 
     kind: Literal["Slow", "DeviceFailed", "CheckFailed"]
-    """Slow: ranks of a job computed more slowly there than on its other nodes. DeviceFailed: a GPU
-    failed there under a job. CheckFailed: a check of the platform found it slow or wrong."""
+    """Slow: ranks of a job computed more slowly on this node than on its other nodes. DeviceFailed:
+    a GPU failed under a job. CheckFailed: a platform check found the node slow or faulty."""
     by: Annotated[str, Field(max_length=63)] = ""
-    """Namespace whose jobs say so: all of them are one witness. Absent: a check."""
+    """Namespace whose jobs are the source. All its jobs count as one witness. Unset: a platform
+    check."""
     at: Timestamp
-    """The hour in which it was seen last; it counts half as much twelve hours later."""
+    """Hour in which it was last seen. Its weight halves every twelve hours."""
     detail: Annotated[str, Field(max_length=128)] = ""
-    """Figures, in a few words."""
+    """Short description with figures."""
 
 
 class NodeHealthStatus(ApiModel):
-    """What is known against a node."""
+    """Evidence against a node, and its quarantine."""
 
     node: ObjectName
-    """Its name."""
+    """Name of the node."""
     quarantined_at: Timestamp | None = None
-    """Since when it takes no new pods. Absent: it takes them, after other nodes that are equal
-    otherwise."""
+    """Start of the quarantine, in which the node takes no new pods. Unset: no quarantine. The node
+    is used after other nodes that are otherwise equal."""
     message: Annotated[str, Field(max_length=1024)] = ""
-    """The evidence in words."""
+    """Summary of the evidence."""
     evidence: Annotated[list[NodeEvidenceStatus], Field(max_length=8)]
-    """What speaks against it, the newest of each kind and witness."""
+    """Evidence against the node. Only the newest of each kind and witness is kept."""

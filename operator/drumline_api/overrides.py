@@ -1,7 +1,7 @@
-"""`spec.trainer.overrides`: the only field whose content no schema bounds, so it stays text.
+"""Hold `spec.trainer.overrides`, the only field whose content no schema bounds, as text.
 
-The API server accepts any JSON there, up to what etcd stores, 10,000 levels deep. It is kept as it
-came, as bytes, and only decoded after its size and its depth are known to be small.
+The API server accepts any JSON there, up to what etcd stores, 10,000 levels deep. The text is kept
+as bytes. It is decoded only after its size and depth are known to be small.
 """
 
 from __future__ import annotations
@@ -14,33 +14,36 @@ from typing import Any, Final, cast
 
 MAX_BYTES: Final = 16 * 1024
 MAX_DEPTH: Final = 16
-"""The trainer's configuration is four levels deep."""
+"""Limit of nesting. The trainer's configuration is four levels deep."""
 _BRACKETS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]')
 
 
 class OverridesError(ValueError):
-    """Overrides that cannot be decoded; the message says why."""
+    """Overrides that cannot be decoded. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Overrides as JSON text that nobody has looked into."""
+    """Overrides as unparsed JSON text."""
 
     size_bytes: int
     text: bytes
-    """Empty where it was over `MAX_BYTES`: what is refused need not be kept."""
+    """Empty if the text exceeded `MAX_BYTES`: rejected text need not be kept."""
 
     @classmethod
     def of_json(cls, text: bytes) -> Overrides:
-        """Overrides as the API server sends them. O(1) but for the copy of at most `MAX_BYTES`."""
+        """Return overrides as the API server sends them.
+
+        O(1) except for the copy of at most `MAX_BYTES`.
+        """
         return cls(size_bytes=len(text), text=text if len(text) <= MAX_BYTES else b"")
 
     @classmethod
     def of(cls, value: object) -> Overrides:
-        """Overrides of any origin: kept as they are, or an object that somebody decoded already.
+        """Return overrides from JSON text or from a decoded object.
 
         Raises:
-            OverridesError: it is no object, or nothing that JSON could spell.
+            OverridesError: the value is not an object, or JSON cannot represent it.
         """
         if isinstance(value, Overrides):
             return value
@@ -55,10 +58,11 @@ class Overrides:
         return cls.of_json(text.encode(errors="replace"))
 
     def decoded(self) -> dict[str, Any]:
-        """The object.
+        """Return the decoded object.
 
         Raises:
-            OverridesError: it is larger than `MAX_BYTES`, deeper than `MAX_DEPTH`, or no object.
+            OverridesError: the text is larger than `MAX_BYTES`, deeper than `MAX_DEPTH`, or not an
+                object.
         """
         if self.size_bytes > MAX_BYTES:
             raise OverridesError(f"{self.size_bytes} bytes as JSON is over {MAX_BYTES}")
@@ -74,7 +78,10 @@ class Overrides:
 
 
 def _is_shallow(text: bytes) -> bool:
-    """Whether no value lies deeper than `MAX_DEPTH`. Iterative, one step a bracket or string."""
+    """Return whether no value is deeper than `MAX_DEPTH`.
+
+    Iterative, one step per bracket or string.
+    """
     depth = 0
     for token in _BRACKETS.finditer(text):
         match token[0]:

@@ -1,4 +1,4 @@
-"""`spec.trainer.parallelism`: how the ranks of the bundled trainer share the work."""
+"""Define `spec.trainer.parallelism`: how the ranks of the bundled trainer divide the work."""
 
 from __future__ import annotations
 
@@ -17,40 +17,39 @@ def _enum_of(kind: type[DataParallel | Schedule]) -> dict[str, Any]:
 
 
 class ParallelismSpec(ApiModel):
-    """Degrees that divide the ranks; those that remain are data-parallel.
+    """Degrees that divide the ranks. The remaining factor is data-parallel.
 
-    Ranks that share a tensor or a sequence are next to each other, so a node holds whole groups
-    where its GPUs divide by the degree; stages of a pipeline are the farthest apart.
+    Ranks that share a tensor or a sequence are adjacent. A node therefore holds whole groups if the
+    degree divides its GPUs. Pipeline stages are farthest apart.
     """
 
     mode: Literal["Manual", "Auto"] = "Manual"
-    """Manual: the layout is as it is written. Auto: at every start the ranks choose the fastest one
-    that fits in their GPUs' memory, for the number of them that there are; degrees above 1, and
-    what else differs from its default, stay as written. status.layout says what was chosen.
-    Default: Manual."""
+    """Manual: use the layout as written. Auto: at every start, the ranks choose the fastest layout
+    that fits in the memory of their GPUs, for the current number of ranks. Degrees above 1 and
+    other non-default values stay as written. status.layout shows the choice. Default: Manual."""
     data_parallel: Annotated[str, Field(json_schema_extra=_enum_of(DataParallel))] = "fsdp"
-    """What ranks that see different samples share out: ddp nothing, zero1 the optimizer's state,
-    zero2 gradients too, fsdp weights too; parameter-server keeps what is updated on servers.
-    Default: fsdp."""
+    """State that ranks with different samples divide among themselves. ddp: nothing. zero1: the
+    optimizer's state. zero2: also gradients. fsdp: also weights. parameter-server: servers keep the
+    updated state. Default: fsdp."""
     replicate: Degree = 1
-    """With fsdp: copies of the sharded model, for instance one a rack (HSDP). Default: 1."""
+    """Number of copies of the sharded model with fsdp, such as one per rack (HSDP). Default: 1."""
     tensor: Degree = 1
-    """Ranks that share every matrix product; best within one node. Default: 1."""
+    """Number of ranks that share every matrix product. Works best within one node. Default: 1."""
     context: Degree = 1
-    """Ranks that share every sequence. Default: 1."""
+    """Number of ranks that share every sequence. Default: 1."""
     pipeline: Degree = 1
-    """Groups of ranks that hold different layers. Default: 1."""
+    """Number of pipeline stages: groups of ranks that hold different layers. Default: 1."""
     schedule: Annotated[str, Field(json_schema_extra=_enum_of(Schedule))] = "1f1b"
-    """In which order a pipeline works on its micro-batches. Default: 1f1b."""
+    """Order in which a pipeline processes its micro-batches. Default: 1f1b."""
     expert: Degree = 1
-    """Ranks that share the experts of a mixture, taken from those that see different samples.
-    Default: 1."""
+    """Number of ranks that share the experts of a mixture. They are part of the ranks with
+    different samples. Default: 1."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.replicate == 1 || self.dataParallel == 'fsdp'",
-            message="replicate is for dataParallel fsdp; the others replicate over all ranks that"
-            " are left, so remove it",
+            message="replicate needs dataParallel fsdp, because the other modes replicate over"
+            " all remaining ranks; remove replicate",
             field_path=".replicate",
         ),
     )

@@ -1,7 +1,8 @@
-"""The scheduling policy of a cluster: `scheduling` in the chart's values.
+"""Define the scheduling policy of a cluster: `scheduling` in the chart's values.
 
-Not a kind: the operator reads it from its Deployment, and `drumline decide --policy` from a file
-with the same keys. Unlike a kind it rejects unknown keys, because no API server prunes them.
+The policy is not a kind. The operator reads it from its Deployment, and `drumline decide --policy`
+reads it from a file with the same keys. Unlike a kind it rejects unknown keys, because no API
+server prunes them.
 """
 
 from __future__ import annotations
@@ -14,64 +15,66 @@ from drumline_api.base import ApiModel
 
 
 class MovesPolicy(ApiModel):
-    """How much moving running jobs may cost, over all jobs that move at the same time."""
+    """Limits on the cost of moving running jobs, over all concurrent moves."""
 
     model_config = ConfigDict(extra="forbid")
 
     jobs: Annotated[int, Field(ge=1, le=1000)] = 8
-    """The most jobs that are moved at a time. Default: 8."""
+    """Maximum number of jobs that move at once. Default: 8."""
     gpu_seconds: Annotated[float, Field(ge=0, le=1e12)] = 3600.0
-    """The most GPU-seconds that they may lose together, restarts included. Default: 3600."""
+    """Maximum number of GPU-seconds that moving jobs may lose together, including restarts.
+    Default: 3600."""
 
 
 class PreemptionLimitPolicy(ApiModel):
-    """How often a job may be preempted before it is spared for a while."""
+    """Number of preemptions after which a job is exempt from preemption for a while."""
 
     model_config = ConfigDict(extra="forbid")
 
     times: Annotated[int, Field(ge=1, le=16)] = 3
-    """A job that was preempted so often within windowSeconds is no victim of its own queue's jobs,
-    and is not moved; what it borrows other queues reclaim. Default: 3."""
+    """Number of preemptions within windowSeconds after which jobs of its own queue no longer
+    preempt or move the job. Other queues can still reclaim GPUs that the job borrows. Default:
+    3."""
     window_seconds: Annotated[float, Field(ge=1, le=604_800)] = 3600.0
-    """By so much a job of the same queue is held up by it at most. Default: 3600."""
+    """Length of the window in seconds. The exempt job delays another job of its queue by at most
+    this time. Default: 3600."""
 
 
 class SchedulingPolicy(ApiModel):
-    """How waiting jobs are ordered, and what one that cannot start does to those behind it."""
+    """Order of pending jobs, and the effect of a job that cannot start on the jobs behind it."""
 
     model_config = ConfigDict(extra="forbid")
 
     waiting: Literal["BestEffort", "Strict", "Backfill"] = "BestEffort"
-    """BestEffort: whatever fits starts, and a large job can starve behind small ones. Strict: a job
-    that waits holds back those behind it. Backfill: the first ones get reservations, and others
-    start only if none of these slips. Default: BestEffort."""
+    """BestEffort: every job that fits starts, so a large job can starve behind small ones. Strict:
+    a pending job blocks the jobs behind it. Backfill: the first jobs get reservations, and other
+    jobs start only if they delay no reservation. Default: BestEffort."""
     order: Literal["Priority", "FairShare"] = "Priority"
-    """Priority: higher priority first, then who has waited longer. FairShare: queues take turns,
-    the one with the smallest share by weight first. Default: Priority."""
+    """Priority: higher priority first, then longer wait first. FairShare: queues alternate, and the
+    queue with the smallest weighted share comes first. Default: Priority."""
     reservations: Annotated[int, Field(ge=1, le=1000)] = 16
-    """Jobs of a pool that get reservations under Backfill. Default: 16."""
+    """Number of jobs per pool that get reservations under Backfill. Default: 16."""
     history_half_life_seconds: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
-    """After so long half of what a queue has used is forgotten, under FairShare. Default: 86400, a
-    day."""
+    """Half-life of a queue's past usage under FairShare, in seconds. Default: 86400 (one day)."""
     history_weight: Annotated[float, Field(ge=0, le=1000)] = 4.0
-    """What past use counts beside what a queue holds now; 0: nothing. Default: 4."""
+    """Weight of past usage relative to current usage. 0: past usage does not count. Default: 4."""
     restart_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
-    """What preempting a job is taken to cost each of its GPUs beside lost work. Default: 60."""
+    """Assumed cost of preempting a job, in seconds per GPU, in addition to lost work. Default:
+    60."""
     priority_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
-    """What each step of a victim's priority is taken to cost each of its GPUs. Default: 60."""
+    """Assumed cost of each priority step of a victim, in seconds per GPU. Default: 60."""
     surplus: bool = False
-    """Whether elastic jobs may be asked for the pods above minNodes instead of leaving. Default:
+    """Whether elastic jobs can give up pods above minNodes instead of being preempted. Default:
     false."""
     repairs_preempt: bool = False
-    """Whether a job that lost members may preempt for their places as a waiting one may. Default:
-    false."""
+    """Whether a job that lost members may preempt for their replacements, as a pending job may.
+    Default: false."""
     preemption_limit: PreemptionLimitPolicy | None = None
-    """From how many preemptions on a job is spared, so that none is preempted again and again
-    before it gets anywhere. Absent: from none on.
-    """
+    """Number of preemptions after which a job is exempt from further preemption within the window.
+    Unset: no limit."""
     moves: MovesPolicy | None = None
-    """Whether running jobs may be asked to save and to start again elsewhere, so that whole domains
-    come free, and what that may cost. Absent: they stay."""
+    """Whether running jobs may be moved (saved and started elsewhere) to free whole domains, and
+    the limits on these moves. Unset: running jobs do not move."""
     move_back: bool = False
-    """Whether a running job moves to a pool that it names before its own once that has room, within
-    moves. Default: false."""
+    """Whether a running job moves to a pool listed earlier in `gpuPools` when that pool has enough
+    free GPUs. Subject to `moves`. Default: false."""

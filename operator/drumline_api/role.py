@@ -1,7 +1,7 @@
-"""Pods of a gang that are unlike its ranks: a launcher, a parameter server, an evaluator.
+"""Define pods of a gang that differ from its ranks: a launcher, a parameter server, an evaluator.
 
-A role has the pod settings of the job's template (volumes, user, pull secrets, labels) and a
-container of its own. Its pods start, are placed and end with the gang; no agent runs in them.
+A role has the pod settings of the job's template (volumes, user, pull secrets, labels) and its own
+container. Its pods are placed, started and stopped with the gang. They have no agent.
 """
 
 from __future__ import annotations
@@ -17,56 +17,59 @@ from drumline_api.volumes import VolumeMount
 
 MAX_ROLES: Final = 8
 MAX_ROLE_PODS: Final = 256
-"""Of one role."""
+"""Maximum number of pods of one role."""
 _Words = Annotated[list[Annotated[str, Field(max_length=8192)]], Field(max_length=256)]
 
 
 class RoleSpec(ApiModel):
-    """Equal pods beside the ranks of a template, with a command that the kubelet starts."""
+    """Identical pods beside the ranks of a template. The kubelet starts their command."""
 
     name: Annotated[
         str, Field(min_length=1, max_length=20, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
     ]
-    """What the pods are called: the host of the first one is NAME-0 in every pod of the gang that
-    knows its peers, and its pod has the label drumline.dev/role."""
+    """Name of the role. The first pod's host name is NAME-0 in every pod that has the gang's host
+    names. The pods have the label drumline.dev/role."""
     nodes: Annotated[int, Field(ge=1, le=MAX_ROLE_PODS)] = 1
-    """How many pods it has. Default: 1."""
+    """Number of pods. Default: 1."""
     gpus_per_node: Annotated[int, Field(ge=0, le=64)] = 0
-    """GPUs of each of its pods. Default: 0."""
+    """Number of GPUs per pod. Default: 0."""
     image: (
         Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x20\x7f]+$")] | None
     ) = None
-    """The container's image. Default: the template's."""
+    """Image of the container. Default: the template's image."""
     command: _Words | None = None
-    """Replaces the image's entry point. Default: the image's, not the template's."""
+    """Command that replaces the image's entry point. Default: the image's entry point, not the
+    template's command."""
     args: _Words | None = None
     """Arguments of the command."""
     working_dir: Annotated[str, Field(max_length=512)] | None = None
-    """Folder the command starts in. Default: the image's, with template.code its folder."""
+    """Folder in which the command starts. Default: the image's folder, or the folder of
+    template.code."""
     env: Annotated[
         list[EnvVar] | None, Field(max_length=128, json_schema_extra=keyed_by("name"))
     ] = None
-    """Its variables; those of the template are not its own. DRUMLINE_ROLE and DRUMLINE_ROLE_INDEX
-    say which pod it is."""
+    """Environment variables. The template's variables are not inherited. DRUMLINE_ROLE and
+    DRUMLINE_ROLE_INDEX identify the pod."""
     env_from: Annotated[list[EnvFromSource] | None, Field(max_length=16)] = None
-    """Secrets and ConfigMaps whose keys are variables."""
+    """Secrets and ConfigMaps whose keys become environment variables."""
     volume_mounts: Annotated[
         list[VolumeMount] | None, Field(max_length=32, json_schema_extra=keyed_by("mountPath"))
     ] = None
-    """Where volumes of the template appear in it."""
+    """Mounts of the template's volumes."""
     resources: ResourceList | None = None
-    """What each of its pods requests and is limited to besides GPUs. CPU or memory that is left
-    out: 100m and 128Mi are requested, for each GPU where it has any, without a limit."""
+    """Resource requests and limits of each pod besides GPUs. CPU and memory default to requests of
+    100m and 128Mi, times the number of GPUs if the pod has any, without a limit."""
     completes_job: bool = False
-    """Whether the job has succeeded once all pods of this role (and of others that say so) have,
-    as with the launcher of MPI; all other pods are then ended. Default: false: the ranks decide."""
+    """Whether the job succeeds when all pods of this role, and of other roles with this setting,
+    have succeeded. All other pods are then stopped. Use it for an MPI launcher, for example.
+    Default: false: the ranks determine the result."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="!(self.name in ['main', 'rank', 'trainer', 'localhost'])"
             " && !self.name.startsWith('drumline')",
-            message="name: main, rank, trainer, localhost and names starting with drumline are"
-            " taken; choose another name",
+            message="name: main, rank, trainer, localhost and names that start with drumline are"
+            " reserved; choose another name",
             field_path=".name",
         ),
     )

@@ -1,4 +1,4 @@
-"""What the roles of a TrainingJob have to do with the rest of its spec, in CEL and in Python."""
+"""Check the roles of a TrainingJob against the rest of its spec, in CEL and in Python."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ ROLE_RULES: Final = (
     Rule(
         rule="!has(self.roles) || has(self.template)",
         holds=lambda spec: spec.roles is None or spec.template is not None,
-        message="roles are beside the ranks of a template; the bundled trainer has none: remove"
-        " roles, or run them as a job of their own",
+        message="roles need template, because the bundled trainer has no roles; remove roles, or"
+        " run them as a separate job",
         field_path=".roles",
     ),
     Rule(
         rule="!has(self.roles) || !has(self.minNodes)",
         holds=lambda spec: spec.roles is None or spec.min_nodes is None,
-        message="roles: a gang with roles keeps its size; remove minNodes or roles",
+        message="roles: the size of a gang with roles is fixed; remove minNodes or roles",
         field_path=".roles",
     ),
     Rule(
@@ -66,7 +66,7 @@ ROLE_RULES: Final = (
         " || self.roles.all(role, !has(role.volumeMounts) || role.volumeMounts.all(mount,"
         f" !(mount.mountPath in {list(_CODE_PATHS)})))",
         holds=_code_is_not_covered,
-        message=f"roles: code is in {CODE_FOLDER}; mount the volume elsewhere",
+        message=f"roles: {CODE_FOLDER} contains the code; choose another mountPath",
         field_path=".roles",
     ),
     Rule(
@@ -74,8 +74,9 @@ ROLE_RULES: Final = (
         f" || role.resources.all(key, ({KNOWN}) && !({GPU})"
         " && quantity(string(role.resources[key])).isGreaterThan(quantity('0'))))",
         holds=_resources_are_known,
-        message="roles: resources are cpu, memory, ephemeral-storage, hugepages-<size> and devices"
-        " named domain/name, each more than 0; GPUs are asked for with gpusPerNode of the role",
+        message="roles: resources must be cpu, memory, ephemeral-storage, hugepages-<size> or"
+        " devices named domain/name, each more than 0; request GPUs with gpusPerNode of"
+        " the role",
         field_path=".roles",
     ),
 )

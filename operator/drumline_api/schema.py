@@ -61,11 +61,11 @@ _VALIDATIONS = "x-kubernetes-validations"
 
 
 class SchemaError(TypeError):
-    """A model uses something a CRD cannot express; the message names the field."""
+    """A model uses a construct that a CRD cannot express. The message names the field."""
 
 
 def structural_schema(model: type[ApiModel]) -> Schema:
-    """The schema of `model`, self-contained and structural.
+    """Return the schema of `model`, self-contained and structural.
 
     Raises:
         SchemaError: the model has a part that no structural schema can express.
@@ -78,7 +78,7 @@ def structural_schema(model: type[ApiModel]) -> Schema:
 
 
 def without_rules_of_the_spec(schema: Schema) -> Schema:
-    """The schema of a kind without the rules of the whole object and of the whole spec."""
+    """Return a kind's schema without the rules of the whole object and the whole spec."""
     properties = {**schema["properties"]}
     properties["spec"] = _without_rules(properties["spec"])
     return {**_without_rules(schema), "properties": properties}
@@ -89,14 +89,14 @@ def _without_rules(schema: Schema) -> Schema:
 
 
 class StructuralSchema(GenerateJsonSchema):
-    """Pydantic's generator with the constructs replaced in which CRDs differ."""
+    """Pydantic's schema generator, with replacements for constructs that CRDs lack."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        """An optional field is its inner type: absent, never null."""
+        """Return the inner type of an optional field: absent, never null."""
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Defaults as the API server applies them; a default of None is no default."""
+        """Return defaults as the API server applies them. A default of None is no default."""
         inner = self.generate_inner(schema["schema"])
         default: object = schema.get("default")
         if default is None:
@@ -108,17 +108,17 @@ class StructuralSchema(GenerateJsonSchema):
         return {**inner, "default": self.encode_default(default)}
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
-        """A choice of strings."""
+        """Return the schema of a choice of strings."""
         if not all(isinstance(value, str) for value in schema["expected"]):
             raise SchemaError(f"{schema['expected']}: only string literals are supported")
         return {"type": "string", "enum": list(schema["expected"])}
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-        """A choice of strings."""
+        """Return the schema of a choice of strings."""
         return {"type": "string", "enum": [member.value for member in schema["members"]]}
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        """A map, or a free object where any value goes."""
+        """Return the schema of a map, or of a free object if any value is allowed."""
         generated = super().dict_schema(schema)
         keys = generated.pop("propertyNames", {})
         patterns = generated.pop("patternProperties", {})
@@ -133,7 +133,7 @@ class StructuralSchema(GenerateJsonSchema):
         return generated
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """An object with the model's CEL rules."""
+        """Return an object's schema with the model's CEL rules."""
         generated = super().model_schema(schema)
         rules = cast("type[ApiModel]", schema["cls"]).rules
         if rules:
@@ -161,7 +161,7 @@ def _rule(rule: Rule) -> Schema:
 def _inline(
     node: Any, definitions: dict[str, Schema], *, path: str, open_references: tuple[str, ...]
 ) -> Any:
-    """`node` with every `$ref` replaced; keys beside a reference override its target."""
+    """Replace every `$ref` in `node`. Keys beside a reference override its target."""
     if isinstance(node, list):
         items = cast("list[Any]", node)
         return [
@@ -191,13 +191,13 @@ def _inline(
 
 
 def _prose(text: str) -> str:
-    """Docstring lines joined into paragraphs."""
+    """Join docstring lines into paragraphs."""
     paragraphs = re.split(r"\n\s*\n", text.strip())
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _check(schema: Schema, *, path: str) -> None:
-    """Reject what a structural schema may not contain, and everything without a bound."""
+    """Reject constructs that a structural schema may not contain, and missing bounds."""
     where = path or "(root)"
     for keyword, value in schema.items():
         if keyword == "properties":
@@ -208,7 +208,7 @@ def _check(schema: Schema, *, path: str) -> None:
         elif keyword == "additionalProperties":
             _check(value, path=f"{path}{{}}")
         elif keyword not in _LEAF_KEYWORDS:
-            raise SchemaError(f"{where}: {keyword!r} has no place in a structural schema")
+            raise SchemaError(f"{where}: a structural schema cannot contain {keyword!r}")
     if schema.get("x-kubernetes-preserve-unknown-fields") and "type" not in schema:
         return  # any value of a map, which has the bound
     kind = "string" if "x-kubernetes-int-or-string" in schema else schema.get("type")
@@ -218,4 +218,6 @@ def _check(schema: Schema, *, path: str) -> None:
     if "additionalProperties" in schema or "x-kubernetes-preserve-unknown-fields" in schema:
         bound = _MAX_KEYS
     if bound is not None and bound not in schema and not schema.keys() & {"enum", "format"}:
-        raise SchemaError(f"{where}: needs {bound}; CEL's cost is counted from it")
+        raise SchemaError(
+            f"{where}: needs {bound}, because the API server estimates CEL's cost from it"
+        )

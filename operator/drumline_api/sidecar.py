@@ -1,4 +1,4 @@
-"""A container of a template that runs beside the command for as long as the pod lives."""
+"""Define a container of a template that runs beside the command while the pod lives."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MORE_THAN_NOTHING = "quantity(string(self.{0})).isGreaterThan(quantity('0'))"
 
 
 class SidecarResources(ApiModel):
-    """What a sidecar needs beside the CPU and memory of the command; it never has a GPU."""
+    """Resources of a sidecar, in addition to those of the command. A sidecar never has a GPU."""
 
     cpu: Quantity | None = None
-    """CPUs, requested and at most. Default: 100m are requested, without a limit."""
+    """CPU request and limit. Default: a request of 100m without a limit."""
     memory: Quantity | None = None
-    """Memory, requested and at most. Default: 128Mi are requested, without a limit."""
+    """Memory request and limit. Default: a request of 128Mi without a limit."""
 
     rules: ClassVar[tuple[Rule, ...]] = tuple(
         Rule(
@@ -32,22 +32,22 @@ class SidecarResources(ApiModel):
 
 
 class Sidecar(ApiModel):
-    """A container that runs beside the command, as restricted as that.
+    """A container that runs beside the command, with the same restrictions.
 
-    It starts before the init containers, is started again whenever it ends, and is stopped once the
-    command has ended. How it ends says nothing about the job.
+    It starts before the init containers, is restarted whenever it ends, and is stopped after the
+    command ends. Its exit does not affect the job's result.
     """
 
     name: Name
-    """Its name in the pod, for `kubectl logs -c`."""
+    """Name in the pod, for `kubectl logs -c`."""
     image: (
         Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x20\x7f]+$")] | None
     ) = None
-    """The container's image. Default: the template's."""
+    """Image of the container. Default: the template's image."""
     command: Annotated[
         list[Annotated[str, Field(max_length=8192)]] | None, Field(min_length=1, max_length=256)
     ] = None
-    """Replaces the image's entry point; required where the image is the template's."""
+    """Command that replaces the image's entry point. Required if the image is the template's."""
     args: Annotated[list[Annotated[str, Field(max_length=8192)]] | None, Field(max_length=256)] = (
         None
     )
@@ -55,21 +55,23 @@ class Sidecar(ApiModel):
     env: Annotated[
         list[EnvVar] | None, Field(max_length=64, json_schema_extra=keyed_by("name"))
     ] = None
-    """Its variables; those of the template are not its own. HOME is the command's."""
+    """Environment variables. The template's variables are not inherited. HOME is the same as for
+    the command."""
     env_from: Annotated[list[EnvFromSource] | None, Field(max_length=8)] = None
-    """Secrets and ConfigMaps whose keys are variables, each with a prefix, as in the template."""
+    """Secrets and ConfigMaps whose keys become environment variables with a prefix, as in the
+    template."""
     resources: SidecarResources | None = None
-    """CPU and memory of its own, which come on top of the job's in each pod."""
+    """CPU and memory of the sidecar, added to the job's resources in each pod."""
     volume_mounts: Annotated[
         list[VolumeMount] | None, Field(max_length=32, json_schema_extra=keyed_by("mountPath"))
     ] = None
-    """Where volumes of the template appear in it."""
+    """Mounts of the template's volumes."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         CONTAINER_NAME,
         Rule(
             rule="has(self.image) || has(self.command)",
-            message="command is required where the image is the template's, whose own entry point"
-            " trains; add command, or image",
+            message="command is required if the image is the template's, because the template's"
+            " entry point trains; add command, or image",
         ),
     )

@@ -1,13 +1,14 @@
-"""The rules over a TrainingJob's whole spec as a ValidatingAdmissionPolicy, beside its CRD.
+"""Write the rules over a TrainingJob's whole spec as a ValidatingAdmissionPolicy.
 
-The API server works out every CEL rule of a CRD at each write of an object. A status write never
-changes the spec, but costs all of its rules again, each of which copies the schema of all 25 fields
-at each look at one of them: a quarter to a third of what the write costs (docs/benchmarks.md). A
-policy is asked where an object is created and where its spec changes, and for nothing else.
+The API server evaluates every CEL rule of a CRD at each write of an object. A status write never
+changes the spec, but evaluates all of its rules again. Each rule copies the schema of all 25 fields
+at each access to one of them. This is a quarter to a third of the cost of the write
+(docs/benchmarks.md). A policy is evaluated only if an object is created or its spec changes.
 
-So the chart installs the CRD without those rules and this policy. `crds/`, for whoever installs the
-CRDs alone, has all rules in the CRD. Both come from the models: what is refused, and in which
-sentences, is the same. Rules of smaller parts stay in the CRD: they are cheap.
+The chart therefore installs the CRD without these rules, and this policy. `crds/`, for users who
+install only the CRDs, has all rules in the CRD. Both are generated from the models, so they reject
+the same objects with the same messages. Rules of smaller parts stay in the CRD, because they are
+cheap.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from drumline_api.manifest_yaml import BlockText
 from drumline_api.trainingjob import TrainingJob, TrainingJobSpec
 
 NAME: Final = f"trainingjobs.{GROUP}"
-"""Of the policy and of its binding: like the CRD's, there is one in a cluster."""
+"""Name of the policy and of its binding. A cluster has one, as with the CRD."""
 _API: Final = "admissionregistration.k8s.io/v1"
 _SELF: Final = re.compile(r"\b(self|oldSelf)\b")
 
 
 def spec_policy() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The policy and its binding, which denies.
+    """Return the policy and its binding, which denies.
 
-    Admission comes after the schema (`rest.BeforeCreate`), so the rules see defaults and bounds. A
-    job that was stored before a rule existed can still be labelled and deleted: only a spec that
-    changes is asked about, as the CRD's ratcheting does.
+    Admission runs after the schema (`rest.BeforeCreate`), so the rules see defaults and bounds. A
+    job that was stored before a rule existed can still be labelled and deleted: the policy checks
+    only specs that change, like the CRD's ratcheting.
     """
     complaints = ",\n  ".join(_complaint(rule, at) for at, rule in _rules() if not _is_change(rule))
     changes = ",\n  ".join(_complaint(rule, at) for at, rule in _rules() if _is_change(rule))
@@ -81,18 +82,18 @@ def spec_policy() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _rules() -> Iterator[tuple[str, Rule]]:
-    """The rules, and the path of the object that `self` is in each."""
+    """Return the rules, with the path of the object that `self` is in each."""
     yield from (("", rule) for rule in TrainingJob.rules)
     yield from ((".spec", rule) for rule in TrainingJobSpec.rules)
 
 
 def _is_change(rule: Rule) -> bool:
-    """Whether it compares with the object before: the CRD skips such a rule on creation."""
+    """Return whether the rule compares with the old object. A CRD skips such a rule on creation."""
     return "oldSelf" in rule.rule
 
 
 def _complaint(rule: Rule, at: str) -> str:
-    """CEL of what a rule says: the field's path and the message, or empty where it holds."""
+    """Return the CEL of a rule's message: field path and message, or empty if the rule holds."""
     path = f"{at}{rule.field_path or ''}".removeprefix(".")
     prefix = f"{path}: " if path else ""
     text = _text(prefix + rule.message)
@@ -102,11 +103,11 @@ def _complaint(rule: Rule, at: str) -> str:
 
 
 def _here(expression: str, at: str) -> str:
-    """The expression of a CRD in the words of a policy."""
+    """Convert an expression of a CRD to the variables of a policy."""
     names = {"self": f"object{at}", "oldSelf": f"oldObject{at}"}
     return _SELF.sub(lambda name: names[name[1]], expression)
 
 
 def _text(text: str) -> str:
-    """A CEL string."""
+    """Return a CEL string."""
     return json.dumps(text)

@@ -1,10 +1,10 @@
-"""What the fields of a TrainingJob's spec have to do with each other, in CEL and in Python.
+"""Check the fields of a TrainingJob's spec against each other, in CEL and in Python.
 
-The API server asks the CEL where a job is created and where its spec changes: the chart has it in
-a ValidatingAdmissionPolicy (`spec_policy`), `crds/` in the CRD. A policy or its binding can be
-deleted, and an object can be older than a rule, so the operator asks the same in Python before a
-job gets a GPU (`lifecycle.plan.acceptance`). `tests/integration/api` holds the two against each
-other on generated specs.
+The API server evaluates the CEL when a job is created and when its spec changes. The chart has it
+in a ValidatingAdmissionPolicy (`spec_policy`), `crds/` in the CRD. A policy or its binding can be
+deleted, and an object can be older than a rule. The operator therefore evaluates the Python before
+a job gets a GPU (`lifecycle.plan.acceptance`). `tests/integration/api` compares the two on
+generated specs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH: Final = "self.trainer.globalBatchSize"
 _DEGREES: Final = "self.trainer.parallelism"
 _HAS_DEGREES: Final = "(has(self.trainer) && has(self.trainer.parallelism))"
 _TOGETHER: Final = f"({_DEGREES}.tensor * {_DEGREES}.context * {_DEGREES}.pipeline)"
-"""How many ranks work on the same samples."""
+"""Number of ranks that process the same samples."""
 _LAUNCHED: Final = (
     "(has(self.template) && has(self.template.launch) && self.template.launch != 'Direct')"
 )
@@ -38,7 +38,10 @@ _UNEVEN: Final = (
 
 
 def broken_rules(spec: TrainingJobSpec) -> tuple[ApiError, ...]:
-    """What a server that asks the rules would refuse in a spec, in its sentences. Microseconds."""
+    """Return the messages with which a server that has the rules would reject a spec.
+
+    Takes microseconds.
+    """
     complaints = (rule.complaint(spec, at="spec") for rule in RULES_OF_THE_SPEC)
     return tuple(
         ApiError(path=complaint[0], problem=complaint[1])
@@ -48,7 +51,7 @@ def broken_rules(spec: TrainingJobSpec) -> tuple[ApiError, ...]:
 
 
 def broken_name(name: str) -> ApiError | None:
-    """Why a TrainingJob cannot have this name; None if it can."""
+    """Return why a TrainingJob cannot have this name, or None if it can."""
     complaint = JOB_NAME.complaint(name, at="")
     if complaint is None:
         return None
@@ -65,7 +68,7 @@ def _rule(
     message_expression: str | None = None,
     explain: Callable[[TrainingJobSpec], str] | None = None,
 ) -> Rule:
-    """A rule over the whole spec: its Python is not optional."""
+    """Return a rule over the whole spec. Its Python is not optional."""
     return Rule(
         rule=rule,
         holds=holds,
@@ -142,32 +145,32 @@ RULES_OF_THE_SPEC: Final = (
         "has(self.trainer) != has(self.template)",
         holds=lambda spec: (spec.trainer is None) != (spec.template is None),
         message="exactly one of trainer and template is required: `trainer: {}` trains the"
-        " built-in model, template runs an image of your own",
+        " built-in model, template runs your own image",
     ),
     _rule(
         "!has(self.template) || !has(self.checkpoint)",
         holds=lambda spec: spec.template is None or spec.checkpoint is None,
-        message="checkpoint is for the bundled trainer; with template, mount a claim by"
+        message="checkpoint needs the bundled trainer; with template, mount a claim with"
         " template.volumes and remove checkpoint",
         field_path=".checkpoint",
     ),
     _rule(
         f"{_RANKS} <= {MAX_GPUS}",
         holds=lambda spec: _ranks(spec) <= MAX_GPUS,
-        message=f"nodes x gpusPerNode is over {MAX_GPUS} GPUs; lower one of them",
+        message=f"nodes x gpusPerNode exceeds {MAX_GPUS} GPUs; lower one of them",
         field_path=".nodes",
     ),
     _rule(
         "!has(self.gpuPool) || !has(self.gpuPools)",
         holds=lambda spec: spec.gpu_pool is None or spec.gpu_pools is None,
-        message="gpuPool and gpuPools are not given together; keep gpuPools, the preferred one"
+        message="gpuPool and gpuPools exclude each other; keep gpuPools, with the preferred pool"
         " first",
         field_path=".gpuPools",
     ),
     _rule(
         "!has(self.gpuPartition) || has(self.gpuPool)",
         holds=lambda spec: spec.gpu_partition is None or spec.gpu_pool is not None,
-        message="gpuPartition is one of a pool's own; name it in gpuPool",
+        message="gpuPartition is defined per pool; set gpuPool to the pool that offers it",
         field_path=".gpuPartition",
     ),
     _rule(
@@ -179,26 +182,26 @@ RULES_OF_THE_SPEC: Final = (
     _rule(
         "!has(self.computeDomain) || self.nodes > 1",
         holds=lambda spec: spec.compute_domain is None or spec.nodes > 1,
-        message="computeDomain joins the GPUs of several nodes; remove it, or raise nodes",
+        message="computeDomain connects the GPUs of several nodes; remove it, or raise nodes",
         field_path=".computeDomain",
     ),
     _rule(
         "!has(self.computeDomain) || !has(self.gpuPartition)",
         holds=lambda spec: spec.compute_domain is None or spec.gpu_partition is None,
-        message="computeDomain joins whole GPUs; remove it, or gpuPartition",
+        message="computeDomain connects whole GPUs; remove it, or gpuPartition",
         field_path=".computeDomain",
     ),
     _rule(
         "!has(self.gpuPools) || self.gpuPools.all(one,"
         " self.gpuPools.exists_one(other, other == one))",
         holds=_pools_are_distinct,
-        message="gpuPools: a pool is named twice; keep the first",
+        message="gpuPools: a pool is listed twice; keep the first entry",
         field_path=".gpuPools",
     ),
     _rule(
         "!has(self.spot) || self.spot != 'Surplus' || has(self.minNodes)",
         holds=lambda spec: spec.spot != "Surplus" or spec.min_nodes is not None,
-        message="spot: Surplus is for what an elastic job has above its smallest size; add"
+        message="spot: Surplus applies to the pods above the minimum size of an elastic job; add"
         " minNodes",
         field_path=".spot",
     ),
@@ -206,8 +209,8 @@ RULES_OF_THE_SPEC: Final = (
         "!has(self.spot) || self.spot != 'Surplus' || (!has(self.gpuPool)"
         " && (!has(self.topology) || !has(self.topology.required)))",
         holds=_may_span_pools,
-        message="spot: Surplus takes a second pool beside the first: name both in gpuPools instead"
-        " of gpuPool, and have topology.preferred instead of topology.required",
+        message="spot: Surplus needs a second pool; list both pools in gpuPools instead of"
+        " gpuPool, and use topology.preferred instead of topology.required",
         field_path=".spot",
     ),
     _rule(
@@ -221,22 +224,22 @@ RULES_OF_THE_SPEC: Final = (
     _rule(
         "!has(self.minNodes) || self.minNodes <= self.nodes",
         holds=lambda spec: spec.min_nodes is None or spec.min_nodes <= spec.nodes,
-        message="minNodes is at most nodes; lower it",
+        message="minNodes must be at most nodes; lower it",
         field_path=".minNodes",
     ),
     _rule(
         f"!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint)) || {_LAUNCHED}",
         holds=lambda spec: spec.min_nodes is None or _goes_on_at_another_size(spec),
-        message="minNodes needs trainer and checkpoint, or a template with launch PerGpu or PerPod:"
-        " a gang of another size goes on from a checkpoint; add checkpoint.claimName or"
-        " template.launch, or remove minNodes",
+        message="minNodes needs trainer and checkpoint, or a template with launch PerGpu or"
+        " PerPod, because a gang of another size continues from a checkpoint; add"
+        " checkpoint.claimName or template.launch, or remove minNodes",
         field_path=".minNodes",
     ),
     _rule(
         f"!has(self.recovery) || !has(self.recovery.holdSeconds) || {_LAUNCHED}",
         holds=lambda spec: spec.recovery.hold_seconds is None or _is_launched(spec),
-        message="recovery.holdSeconds needs a template with launch PerGpu or PerPod, whose agent"
-        " keeps the pods; add template.launch, or remove holdSeconds",
+        message="recovery.holdSeconds needs a template with launch PerGpu or PerPod, because an"
+        " agent keeps the pods; add template.launch, or remove holdSeconds",
         field_path=".recovery.holdSeconds",
     ),
     _rule(
@@ -259,21 +262,21 @@ RULES_OF_THE_SPEC: Final = (
         f"!{_HAS_DEGREES} || {_DEGREES}.mode == 'Auto' || {_RANKS} % {_TOGETHER} != 0"
         f" || {_BATCH} % ({_RANKS} / {_TOGETHER}) == 0",
         holds=_batch_splits_over_the_copies,
-        message="trainer.globalBatchSize must be a multiple of the ranks that see different"
-        " samples: nodes x gpusPerNode / (tensor x context x pipeline)",
+        message="trainer.globalBatchSize must be a multiple of the data-parallel ranks: nodes x"
+        " gpusPerNode / (tensor x context x pipeline)",
         field_path=".trainer.globalBatchSize",
     ),
     _rule(
         f"!has(self.resources) || !self.resources.exists(key, {GPU})",
         holds=lambda spec: not any(map(is_gpu, spec.resources or ())),
-        message="resources: GPUs are asked for with gpusPerNode; remove them from resources",
+        message="resources: GPUs are requested with gpusPerNode; remove them from resources",
         field_path=".resources",
     ),
     _rule(
         f"!has(self.resources) || self.resources.all(key, {KNOWN})",
         holds=lambda spec: all(map(is_known, spec.resources or ())),
-        message="resources: only cpu, memory, ephemeral-storage, hugepages-<size> and devices"
-        " named domain/name are known; fix the name",
+        message="resources: names must be cpu, memory, ephemeral-storage, hugepages-<size> or"
+        " devices named domain/name; fix the name",
         field_path=".resources",
     ),
     _rule(
@@ -285,4 +288,4 @@ RULES_OF_THE_SPEC: Final = (
     ),
     *ROLE_RULES,
 )
-"""Those that a created object must hold; what may change when is in `mutability`."""
+"""Rules that a created object must satisfy. `mutability` has the rules about changes."""

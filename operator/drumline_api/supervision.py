@@ -1,4 +1,4 @@
-"""What the agent of a template's pod does beside starting the command."""
+"""Define what the agent of a template's pod does besides starting the command."""
 
 from __future__ import annotations
 
@@ -11,67 +11,68 @@ from drumline_contract import MAX_PATTERN_CHARS, MAX_PATTERNS
 
 
 class EndNoticeDelivery(ApiModel):
-    """How the processes of the command learn that their pods are given up.
+    """How the command's processes are notified that their pods will be deleted.
 
-    After a preemption, a drain, or a node that announces its end, they have
+    After a preemption, a drain, or a node's announcement of its end, they have
     terminationGracePeriodSeconds to save.
     """
 
     signal: Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "None"] = "SIGTERM"
-    """The signal that each process gets. None: none, `file` says it. Default: SIGTERM."""
+    """Signal that each process gets. None: no signal, so `file` is required. Default: SIGTERM."""
     file: (
         Annotated[str, Field(max_length=512, pattern=r"^/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$")]
         | None
     ) = None
-    """Absolute path of a file that appears with the notice and is removed before the processes are
-    started again. In a folder of the container that its user may write. It holds the end of the
-    grace period: {"deadline": seconds since 1970}."""
+    """Absolute path of a file that is created with the notice, and removed before the processes are
+    started again. Its folder must be in the container and writable by its user. The file contains
+    the end of the grace period: {"deadline": seconds since 1970}."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.signal != 'None' || has(self.file)",
-            message="signal: None needs a file, else the processes would not learn of their end;"
-            " add file, or choose a signal",
+            message="signal: None needs file, because the processes would not be notified"
+            " otherwise; add file, or choose a signal",
             field_path=".signal",
         ),
     )
 
 
 class EventFiles(ApiModel):
-    """TensorBoard's event files, which the program writes."""
+    """TensorBoard event files that the program writes."""
 
     folder: Annotated[str, Field(max_length=512, pattern=r"^/[^\x00-\x1f\x7f]*$")]
-    """Absolute path in the container. The newest event file in it or below it counts, as the pod of
-    the lowest index sees it."""
+    """Absolute path in the container. The pod with the lowest index reads the newest event file in
+    or below this folder."""
     loss_tag: (
         Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")] | None
     ) = None
-    """Tag of the scalar that is the loss; its step is the job's. Absent: the tags of well-known
+    """Tag of the scalar that is the loss. Its step is the job's step. Unset: the tags of well-known
     libraries."""
 
 
 class ProgressSource(ApiModel):
-    """Where step, loss and tokens per second of a command come from that uses no client."""
+    """Source of step, loss and tokens per second, for a command that does not use the client."""
 
     patterns: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]] | None,
         Field(min_length=1, max_length=MAX_PATTERNS),
     ] = None
     """Regular expressions for the lines that the command prints, instead of the well-known formats.
-    Named groups give the figures: (?P<step>...), (?P<totalSteps>...), (?P<loss>...) and
-    (?P<tokensPerSecond>...), the latter of all ranks. The first that matches a line counts; what
-    a line does not say stays as it was. Syntax of RE2 without flags: literals, classes, groups, |
-    and repeats, which must not repeat what may match nothing."""
+    Named groups contain the figures: (?P<step>...), (?P<totalSteps>...), (?P<loss>...) and
+    (?P<tokensPerSecond>...). tokensPerSecond is the sum over all ranks. The first expression that
+    matches a line is used. Figures that a line does not contain stay unchanged. The syntax is RE2
+    without flags: literals, classes, groups, | and repeats. A repeated part must not match the
+    empty string."""
     tensor_board: EventFiles | None = None
-    """Step and loss are read every few seconds from what the program writes for TensorBoard, beside
-    what it prints."""
+    """Read step and loss every few seconds from the program's TensorBoard files, in addition to its
+    output."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="!has(self.patterns)"
             " || self.patterns.exists(pattern, pattern.contains('(?P<step>'))",
-            message="patterns: none of them has a group (?P<step>...), without which no progress is"
-            " known; add it, such as step (?P<step>[0-9]+)",
+            message="patterns: at least one pattern needs a group (?P<step>...), because"
+            " progress requires a step; for example step (?P<step>[0-9]+)",
             field_path=".patterns",
         ),
     )

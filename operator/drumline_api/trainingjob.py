@@ -1,7 +1,7 @@
-"""TrainingJob: the object that an ML engineer writes.
+"""Define TrainingJob, the object that an ML engineer writes.
 
-Exactly one of `trainer` (the bundled trainer) and `template` (any image and command) is given.
-What may change when is the table in `mutability`; the status half is in `jobstatus`.
+A job sets exactly one of `trainer` (the bundled trainer) and `template` (any image and command).
+`mutability` lists which fields may change and when. `jobstatus` defines the status.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ __all__ = [
 
 NOT_A_SYSTEM_CLASS: Final = Rule(
     rule="!self.startsWith('system-')",
-    message="priorityClassName: classes of system- are for the cluster's own pods; name another",
+    message="priorityClassName: classes that start with system- are reserved for the cluster's"
+    " own pods; choose another class",
 )
 OverridesText = Annotated[
     Overrides,
@@ -77,28 +78,28 @@ OverridesText = Annotated[
     ),
 ]
 MODEL_OF_FOLDER: Final = "FromFolder"
-"""The model that is described beside the weights that a job begins from."""
+"""Use the model that `config.json` describes, beside the initial weights of the job."""
 MODEL_OF_TRANSFORMERS: Final = "Transformers"
-"""Any causal language model, as the library transformers builds it from a config.json."""
+"""Use any causal language model, as the library transformers builds it from `config.json`."""
 _KEY_PATTERN: Final = f"^({KEY_PATTERN})?$"
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class DataSpec(ApiModel):
-    """What to train on: a claim mounted read-only. Absent: the Python library's own sources."""
+    """Training data in a claim, mounted read-only. Unset: the sources of the Python library."""
 
     claim_name: Name
-    """PersistentVolumeClaim of the job's namespace that holds them."""
+    """PersistentVolumeClaim with the data, in the job's namespace."""
     path: RelativePath = ""
-    """Folder inside the claim, relative. Default: its root."""
+    """Folder inside the claim (relative). Default: its root."""
     pattern: Annotated[str, Field(min_length=1, max_length=128)] = "**/*"
-    """Files of the folder that are read, as a glob. Default: all of them."""
+    """Glob of the files to read in the folder. Default: all files."""
 
     rules: ClassVar[tuple[Rule, ...]] = (relative_path("path"), relative_path("pattern"))
 
 
 class TrainerSpec(ApiModel):
-    """The bundled trainer: what a user must know is typed, everything else goes to `overrides`."""
+    """The bundled trainer. Common settings have typed fields; `overrides` holds all others."""
 
     model: Annotated[
         str,
@@ -110,38 +111,39 @@ class TrainerSpec(ApiModel):
             },
         ),
     ] = "tiny"
-    """Built-in model, or FromFolder: the model that config.json describes in the folder or bucket
-    of overrides.model_from. That is read when the ranks start; until then neither the model's
-    memory nor whether it divides by parallelism is judged. Transformers: likewise, trained as the
-    library transformers builds it, for models that the trainer has no code of its own for; with
-    overrides.config_from in place of model_from its weights begin at random. Default: tiny, which
-    learns on two CPU cores. Never changes."""
+    """Built-in model, FromFolder or Transformers. FromFolder uses the model that config.json
+    describes in the folder or bucket of overrides.model_from. The ranks read config.json when they
+    start. Before that, nothing checks the model's memory or whether parallelism divides it.
+    Transformers reads config.json likewise, and trains the model as the library transformers
+    builds it. With overrides.config_from in place of model_from the weights begin at random.
+    Default: tiny, which trains on two CPU cores. Never changes."""
     steps: Annotated[int, Field(ge=1, le=1_000_000_000)] = 100
-    """Optimizer steps to train for. Default: 100."""
+    """Number of optimizer steps to train. Default: 100."""
     global_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 16
-    """Sequences per step over all ranks; a multiple of nodes x gpusPerNode, or of the part of them
-    that parallelism leaves to different samples. Default: 16."""
+    """Sequences per step over all ranks. Must be a multiple of the data-parallel ranks: nodes x
+    gpusPerNode, divided by the degrees of parallelism that share samples. Default: 16."""
     micro_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Sequences a rank works on at once, at most: less takes less memory. Default: its whole share,
-    or what keeps a pipeline busy."""
+    """Maximum number of sequences that a rank processes at once. Fewer sequences use less memory.
+    Default: the rank's whole share, or the number that keeps a pipeline busy."""
     parallelism: ParallelismSpec | None = None
-    """How the ranks share the work. Default: all weights are sharded over all ranks (fsdp)."""
+    """Parallelism of the ranks. Default: all weights are sharded over all ranks (fsdp)."""
     sequence_length: Annotated[int, Field(ge=8, le=1_048_576)] = 128
     """Tokens per sequence. Default: 128."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Type of the forward and backward passes; weights stay fp32. Default: fp32."""
+    """Number format of the forward and backward passes. Weights stay in fp32. Default: fp32."""
     seed: Annotated[int, Field(ge=0, le=2_147_483_647)] = 0
-    """Decides initial weights and data order. Default: 0."""
+    """Seed of the initial weights and the data order. Default: 0."""
     data: DataSpec | None = None
-    """Text, token shards or images to train on. Default: the Python library's own sources."""
+    """Text, token shards or images to train on. Default: the sources of the Python library."""
     image: (
         Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x20\x7f]+$")] | None
     ) = None
-    """Image of the trainer, best with a digest. Default: the one Drumline was installed with."""
+    """Trainer image, preferably with a digest. Default: the image that Drumline was installed
+    with."""
     overrides: OverridesText | None = None
-    """Any other field of the trainer's own configuration, for instance optimizer.learning_rate
-    written as {optimizer: {learning_rate: 0.001}}; at most 16 KiB as JSON. Checked by the operator
-    before the job asks for a GPU: condition InvalidConfig names what is wrong."""
+    """Any other field of the trainer's configuration. Example for optimizer.learning_rate:
+    {optimizer: {learning_rate: 0.001}}. At most 16 KiB as JSON. The operator checks it before the
+    job requests GPUs. The condition InvalidConfig reports errors."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         never("model", instead="a checkpoint fits one model only, so create a new job"),
@@ -149,48 +151,48 @@ class TrainerSpec(ApiModel):
 
 
 class CheckpointSpec(ApiModel):
-    """Durable checkpoints, on a shared claim or in a bucket. Absent: a restart begins at step 0."""
+    """Durable checkpoints on a shared claim or in a bucket. Unset: a restart begins at step 0."""
 
     claim_name: Name | None = None
-    """PersistentVolumeClaim of the job's namespace, mountable by all nodes. Never changes."""
+    """PersistentVolumeClaim in the job's namespace that all nodes can mount. Never changes."""
     bucket: Annotated[str, Field(max_length=512, pattern=BUCKET_PATTERN)] | None = None
-    """Instead of a claim: a bucket, with or without a prefix, as s3://BUCKET/PREFIX or
-    gs://BUCKET/PREFIX. Never changes."""
+    """Bucket to use instead of a claim: s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. The prefix is
+    optional. Never changes."""
     secret_name: Name | None = None
-    """Secret of the job's namespace with the credentials for the bucket. Read are its keys
+    """Secret in the job's namespace with the bucket's credentials. Only these keys are read:
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_DEFAULT_REGION,
-    AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 and GOOGLE_SERVICE_ACCOUNT_KEY, and no other. Absent: what
-    the pods' ServiceAccount, their node or the chart's trainerPod.env gives. Changes only while
+    AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 and GOOGLE_SERVICE_ACCOUNT_KEY. Unset: credentials come
+    from the pods' ServiceAccount, their node or the chart's trainerPod.env. Changes only while
     suspended."""
     path: RelativePath = ""
-    """Folder inside the claim, relative, or prefix below the bucket's. Default: one of this job
-    alone; name one to continue another job's checkpoints. Never changes."""
+    """Path inside the claim, or key prefix inside the bucket (relative). Default: a path that only
+    this job uses. To continue another job's checkpoints, set its path. Never changes."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 50
     """Steps between two checkpoints. Default: 50."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
-    """How many of the newest verified checkpoints stay. Default: 3."""
+    """Number of newest verified checkpoints to keep. Default: 3."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="has(self.claimName) != has(self.bucket)",
-            message="exactly one of claimName and bucket is required: checkpoints lie on a claim or"
-            " in a bucket",
+            message="exactly one of claimName and bucket is required: checkpoints are stored on"
+            " a claim or in a bucket",
         ),
         Rule(
             rule="!has(self.secretName) || has(self.bucket)",
-            message="secretName holds the credentials for bucket; name a bucket or remove it",
+            message="secretName holds the credentials of bucket; set bucket or remove secretName",
             field_path=".secretName",
         ),
         Rule(
             rule=f"!has(self.secretName) || !self.secretName.endsWith('{TOKEN_SECRET_SUFFIX}')",
             message=f"secretName: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of jobs;"
-            " name another one",
+            " choose another Secret",
             field_path=".secretName",
         ),
         Rule(
             rule=f"!has(self.bucket) || self.path.matches('{_KEY_PATTERN}')",
-            message="path: a key of a bucket is made of letters, digits and !_.*()=- between single"
-            " slashes, and no part of it is a dot; write runs/a",
+            message="path: a bucket key contains letters, digits and !_.*()=- between single"
+            " slashes, and no part is only a dot; for example runs/a",
             field_path=".path",
         ),
         relative_path("path"),
@@ -201,51 +203,52 @@ class CheckpointSpec(ApiModel):
 
 
 class RecoverySpec(ApiModel):
-    """How often a job may recover before it fails, by what went wrong."""
+    """Limits on recoveries, by cause. A job that exceeds one fails."""
 
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 3
-    """Recoveries within the window from errors of the training code itself, in place or with new
-    pods. Default: 3."""
+    """Maximum number of recoveries within the window from errors of the training code, in place or
+    with new pods. Default: 3."""
     max_out_of_memory_restarts: Annotated[int, Field(ge=0, le=10_000)] = 1
-    """Recoveries within the window after a rank ran out of memory. Default: 1."""
+    """Maximum number of recoveries within the window after a rank ran out of memory. Default: 1."""
     max_hang_restarts: Annotated[int, Field(ge=0, le=10_000)] = 3
-    """Recoveries within the window after a rank stood still. Default: 3."""
+    """Maximum number of recoveries within the window after a rank hung. Default: 3."""
     max_infrastructure_restarts: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """Recoveries within the window from lost pods, nodes and links; absent: no limit. Disruptions
-    that were announced are never counted."""
+    """Maximum number of recoveries within the window from lost pods, nodes and links. Unset: no
+    limit. Announced disruptions do not count."""
     max_failed_starts: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Starts in a row that may fail, because kubelets do not start all pods, before the job fails.
-    A start holds its GPUs for at most startDeadlineSeconds, and for some 30 seconds where a kubelet
-    names an error that waiting does not repair. Default: 5."""
+    """Maximum number of consecutive starts that may fail because kubelets do not start all pods.
+    Then the job fails. A start holds its GPUs for at most startDeadlineSeconds. It holds them for
+    about 30 seconds if a kubelet reports an error that waiting does not fix. Default: 5."""
     budget_window_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = 86_400
-    """The sliding window of all these limits. Default: 86400, a day."""
+    """Length of the sliding window of all these limits. Default: 86400 (one day)."""
     hang_timeout_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
-    """When all ranks stand still together and none is to blame, all restart after so many seconds;
-    a single one that holds the others up is found within seconds. Default: 600."""
+    """Seconds without progress after which all ranks restart, if all of them are stuck and none is
+    the cause. A single rank that blocks the others is detected within seconds. Default: 600."""
     lost_after_seconds: Annotated[int, Field(ge=2, le=3600)] = 5
-    """A member that neither its peers nor the operator have heard for so long is replaced. Default:
-    5."""
+    """Seconds after which a member is replaced if neither its peers nor the operator hear from it.
+    Default: 5."""
     hold_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
-    """With template.launch PerGpu or PerPod: where the program has failed and cannot be started
-    again in its pods, these stay for so long before they end, to be looked into with drumline
-    shell, and hold their GPUs. Counts for generations that begin after it is set. Absent: they end
-    at once."""
+    """Seconds that pods stay up, and hold their GPUs, after a program failed that cannot be
+    restarted in them. You can inspect them with drumline shell. Only with template.launch PerGpu or
+    PerPod. A change applies to generations that start after it. Unset: the pods end immediately."""
 
 
 class GroupSpec(ApiModel):
     """Jobs of one namespace that start together or not at all, such as actors and a learner.
 
-    Only the first start is shared: a job that loses its nodes later is placed again alone.
+    The group shares only the first start. A job that loses its nodes later is placed again on its
+    own.
     """
 
     name: Name
-    """What the jobs of the group have in common; not used again while one of them exists."""
+    """Name that all jobs of the group share. Do not reuse it while one of them exists."""
     jobs: Annotated[int, Field(ge=2, le=256)]
-    """How many jobs the group has: none starts before all of them wait and fit."""
+    """Number of jobs in the group. No job starts before all of them are pending and fit
+    together."""
 
 
 class TrainingJobSpec(ApiModel):
-    """What is to be trained, with which GPUs, where and for whom."""
+    """Desired state of a TrainingJob."""
 
     queue: Name
     """TrainingQueue whose quota the job uses. Changes only while suspended."""
@@ -261,110 +264,115 @@ class TrainingJobSpec(ApiModel):
         ]
         | None
     ) = None
-    """PriorityClass that orders the job in its queue; its pods carry Drumline's own class. Those of
-    the cluster's own pods (system-...) are refused. While the job holds its GPUs a lower class
-    counts at once, a higher one when it is queued again. Absent: the cluster's default class, else
-    0."""
+    """PriorityClass that orders the job in its queue. The job's pods use Drumline's own class.
+    Classes of the cluster's own pods (system-...) are rejected. While the job holds GPUs, a lower
+    class applies immediately. A higher class applies when the job is queued again. Unset: the
+    cluster's default class, or priority 0."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Pods of the gang, one on each node or share of a node. Default: 1. Changes only while
+    """Number of pods in the gang, one per node or share of a node. Default: 1. Changes only while
     suspended."""
     min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Makes the gang elastic: it starts and goes on with as few pods as this when there is no room
-    for nodes, and grows back to them; the global batch stays the same. Sizes that do not divide
-    trainer.globalBatchSize, or that cut a slice of topology, are left out. Needs trainer and
-    checkpoint, or a template with launch, whose program starts again with other numbers of ranks.
-    Absent: always nodes. Changes only while suspended."""
+    """Minimum number of pods of an elastic gang. The gang starts or continues with this many pods
+    if nodes pods do not fit, and grows back later. The global batch size stays the same. Sizes that
+    do not divide trainer.globalBatchSize, or that split a slice of topology, are skipped. Needs
+    trainer and checkpoint, or a template with launch whose program can restart with another number
+    of ranks. Unset: the gang always has nodes pods. Changes only while suspended."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
-    """GPUs of each pod; one rank runs on each. Default: 1. Changes only while suspended."""
+    """Number of GPUs per pod. One rank runs on each GPU. Default: 1. Changes only while
+    suspended."""
     gpu_partition: LabelKey | None = None
-    """Resource of a part of a GPU that gpuPool offers (GpuPool spec.partitions), such as
-    nvidia.com/mig-1g.10gb: a pod gets one of these instead of a whole GPU. Absent: whole GPUs.
+    """Resource name of a GPU partition that gpuPool offers (GpuPool spec.partitions), such as
+    nvidia.com/mig-1g.10gb. Each pod gets one partition instead of a whole GPU. Unset: whole GPUs.
     Changes only while suspended."""
     gpu_pool: Name | None = None
-    """GpuPool the gang must run in; absent: any pool the queue has quota in. Changes only while
-    suspended."""
+    """GpuPool that the gang must run in. Unset: any pool that the queue has quota in. Changes only
+    while suspended."""
     gpu_pools: Annotated[list[Name] | None, Field(min_length=1, max_length=16)] = None
-    """GpuPools the gang may run in, in order of preference: it starts in the first that has room.
-    Instead of gpuPool. Changes only while suspended."""
+    """GpuPools that the gang may run in, in order of preference. The gang starts in the first pool
+    that has enough free GPUs. Excludes gpuPool. Changes only while suspended."""
     spot: SpotChoice | None = None
-    """Whether it uses pools with capacity.type Spot, within what its queue allows: Prefer, Avoid
-    (before or after all others, where it names no pools), Only or Never. Surplus: its smallest size
-    (minNodes) runs in a pool of another type, and what it has above that in a spot pool with the
-    same GPUs; needs minNodes, and neither gpuPool nor topology.required. Absent: as its queue says.
-    Counts when it starts or grows."""
+    """Use of pools with capacity.type Spot, within the limits of the queue. Prefer: before all
+    other pools. Avoid: after all other pools. Only: no other pools. Never: only other pools. Prefer
+    and Avoid have no effect if the job names its pools. Surplus: minNodes pods run in a pool of
+    another type, and the pods above minNodes run in a spot pool with the same GPUs. Surplus needs
+    minNodes and excludes gpuPool and topology.required. Unset: the queue's setting. Applies when
+    the job starts or grows."""
     max_price_per_gpu_hour: Price | None = None
-    """The most that a GPU may cost it for an hour, such as '1.20'; its queue's limit counts, too.
-    Absent: that alone. Counts when it starts or grows."""
+    """Maximum price per GPU-hour, such as '1.20'. The queue's limit also applies. Unset: only the
+    queue's limit applies. Applies when the job starts or grows."""
     topology: TopologyRequest | None = None
-    """Where in the network the gang must or should sit, and which pods belong together. Changes
-    only while suspended."""
+    """Network location of the gang: which levels it must or should share, and which pods belong
+    together. Changes only while suspended."""
     compute_domain: ComputeDomainSpec | None = None
-    """{}: a ComputeDomain of NVIDIA's DRA driver for the job, and one of its channels for each pod
-    with GPUs, so that NVLink reaches from node to node (GB200, GB300). Needs the chart's
-    dynamicResources.enabled. Absent: NVLink ends at the node. Changes only while suspended."""
-    group: GroupSpec | None = None
-    """Other jobs with which this one starts together or not at all. Changes only while
+    """Set to {} to create a ComputeDomain of NVIDIA's DRA driver for the job. Each pod with GPUs
+    gets one of its channels, so that NVLink connects the nodes (GB200, GB300). Needs the chart's
+    dynamicResources.enabled. Unset: NVLink connects only the GPUs of one node. Changes only while
     suspended."""
+    group: GroupSpec | None = None
+    """Jobs that start together with this job or not at all. Changes only while suspended."""
     after: Annotated[
         list[AfterSpec] | None,
         Field(min_length=1, max_length=16, json_schema_extra=keyed_by("job")),
     ] = None
-    """Jobs that have to end before this one asks for GPUs. Until then it holds nothing, and its
-    place in the queue counts from the end of the last of them. Changes only while suspended."""
+    """Jobs that must end before this job requests GPUs. Until then this job holds no GPUs. Its
+    position in the queue counts from the end of the last of these jobs. Changes only while
+    suspended."""
     sweep: SweepSpec | None = None
-    """Jobs of which only so many run at a time, this one among them."""
+    """Sweep that the job belongs to. Limits how many jobs of the sweep run at once."""
     user: (
         Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00-\x20\x7f]+$")] | None
     ) = None
-    """Who the job is for, where its queue limits what each user may hold (userLimitGpus). Believed
-    as written: Kubernetes does not keep who created an object, so the chart's userPolicy can have
-    the API server insist on it. Absent: all such jobs share one limit. Changes only while
-    suspended."""
-    resources: ResourceList | None = None
-    """What each pod requests and is limited to besides its GPUs, for instance {cpu: 8, memory:
-    64Gi, rdma/hca: 1}. CPU or memory that is left out: 100m, 128Mi a GPU are requested, without a
-    limit. Changes only while suspended."""
-    node_selector: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=32)] = None
-    """Labels the nodes must have, besides those of the pool. Changes only while suspended."""
-    node_affinity: NodeAffinity | None = None
-    """Conditions on labels of the nodes besides nodeSelector, such as a node to keep away from.
+    """User that the job counts for, if its queue limits each user (userLimitGpus). Drumline does
+    not verify the value, because Kubernetes does not record who created an object. The chart's
+    userPolicy makes the API server enforce it. Unset: all jobs without a user share one limit.
     Changes only while suspended."""
+    resources: ResourceList | None = None
+    """Resource requests and limits of each pod besides its GPUs, such as {cpu: 8, memory: 64Gi,
+    rdma/hca: 1}. CPU and memory default to requests of 100m and 128Mi per GPU, without a limit.
+    Changes only while suspended."""
+    node_selector: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=32)] = None
+    """Labels that the nodes must have, in addition to those of the pool. Changes only while
+    suspended."""
+    node_affinity: NodeAffinity | None = None
+    """Conditions on node labels in addition to nodeSelector, such as a node to avoid. Changes only
+    while suspended."""
     tolerations: Annotated[list[Toleration] | None, Field(max_length=32)] = None
-    """Taints the pods accept; that of GPU nodes is accepted already. Changes only while
+    """Taints that the pods tolerate. The taint of GPU nodes is always tolerated. Changes only while
     suspended."""
     trainer: TrainerSpec | None = None
-    """The bundled trainer; {} trains the tiny model. Exactly one of trainer and template. Changes
-    only while suspended, its model never."""
+    """Bundled trainer. {} trains the tiny model. Set exactly one of trainer and template. Changes
+    only while suspended. Its model never changes."""
     template: PodTemplate | None = None
-    """Any image and command, gang-scheduled the same way. Exactly one of trainer and
-    template. Changes only while suspended."""
+    """Any image and command, gang-scheduled like the bundled trainer. Set exactly one of trainer
+    and template. Changes only while suspended."""
     roles: Annotated[
         list[RoleSpec] | None,
         Field(min_length=1, max_length=MAX_ROLES, json_schema_extra=keyed_by("name")),
     ] = None
-    """Pods beside the ranks of template, such as a launcher, parameter servers or an evaluator:
-    placed and started with them as one gang, and restarted with them. Changes only while
+    """Additional pods beside the ranks of template, such as a launcher, parameter servers or an
+    evaluator. They are placed, started and restarted with the ranks as one gang. Changes only while
     suspended."""
     checkpoint: CheckpointSpec | None = None
-    """Where the bundled trainer keeps durable checkpoints; absent: a restart begins at step 0.
-    Changes only while suspended, its place never."""
+    """Storage for the bundled trainer's durable checkpoints. Unset: a restart begins at step 0.
+    Changes only while suspended. The location never changes."""
     recovery: RecoverySpec = RecoverySpec()
-    """When a job is restarted and when it fails."""
+    """Limits on restarts. A job that exceeds one fails."""
     suspend: bool = False
-    """Releases all GPUs while true; the job resumes from its newest checkpoint. Default: false."""
+    """Whether the job is suspended. A suspended job releases all its GPUs and later resumes from
+    its newest checkpoint. Default: false."""
     when_idle: Literal["Keep"] | None = None
-    """Keep: the job is never suspended for idle GPUs, whatever its queue says of that; it is warned
-    of and notified about as ever. Absent: as the queue says (idle)."""
+    """Keep: the job is never suspended because of idle GPUs, even if its queue suspends idle jobs.
+    Warnings and notifications are still sent. Unset: the queue's setting (idle)."""
     start_deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600
-    """Seconds from admission until all pods run, not counting image pulls; then the gang gives its
-    GPUs back and queues again. Default: 600."""
+    """Seconds from admission until all pods must run, without image pulls. After this time the gang
+    releases its GPUs and is queued again. Default: 600."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
-    """Seconds the job may run before it fails, since its last start: suspension and waiting do
-    not count, and after them it starts again from zero, as in a batch/v1 Job. Also when the
-    scheduler expects its GPUs to be free again: while the job holds them it may only become
-    shorter. Absent: no limit."""
+    """Seconds that the job may run before it fails, since its last start. Time suspended or pending
+    does not count, and a new start resets the count, as in a batch/v1 Job. The scheduler also
+    expects the job's GPUs to be free at this deadline. While the job holds GPUs, the value can only
+    decrease. Unset: no limit."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
-    """Seconds after its end until the job is deleted; absent: it stays."""
+    """Seconds after which a finished job is deleted. Unset: the job is kept."""
     managed_by: (
         Annotated[
             str,
@@ -376,20 +384,20 @@ class TrainingJobSpec(ApiModel):
         ]
         | None
     ) = None
-    """Another controller that runs this job, as domain/name; Drumline then leaves it alone. Never
+    """Another controller that runs this job, as domain/name. Drumline ignores such a job. Never
     changes."""
 
     rules: ClassVar[tuple[Rule, ...]] = (*RULES_OF_THE_SPEC, *SPEC_RULES)
 
 
 class TrainingJob(ApiModel):
-    """A gang of identical pods that trains one model: all of them run, or none."""
+    """A gang of identical pods that trains one model. Either all of its pods run, or none."""
 
     KIND: ClassVar[str] = "TrainingJob"
 
     spec: TrainingJobSpec
-    """What is wanted."""
+    """Desired state of the job."""
     status: Annotated[TrainingJobStatus | None, Field(json_schema_extra=WRITTEN_AS_ONE)] = None
-    """What is; written by the operator."""
+    """Observed state. Set by the operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (JOB_NAME, *JOB_RULES)

@@ -1,4 +1,4 @@
-"""Fields of an object that its schema does not have: the API server would drop or refuse them."""
+"""Find fields that an object's schema lacks, which the API server would drop or reject."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from drumline_api.load import ApiError
 from drumline_api.schema import Schema, structural_schema
 
 _LONGEST: Final = 64
-"""Characters of a name that is compared with others, or repeated."""
+"""Number of characters of a name that are compared with other names, or repeated."""
 
 
 def unknown_fields(model: type[ApiModel], raw: Mapping[str, Any], *, at: str) -> Iterator[ApiError]:
-    """Each field below `raw` that the schema of `model` does not have, with the nearest name.
+    """Return each field below `raw` that the schema of `model` lacks, with the nearest name.
 
-    `kubectl` refuses them by default (strict field validation); a file that nobody submits would
-    be read without what its author wrote.
+    `kubectl` rejects such fields by default (strict field validation). Without this check, a local
+    file would be read without them.
 
     Args:
-        model: what is expected.
+        model: expected model.
         raw: decoded JSON.
-        at: the path of `raw` in its object: `spec`.
+        at: path of `raw` in its object: `spec`.
     """
     yield from _unknown(structural_schema(model), raw, at=at)
 

@@ -1,4 +1,4 @@
-"""Environment variables of a template's containers, and the names that no template may set."""
+"""Define environment variables of a template's containers, and the names that are reserved."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAUNCHER_ENV: Final = (
     "I_MPI_HYDRA_HOST_FILE",
     "HYDRA_HOST_FILE",
 )
-"""Variables the operator sets for torchrun, JAX and MPI."""
+"""Variables that the operator sets for torchrun, JAX and MPI."""
 
 RESERVED_ENV: Final = (
     "LD_AUDIT",
@@ -40,8 +40,8 @@ RESERVED_ENV: Final = (
     "NVIDIA_VISIBLE_DEVICES",
     *LAUNCHER_ENV,
 )
-"""Those, and the ones that reach into the loader or the container runtime. A template with such a
-name is rejected."""
+"""LAUNCHER_ENV, and variables that affect the loader or the container runtime. A template with such
+a name is rejected."""
 
 
 class KeyRef(ApiModel):
@@ -50,13 +50,13 @@ class KeyRef(ApiModel):
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the Secret or ConfigMap."""
     key: Annotated[str, Field(min_length=1, max_length=253)]
-    """Key inside it."""
+    """Key in the Secret or ConfigMap."""
     optional: bool = False
-    """Whether the pod starts without it. Default: false."""
+    """Whether the pod starts without the key. Default: false."""
 
 
 class EnvVarSource(ApiModel):
-    """Where a variable's value comes from: exactly one."""
+    """Source of a variable's value. Set exactly one."""
 
     secret_key_ref: KeyRef | None = None
     """A key of a Secret in the job's namespace."""
@@ -79,23 +79,24 @@ class EnvVarSource(ApiModel):
 
 
 class EnvVar(ApiModel):
-    """One variable of the container."""
+    """An environment variable of the container."""
 
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """Names the operator sets (DRUMLINE_..., MASTER_ADDR, RANK, ...) and those of the loader and
-    the GPU runtime (LD_PRELOAD, NVIDIA_VISIBLE_DEVICES, ...) are refused."""
+    """Name of the variable. Names that the operator sets (DRUMLINE_..., MASTER_ADDR, RANK, ...) and
+    names of the loader and the GPU runtime (LD_PRELOAD, NVIDIA_VISIBLE_DEVICES, ...) are
+    rejected."""
     value: Annotated[str, Field(max_length=8192)] | None = None
-    """The value as text. `$(OTHER)` is expanded as in any container."""
+    """Value as text. `$(OTHER)` is expanded as in any container."""
     value_from: EnvVarSource | None = None
-    """The value from a Secret or ConfigMap."""
+    """Value from a Secret or ConfigMap."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule=f"!self.name.startsWith('DRUMLINE_') && !(self.name in {list(RESERVED_ENV)!r})",
-            message="name: this variable is set by Drumline or reaches into the loader or the GPU"
-            " runtime; remove it (the launch variables are there already)",
-            message_expression="'name: %s is set by Drumline or reaches into the loader or the GPU"
-            " runtime; remove it (the launch variables are there already)'.format([self.name])",
+            message="name: Drumline sets this variable, or it affects the loader or the GPU"
+            " runtime; remove it (the launch variables are always set)",
+            message_expression="'name: Drumline sets %s, or it affects the loader or the GPU"
+            " runtime; remove it (the launch variables are always set)'.format([self.name])",
             field_path=".name",
         ),
         Rule(
@@ -106,7 +107,7 @@ class EnvVar(ApiModel):
 
 
 class ObjectRef(ApiModel):
-    """A Secret or ConfigMap of the job's namespace, as a whole."""
+    """A whole Secret or ConfigMap in the job's namespace."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the Secret or ConfigMap."""
@@ -115,21 +116,20 @@ class ObjectRef(ApiModel):
 
 
 class EnvFromSource(ApiModel):
-    """All keys of a Secret or ConfigMap as variables: exactly one of both.
+    """All keys of a Secret or ConfigMap as variables. Set exactly one source.
 
-    What the keys are nobody knows before the container starts, and one named
-    NVIDIA_VISIBLE_DEVICES would give the pod all GPUs of its node. So there is a prefix with which
-    no reserved name begins.
+    The keys are unknown until the container starts, and a key NVIDIA_VISIBLE_DEVICES would give the
+    pod all GPUs of its node. A prefix that begins no reserved name is therefore required.
     """
 
     prefix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """Begins the name of each variable: key API_KEY with prefix WANDB_ is WANDB_API_KEY. One with
-    which a name could become that of a variable of the operator, the loader or the GPU runtime is
-    refused, such as N; single keys of any name are env's valueFrom."""
+    """Prefix of each variable's name: with prefix WANDB_, key API_KEY becomes WANDB_API_KEY.
+    Prefixes such as N, which could form a name of the operator, the loader or the GPU runtime, are
+    rejected. To load a single key under any name, use valueFrom in env."""
     secret_ref: ObjectRef | None = None
-    """A Secret of the job's namespace."""
+    """A Secret in the job's namespace."""
     config_map_ref: ObjectRef | None = None
-    """A ConfigMap of the job's namespace."""
+    """A ConfigMap in the job's namespace."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -139,8 +139,8 @@ class EnvFromSource(ApiModel):
         Rule(
             rule=f"!{['DRUMLINE_', *RESERVED_ENV]!r}.exists(name, name.startsWith(self.prefix))"
             " && !self.prefix.startsWith('DRUMLINE_')",
-            message="prefix: with it a key could set a variable of Drumline, the loader or the GPU"
-            " runtime; choose a longer one, such as WANDB_, or name the keys in env",
+            message="prefix: a key could set a variable of Drumline, the loader or the GPU"
+            " runtime; choose a longer prefix, such as WANDB_, or list the keys in env",
             field_path=".prefix",
         ),
         Rule(

@@ -1,8 +1,8 @@
-"""Volumes of a pod template, and where they may be mounted.
+"""Define volumes of a pod template, and their allowed mount points.
 
-A volume is a claim, a Secret or a ConfigMap of the job's namespace, a claim that is made for each
-pod, a volume that a CSI driver makes, or scratch space. Mounts of the operator and the kubelet
-cannot be hidden: the gang's hosts, tokens, the kernel's folders.
+A volume is a claim, a Secret or a ConfigMap in the job's namespace, a claim created for each pod, a
+CSI volume, or scratch space. Volumes cannot hide mounts of the operator and the kubelet: the gang's
+hosts, tokens, kernel folders.
 """
 
 from __future__ import annotations
@@ -34,62 +34,62 @@ RESERVED_MOUNTS: Final = (
     "/var/run/drumline",
     "/var/run/secrets",
 )
-"""Where the operator or the kubelet mounts: the gang's hosts, the agent's own Python, tokens, the
-kernel's own folders."""
+"""Mount points of the operator and the kubelet: the gang's hosts, the agent's Python, tokens,
+kernel folders."""
 
 
 class ClaimVolume(ApiModel):
-    """A PersistentVolumeClaim of the job's namespace."""
+    """A PersistentVolumeClaim in the job's namespace."""
 
     claim_name: Name
     """Name of the claim."""
     read_only: bool = False
-    """Whether the pods only read it. Default: false."""
+    """Whether the pods mount it read-only. Default: false."""
 
 
 class NamedVolume(ApiModel):
-    """A Secret or ConfigMap of the job's namespace."""
+    """A Secret or ConfigMap in the job's namespace."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Name of the Secret or ConfigMap; its keys become files."""
+    """Name of the Secret or ConfigMap. Its keys become files."""
 
 
 class EmptyDir(ApiModel):
     """Scratch space of the pod."""
 
     medium: Literal["", "Memory"] = ""
-    """Memory counts into the pod's memory limit; default: the node's disk."""
+    """Memory: RAM, which counts toward the pod's memory limit. Default: the node's disk."""
     size_limit: Quantity | None = None
-    """Largest size, for instance 10Gi."""
+    """Maximum size, such as 10Gi."""
 
 
 class SecretName(ApiModel):
-    """A Secret of the job's namespace."""
+    """A Secret in the job's namespace."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Its name."""
+    """Name of the Secret."""
 
 
 class CsiVolume(ApiModel):
-    """A volume that a CSI driver makes for the pod alone, such as a bucket.
+    """A volume that a CSI driver creates for one pod, such as a bucket.
 
-    The driver decides whether it offers that (volumeLifecycleModes of its CSIDriver).
+    The driver must support it (volumeLifecycleModes of its CSIDriver).
     """
 
     driver: Annotated[
         str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
     ]
-    """Name of the CSIDriver, for instance gcsfuse.csi.storage.gke.io."""
+    """Name of the CSIDriver, such as gcsfuse.csi.storage.gke.io."""
     fs_type: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """File system to mount; absent: the driver's own default."""
+    """File system to mount. Unset: the driver's default."""
     read_only: bool = False
-    """Whether the pods only read it. Default: false."""
+    """Whether the pods mount it read-only. Default: false."""
     volume_attributes: Annotated[
         dict[LabelKey, Annotated[str, Field(max_length=4096)]] | None, Field(max_length=32)
     ] = None
-    """What the driver wants to know, for instance bucketName."""
+    """Attributes for the driver, such as bucketName."""
     node_publish_secret_ref: SecretName | None = None
-    """Secret of the job's namespace that the driver is given."""
+    """Secret in the job's namespace that is passed to the driver."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -103,10 +103,10 @@ class CsiVolume(ApiModel):
 
 
 class ClaimRequests(ApiModel):
-    """How much a claim asks for."""
+    """Requests of a claim."""
 
     storage: Quantity
-    """Its size, for instance 500Gi."""
+    """Size, such as 500Gi."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -118,20 +118,20 @@ class ClaimRequests(ApiModel):
 
 
 class ClaimResources(ApiModel):
-    """What a claim asks for."""
+    """Resources of a claim."""
 
     requests: ClaimRequests
-    """How much."""
+    """Requested resources."""
 
 
 class ClaimSpec(ApiModel):
-    """The spec of a claim that is made for each pod, as in a PersistentVolumeClaim."""
+    """Spec of a claim that is created for each pod, as in a PersistentVolumeClaim."""
 
     access_modes: Annotated[
         list[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]] | None,
         Field(min_length=1, max_length=3, json_schema_extra=DISTINCT),
     ] = None
-    """How the volume can be mounted. Default: ReadWriteOnce."""
+    """Access modes of the volume. Default: ReadWriteOnce."""
     storage_class_name: (
         Annotated[
             str,
@@ -141,55 +141,56 @@ class ClaimSpec(ApiModel):
     ) = None
     """StorageClass that provisions the volume. Absent: the cluster's default."""
     resources: ClaimResources
-    """The volume's size."""
+    """Size of the volume."""
 
 
 class ClaimTemplate(ApiModel):
-    """What the claim of each pod is made from."""
+    """Template of each pod's claim."""
 
     spec: ClaimSpec
-    """The claim's spec."""
+    """Spec of the claim."""
 
 
 class EphemeralVolume(ApiModel):
-    """A claim of each pod's own, named POD-VOLUME: Kubernetes makes it and deletes it with the pod.
+    """A claim per pod, named POD-VOLUME. Kubernetes creates and deletes it with the pod.
 
-    Its volume is provisioned for the node of the pod, whatever its StorageClass waits for.
+    Its volume is provisioned for the pod's node, even if its StorageClass binds immediately.
     """
 
     volume_claim_template: ClaimTemplate
-    """What the claims are made from."""
+    """Template of the claims."""
 
 
 class Volume(ApiModel):
     """A volume of the pod: a name and exactly one source."""
 
     name: Name
-    """The name volumeMounts refer to; names starting with drumline- are the operator's."""
+    """Name for volumeMounts. Names that start with drumline- are reserved for the operator."""
     persistent_volume_claim: ClaimVolume | None = None
-    """A claim of the job's namespace."""
+    """A claim in the job's namespace."""
     config_map: NamedVolume | None = None
-    """A ConfigMap of the job's namespace."""
+    """A ConfigMap in the job's namespace."""
     secret: NamedVolume | None = None
-    """A Secret of the job's namespace."""
+    """A Secret in the job's namespace."""
     empty_dir: EmptyDir | None = None
-    """Scratch space that lives as long as the pod."""
+    """Scratch space with the lifetime of the pod."""
     csi: CsiVolume | None = None
-    """A volume of a CSI driver for this pod alone."""
+    """A CSI volume for this pod only."""
     ephemeral: EphemeralVolume | None = None
-    """A claim that is made for this pod alone, and goes with it."""
+    """A claim that is created for this pod only, and deleted with it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="[has(self.persistentVolumeClaim), has(self.configMap), has(self.secret),"
             " has(self.emptyDir), has(self.csi), has(self.ephemeral)]"
             ".filter(given, given).size() == 1",
-            message="a volume has exactly one of persistentVolumeClaim, configMap, secret,"
+            message="a volume needs exactly one of persistentVolumeClaim, configMap, secret,"
             " emptyDir, csi and ephemeral",
         ),
         Rule(
             rule="!self.name.startsWith('drumline-')",
-            message="name: volumes starting with drumline- are the operator's; choose another name",
+            message="name: volume names that start with drumline- are reserved for the operator;"
+            " choose another name",
             field_path=".name",
         ),
         Rule(
@@ -215,28 +216,29 @@ _RESERVED_MOUNT: Final = (
 
 
 class VolumeMount(ApiModel):
-    """Where one of `volumes` appears in the container."""
+    """A mount of one of `volumes` in the container."""
 
     name: Name
     """Name of one of `volumes`."""
     mount_path: Annotated[str, Field(min_length=1, max_length=512)]
-    """Absolute folder in the container. Folders the operator or the kubelet mounts are refused."""
+    """Absolute folder in the container. Folders that the operator or the kubelet mounts are
+    rejected."""
     sub_path: Annotated[str, Field(max_length=512)] | None = None
-    """Folder inside the volume, relative; default: its root."""
+    """Folder inside the volume (relative). Default: its root."""
     read_only: bool = False
-    """Whether the container only reads it. Default: false."""
+    """Whether the container mounts it read-only. Default: false."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule=_ABSOLUTE,
             message="mountPath must be an absolute folder other than '/', without '..', '//' or"
-            " ':'; write /data",
+            " ':'; for example /data",
             field_path=".mountPath",
         ),
         Rule(
             rule=_RESERVED_MOUNT,
-            message="mountPath is where the operator or the kubelet mounts (hosts, tokens, kernel"
-            " folders); choose another folder",
+            message="mountPath is reserved for the operator or the kubelet (hosts, tokens,"
+            " kernel folders); choose another folder",
             field_path=".mountPath",
         ),
         relative_path("subPath", optional=True),

@@ -1,6 +1,6 @@
-"""The parts that objects of all kinds have in common. Unknown fields are skipped unparsed.
+"""Define the parts that objects of all kinds share. Unknown fields are skipped unparsed.
 
-Every text is foreign: a tenant may write most of them. A field that Go may write as null is
+Every text is untrusted: a tenant may write most of them. A field that Go may write as null is
 optional.
 """
 
@@ -18,7 +18,7 @@ class ObjectPart(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class ObjectMetadata(ObjectPart, frozen=True):
-    """Metadata that rows are made of."""
+    """Metadata for lists of objects."""
 
     name: str
     namespace: str = ""
@@ -41,7 +41,10 @@ class OwnerReference(ObjectPart, frozen=True):
 
 
 class Metadata(ObjectMetadata, frozen=True):
-    """All metadata that is read. Annotations are large: kubectl keeps a copy of the spec there."""
+    """All metadata that is read.
+
+    Annotations can be large: kubectl stores a copy of the spec there.
+    """
 
     resource_version: str = ""
     generation: int = 0

@@ -1,4 +1,4 @@
-"""Kinds of Kubernetes and of others, as far as they are read: the only declaration of their fields.
+"""Declare the fields that are read of other kinds. This is the only declaration of their fields.
 
 Every other field is skipped unparsed. A field that Go may write as null is optional here.
 """
@@ -13,7 +13,7 @@ import msgspec
 from drumline_api.objects.base import Metadata, ObjectMetadata, ObjectPart
 
 ENDS: Final = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
-"""Conditions of a workload that has ended."""
+"""Condition types of a workload that has ended."""
 
 
 class Condition(ObjectPart, frozen=True):
@@ -27,7 +27,8 @@ class Condition(ObjectPart, frozen=True):
 
 
 Quantities = dict[str, str | int]
-"""By resource; as integers in templates of JobSets, which are stored as they were written."""
+"""Quantities by resource. Templates of JobSets may contain integers, because they are stored as
+written."""
 
 
 class ResourceRequirements(ObjectPart, frozen=True):
@@ -95,7 +96,7 @@ class Affinity(ObjectPart, frozen=True):
 
 
 class PodClaim(ObjectPart, frozen=True):
-    """A claim of a pod's."""
+    """A resource claim of a pod."""
 
     name: str
 
@@ -117,7 +118,7 @@ class PodSpec(ObjectPart, frozen=True):
 
 
 class PlacedPodSpec(PodSpec, frozen=True):
-    """A pod's spec, with the undecoded fields that are read only of pods that wait for a queue.
+    """A pod's spec, with the undecoded fields that are read only for pods that wait for a queue.
 
     A raw field keeps the whole document in memory.
     """
@@ -128,7 +129,7 @@ class PlacedPodSpec(PodSpec, frozen=True):
 
 
 class Waiting(ObjectPart, frozen=True):
-    """Why a container does not run."""
+    """Reason that a container does not run."""
 
     reason: str = ""
     message: str = ""
@@ -160,7 +161,7 @@ class ContainerStatus(ObjectPart, frozen=True):
 
 
 class PodClaimStatus(ObjectPart, frozen=True):
-    """Which claim was made for a pod from a template."""
+    """Claim that was created for a pod from a template."""
 
     name: str
     resource_claim_name: str | None = None
@@ -204,23 +205,23 @@ class ReplicatedJobStatus(ObjectPart, frozen=True):
 
 
 class WorkloadStatus(ObjectPart, frozen=True):
-    """The status of a Job or the like."""
+    """Status of a Job or a similar workload."""
 
     conditions: list[Condition] | None = None
     start_time: str | None = None
-    """Of a Job: when it was last resumed."""
+    """For a Job: time at which it was last resumed."""
     succeeded: int | None = None
-    """Pods of a Job."""
+    """Number of succeeded pods of a Job."""
     failed_indexes: str | None = None
-    """Of an Indexed Job: those that are tried no more."""
+    """For an Indexed Job: indexes that are not retried."""
     replicated_jobs_status: list[ReplicatedJobStatus] | None = None
-    """Of a JobSet."""
+    """For a JobSet."""
     job_deployment_status: str = ""
-    """Of a RayJob."""
+    """For a RayJob."""
 
 
 def has_ended(conditions: Iterable[Condition] | None) -> bool:
-    """Return whether one of these conditions says that a workload has ended."""
+    """Return whether one of these conditions reports that a workload has ended."""
     return any(each.type in ENDS and each.status == "True" for each in conditions or ())
 
 
@@ -239,7 +240,7 @@ class JobTemplate(ObjectPart, frozen=True):
 
 
 class ReplicatedJob(ObjectPart, frozen=True):
-    """Equal Jobs of a JobSet."""
+    """Identical Jobs of a JobSet."""
 
     name: str
     template: JobTemplate
@@ -270,7 +271,7 @@ class Pod(ObjectPart, frozen=True):
 
 
 class PlacedPod(Pod, frozen=True):
-    """A pod, with the fields that say where it may run."""
+    """A pod, with the fields that restrict its nodes."""
 
     spec: PlacedPodSpec
 
@@ -325,7 +326,7 @@ class StorageClass(ObjectPart, frozen=True):
 
 
 class EventSeries(ObjectPart, frozen=True):
-    """How often something happened, as newer components count it."""
+    """Number of occurrences, as newer components count them."""
 
     count: int = 1
     last_observed_time: str | None = None
@@ -341,7 +342,7 @@ class EventSubject(ObjectPart, frozen=True):
 
 
 class StoredEvent(ObjectPart, frozen=True):
-    """An Event of events.k8s.io/v1 or of v1: both spellings of its fields."""
+    """An Event of events.k8s.io/v1 or of v1, with the fields of both versions."""
 
     metadata: ObjectMetadata
     reason: str | None = None
@@ -359,7 +360,7 @@ class StoredEvent(ObjectPart, frozen=True):
 
 
 class Device(ObjectPart, frozen=True):
-    """A device, by its name alone."""
+    """A device, with only its name."""
 
     name: str
 
@@ -380,6 +381,6 @@ class ResourceSlice(ObjectPart, frozen=True):
 
 
 class Identity(ObjectPart, frozen=True):
-    """Any object, its metadata alone."""
+    """Any object, with only its metadata."""
 
     metadata: Metadata

@@ -213,7 +213,7 @@ PLACES = [
         "any-taint",
         {**template(), "tolerations": [{"operator": "Exists"}]},
         "spec.tolerations[0]",
-        "name the taint's key",
+        "set the taint's key",
     ),
 ]
 TEMPLATES = [
@@ -249,7 +249,7 @@ TEMPLATES = [
         "climbing",
         {"trainer": {}, "checkpoint": {"claimName": "checkpoints", "path": "../../etc"}},
         "spec.checkpoint.path",
-        "no '..'",
+        "without '..'",
     ),
     Spec(
         name="signing-key",

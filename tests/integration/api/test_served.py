@@ -39,11 +39,11 @@ def test_discovery_lists_short_names_category_and_status(server: Server) -> None
 @pytest.mark.parametrize(
     ("field", "says"),
     [
-        ("trainingjob", "all of them run, or none"),
-        ("trainingjob.spec.topology", "Level the whole gang must share one domain of"),
+        ("trainingjob", "all of its pods run, or none"),
+        ("trainingjob.spec.topology", "the whole gang must be in one domain"),
         ("trainingjob.spec.trainer.overrides", "at most 16 KiB"),
         ("trainingjob.spec.checkpoint.everySteps", "Default: 50."),
-        ("trainingqueue.spec.quotas", "One entry a GpuPool"),
+        ("trainingqueue.spec.quotas", "one per GpuPool"),
         ("gpupool.spec.topologyLevels", "broadest first"),
     ],
 )

@@ -59,16 +59,16 @@ def no_policy(api: Kube) -> Iterator[None]:
 @pytest.mark.usefixtures("no_policy")
 def test_without_its_policy_a_spec_is_refused_before_it_gets_a_gpu(site: Site) -> None:
     specs: dict[str, tuple[dict[str, Any], str]] = {
-        "elastic": ({"minNodes": 2}, "spec.minNodes: minNodes is at most nodes; lower it"),
+        "elastic": ({"minNodes": 2}, "spec.minNodes: minNodes must be at most nodes; lower it"),
         "gpus": (
             {"resources": {"nvidia.com/gpu": 8}},
-            "spec.resources: resources: GPUs are asked for with gpusPerNode",
+            "spec.resources: resources: GPUs are requested with gpusPerNode",
         ),
         "both": (
             {"trainer": {}, "template": {"image": "any:1"}},
             "spec: exactly one of trainer and template is required",
         ),
-        "dotted.name": ({}, "metadata.name: a TrainingJob's name has at most 50 characters"),
+        "dotted.name": ({}, "metadata.name: a TrainingJob's name must have at most 50 characters"),
     }
     for name, (fields, _) in specs.items():
         once_allowed(partial(site.submit, name, nodes=1, gpusPerNode=1, **fields))

@@ -18,24 +18,24 @@ from tests.texts import missing
 TEMPLATE = {"image": "i"}
 BROKEN: dict[str, dict[str, Any]] = {
     "spec: exactly one of trainer and template": {"trainer": {}, "template": TEMPLATE},
-    "spec.checkpoint: checkpoint is for": {
+    "spec.checkpoint: checkpoint needs": {
         "template": TEMPLATE,
         "checkpoint": {"claimName": "saves"},
     },
-    "spec.nodes: nodes x gpusPerNode is over": {
+    "spec.nodes: nodes x gpusPerNode exceeds": {
         "template": TEMPLATE,
         "nodes": 10_000,
         "gpusPerNode": 64,
     },
     "spec.gpuPools: gpuPool and gpuPools": {"gpuPool": "a", "gpuPools": ["a", "b"]},
-    "spec.gpuPools: gpuPools: a pool is named twice": {"gpuPools": ["a", "a"]},
+    "spec.gpuPools: gpuPools: a pool is listed twice": {"gpuPools": ["a", "a"]},
     "spec.topology.slices: topology.slices": {
         "topology": {"slices": [{"level": "rack", "nodes": 3}]}
     },
-    "spec.minNodes: minNodes is at most": {"minNodes": 3, "checkpoint": {"claimName": "saves"}},
+    "spec.minNodes: minNodes must be at most": {"minNodes": 3, "checkpoint": {"claimName": "saves"}},
     "spec.minNodes: minNodes needs": {"minNodes": 1},
     "spec.resources: resources: GPUs": {"resources": {"nvidia.com/gpu": 8}},
-    "spec.resources: resources: only": {"resources": {"ram": 8}},
+    "spec.resources: resources: names": {"resources": {"ram": 8}},
     "spec.resources: resources: every": {"resources": {"cpu": 0}},
     "spec.trainer.globalBatchSize": {"trainer": {"globalBatchSize": 3}},
 }

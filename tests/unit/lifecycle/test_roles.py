@@ -269,5 +269,5 @@ def test_roles_beside_the_bundled_trainer_are_refused_where_nobody_asked_the_rul
     job = a_job(roles=[{"name": "a"}])
     refusal = refusal_of(job)
     assert refusal is not None
-    assert "roles are beside the ranks of a template" in refusal.message
+    assert "roles need template" in refusal.message
     assert gang_of(job, priority=0).extras == 1  # and nothing that looks at it fails

@@ -82,7 +82,7 @@ def test_a_rule_over_a_spec_is_asked_where_no_server_asked_it(state: ClusterCach
     state.on_job(None, job_view(gpuPools=["h100", "h100"]))
     assert refusal(state) == Refusal(
         reason=Reason.CONFIG_REFUSED,
-        message="spec.gpuPools: gpuPools: a pool is named twice; keep the first",
+        message="spec.gpuPools: gpuPools: a pool is listed twice; keep the first entry",
     )
     assert waiting(state) == []
 
