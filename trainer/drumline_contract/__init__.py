@@ -65,6 +65,7 @@ from drumline_contract.launch import (
     NoticeSignal,
 )
 from drumline_contract.launcher_environment import hostfile_environment, launcher_environment
+from drumline_contract.launchers import SHELLS, launcher_of, starts_ranks
 from drumline_contract.line_pattern import MAX_PATTERN_CHARS, LinePattern, PatternOp
 from drumline_contract.notices import Notice, NoticeAnswer
 from drumline_contract.pause import Pause, optional_pause
@@ -144,6 +145,7 @@ __all__ = [
     "MAX_WAIT_SECONDS",
     "MODULE_PATTERN",
     "PROGRESS_GROUPS",
+    "SHELLS",
     "SIGNATURE_HEADER",
     "STORE_PORT",
     "STORE_PORTS",
@@ -185,6 +187,7 @@ __all__ = [
     "hostfile_environment",
     "is_module_name",
     "launcher_environment",
+    "launcher_of",
     "link_stays_inside",
     "most_slow",
     "optional_pause",
@@ -192,6 +195,7 @@ __all__ = [
     "plain_lines",
     "pod_name",
     "sign",
+    "starts_ranks",
     "verify",
     "without_secrets",
 ]

@@ -120,9 +120,7 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
     return next(possible, share)
 
 
-def shards_gradients(
-    layout: Layout, config: TrainerConfig, *, learning: int | None = None
-) -> bool:
+def shards_gradients(layout: Layout, config: TrainerConfig, *, learning: int | None = None) -> bool:
     """Whether FSDP sums gradients over the ranks after each micro-batch.
 
     What the settings say, or else: where whole fp32 gradients of what learns would be more than

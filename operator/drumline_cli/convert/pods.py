@@ -18,7 +18,7 @@ from drumline_cli.convert.volumes import (
     volumes_of,
     without_shared_memory,
 )
-from drumline_cli.run.manifests import LAUNCHERS, launch_of
+from drumline_contract import starts_ranks
 
 GPU: Final = "nvidia.com/gpu"
 _TEMPLATE: Final = "spec.template"
@@ -27,7 +27,6 @@ _PLATFORM: Final = re.compile(
     r"|volcano[.]sh|istio[.]io)/"
 )
 _NODE_STATE: Final = re.compile(r"^node(-role)?[.]kubernetes[.]io/")
-_SHELLS: Final = frozenset(("sh", "bash", "dash", "zsh"))
 _REASONS: Final = {
     "restartPolicy": "Drumline restarts processes and pods itself, within spec.recovery",
     "schedulerName": "Drumline places the pods itself",
@@ -131,11 +130,8 @@ def gpus_of(pod_template: Fields) -> int:
 def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields) -> Json:
     """`launch` for a command, which has to behave as it did: it was started once a pod."""
     program = PurePosixPath(words[0]).name
-    module = words[2] if words[1:2] == ["-m"] and len(words) > 2 else ""
-    once_a_pod = (
-        program in LAUNCHERS or program in _SHELLS or module.startswith("torch.distributed.")
-    )
-    launch = "PerPod" if once_a_pod or gpus > 1 else launch_of(words)
+    once_a_pod = starts_ranks(words) is not False
+    launch = "PerPod" if once_a_pod or gpus > 1 else "PerGpu"
     fields.notes.check(
         path,
         f"template.launch is {launch}: an agent starts the command and starts it again after a"

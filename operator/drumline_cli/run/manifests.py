@@ -10,18 +10,15 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from drumline_api.base import GROUP, VERSION
+from drumline_cli.errors import BadInput
 from drumline_cli.jobs.clone import SHARED_CODE
 from drumline_cli.run.code_from import CodeFrom
 from drumline_cli.run.pack import PackedFolder
 from drumline_cli.run.requirements import with_requirements
-from drumline_contract import CODE_PART_KEY, MAX_CODE_PART_BYTES
+from drumline_contract import CODE_PART_KEY, MAX_CODE_PART_BYTES, starts_ranks
 
 Json = dict[str, Any]
 
-LAUNCHERS: Final = frozenset(
-    ("accelerate", "colossalai", "composer", "deepspeed", "mpiexec", "mpirun", "torchrun")
-)
-"""Programs that start a pod's ranks themselves."""
 LABEL_SWEEP: Final = f"{GROUP}/sweep"
 PARAMETERS: Final = f"{GROUP}/parameters"
 """Annotation of a sweep's job."""
@@ -58,9 +55,23 @@ class RunRequest:
     """Of a job of a sweep, for people: `lr=3e-4 seed=1`."""
 
 
-def launch_of(command: Sequence[str]) -> str:
-    """PerPod for a program that starts ranks itself, PerGpu for any other."""
-    return "PerPod" if PurePosixPath(command[0]).name in LAUNCHERS else "PerGpu"
+def launch_of(command: Sequence[str], *, ranks: int) -> str:
+    """Return PerPod for a program that starts ranks itself, and PerGpu for any other.
+
+    Args:
+        command: program and arguments.
+        ranks: GPUs of all pods. One rank is the same in both ways.
+
+    Raises:
+        BadInput: a shell runs the command, so nobody can tell.
+    """
+    launches = starts_ranks(command)
+    if launches is None and ranks > 1:
+        raise BadInput(
+            f"{command[0]} may start a launcher such as torchrun: add --launch PerPod to start it"
+            " once for each pod, or --launch PerGpu for each GPU"
+        )
+    return "PerPod" if launches else "PerGpu"
 
 
 def job_stem(command: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ def run_request(
         nodes=chosen.nodes,
         gpus=chosen.gpus,
         command=tuple(command),
-        launch=chosen.launch or launch_of(command),
+        launch=chosen.launch or launch_of(command, ranks=chosen.nodes * max(chosen.gpus, 1)),
         env=pairs(chosen.env, option="--env", form="NAME=VALUE"),
         claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
         resources=pairs(

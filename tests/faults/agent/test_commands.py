@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -268,6 +269,27 @@ async def test_a_command_needs_its_settings(pods: Gang) -> None:
     agent = await pods.band.start(0)
     assert await agent.ended() == ExitCode.CONFIG
     assert not missing(agent.text, "DRUMLINE_LAUNCH")
+
+
+async def test_a_launcher_is_not_started_for_each_gpu(pods: Gang) -> None:
+    assert isinstance(pods.band, CommandBand)
+    pods.band.command = ["env", "A=1", sys.executable, "-m", "torch.distributed.run", "train.py"]
+    await start_commands(pods, 2, script="")
+    assert ExitCode.CONFIG in await pods.ended()
+    assert not missing(pods.leader.report.error, "template.launch to PerPod", "2 times")
+
+
+NESTED = """
+import subprocess
+workers = dict(os.environ, WORLD_SIZE="1", TORCHELASTIC_RUN_ID="none")
+subprocess.run(["sleep", "600"], env=workers)
+"""
+
+
+async def test_a_script_that_starts_a_launcher_for_each_gpu_is_refused(pods: Gang) -> None:
+    await start_commands(pods, 2, script=NESTED)
+    assert ExitCode.CONFIG in await pods.ended()
+    assert not missing(pods.leader.report.error, "template.launch to PerPod", "WORLD_SIZE 1, not 2")
 
 
 STEPS = """

@@ -27,7 +27,9 @@ from drumline_agent.commands.command_faults import CommandFaults
 from drumline_agent.commands.command_process import CommandNotStartedError, CommandProcess, kill
 from drumline_agent.commands.command_starter import CommandStarter
 from drumline_agent.commands.end_notice import EndNotice
+from drumline_agent.commands.launch_environment import run_id
 from drumline_agent.commands.launch_plan import LaunchPlan
+from drumline_agent.commands.nested_launch import nested_world_size
 from drumline_agent.commands.own_patterns import work_budget
 from drumline_agent.commands.pod_clients import PodClients
 from drumline_agent.commands.process_activity import running_processes
@@ -50,12 +52,14 @@ from drumline_client.wire import (
     StepReport,
     decode_agent_message,
 )
-from drumline_contract import RemarkKind
+from drumline_contract import Launch, RemarkKind
 
 STOP_SECONDS = 1.0
 """Between SIGTERM and SIGKILL for the processes of an attempt that has failed: they can save
 nothing any more, only flush what they log. A rank that waits for a dead peer does neither."""
 KILL_SECONDS = 5.0
+NESTED_LAUNCH_SECONDS = 5.0
+"""Between two looks for ranks that a rank has started itself."""
 SAVING_PART = 0.5
 """Of the grace period, for ranks that agree to save before their pod ends."""
 NO_ANSWER = "the program does not acknowledge saves"
@@ -106,6 +110,7 @@ class CommandRanks:
         self._processes: dict[int, CommandProcess] = {}
         self._steps: dict[int, StepHistory] = {}
         self._notice = EndNotice(plan.launch, grace_seconds=settings.grace_seconds)
+        self._next_look_at = 0.0
         self._has_left = False
         """A notice to leave is answered: this attempt's processes end, and with them the pod."""
         self.hang_views = RankViews(
@@ -125,11 +130,40 @@ class CommandRanks:
     def views(self) -> tuple[RankView, ...]:
         """Every process of the present attempt, as of now."""
         present = (self._status.generation, self._status.attempt)
-        processes = self._processes.values()
-        return self.hang_views.of(
-            [process for process in processes if process.placement.membership == present],
-            now=time.monotonic(),
-        )
+        processes = [
+            process
+            for process in self._processes.values()
+            if process.placement.membership == present
+        ]
+        now = time.monotonic()
+        self._refuse_nested_launchers(processes, now=now)
+        return self.hang_views.of(processes, now=now)
+
+    def _refuse_nested_launchers(self, processes: Sequence[CommandProcess], *, now: float) -> None:
+        """Report a rank that has started ranks of its own; a restart would do the same."""
+        if self._plan.launch.launch is Launch.PER_POD or now < self._next_look_at:
+            return
+        self._next_look_at = now + NESTED_LAUNCH_SECONDS
+        running = running_processes()
+        for process in processes:
+            placement = process.placement
+            if not process.alive or placement.world_size == 1:
+                continue
+            size = nested_world_size(
+                process.pid,
+                world_size=placement.world_size,
+                run_id=run_id(placement),
+                processes=running,
+            )
+            if size is not None:
+                reason = (
+                    f"rank {placement.rank} started ranks of its own (WORLD_SIZE {size}, not"
+                    f" {placement.world_size}): its command starts a launcher such as torchrun;"
+                    " set template.launch to PerPod"
+                )
+                fault = self._faults.not_started(placement.rank, placement.membership, reason)
+                self._listener.on_fault(fault)
+                return
 
     def send_to_all(self, order: RankOrder) -> None:
         """Act on a notice: the ranks agree to save, or it reaches them as a signal.

@@ -10,7 +10,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from drumline_agent.base.settings import AgentSettings
-from drumline_agent.commands.command_process import CommandProcess, rank_process, start_process
+from drumline_agent.commands.command_process import (
+    CommandNotStartedError,
+    CommandProcess,
+    rank_process,
+    start_process,
+)
 from drumline_agent.commands.launch_environment import (
     command_line,
     launch_variables,
@@ -23,6 +28,7 @@ from drumline_agent.commands.progress_lines import ProgressReader
 from drumline_agent.commands.standby import RankStart, Standbys
 from drumline_agent.processes.reaper import Reaper
 from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import Launch, launcher_of
 
 
 class CommandStarter:
@@ -66,9 +72,11 @@ class CommandStarter:
         """Start the process of a placement.
 
         Raises:
-            CommandNotStartedError: the image cannot run the command.
+            CommandNotStartedError: the image cannot run the command, or the command is a launcher
+                that would be started for each GPU.
             OSError: the pod is out of processes, memory or descriptors.
         """
+        self._check_launch(placement.world_size)
         slot, start = placement.local_rank, self._start_of(placement)
         standby = await self._standbys.take(slot, start)
         started = standby or await start_process(
@@ -110,6 +118,16 @@ class CommandStarter:
         self._timer = None  # until ranks are started again
         for slot, start in self._starts.items():
             self._standbys.prepare(slot, start)
+
+    def _check_launch(self, world_size: int) -> None:
+        if self._plan.launch.launch is Launch.PER_POD or world_size == 1:
+            return
+        launcher = launcher_of(self._plan.command)
+        if launcher:
+            raise CommandNotStartedError(
+                f"{launcher} starts ranks itself, and launch: PerGpu would start it {world_size}"
+                " times, each with a training of its own; set template.launch to PerPod"
+            )
 
     def _start_of(self, placement: Placement) -> RankStart:
         variables = launch_variables(

@@ -75,9 +75,14 @@ def _of_a_rank(placement: Placement) -> dict[str, str]:
         "ROLE_WORLD_SIZE": str(placement.world_size),
         "MASTER_ADDR": placement.store_host,
         "MASTER_PORT": str(placement.store_port),
-        "TORCHELASTIC_RUN_ID": placement.owner or "drumline",
+        "TORCHELASTIC_RUN_ID": run_id(placement),
         "TORCHELASTIC_RESTART_COUNT": str(placement.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(MAX_RESTARTS_SHOWN),
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 serves the store
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
+
+
+def run_id(placement: Placement) -> str:
+    """Return the run id of torch elastic that a rank gets."""
+    return placement.owner or "drumline"

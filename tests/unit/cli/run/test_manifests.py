@@ -121,6 +121,7 @@ def test_parts_are_the_code_in_order_and_named_by_it() -> None:
         (["python", "src/Train_Me.py"], "train-me", "PerGpu"),
         (["/usr/bin/torchrun", "train.py"], "train", "PerPod"),
         (["accelerate", "launch", "3d.py"], "run-3d", "PerPod"),
+        (["python3", "-m", "torch.distributed.run", "a.py"], "a", "PerPod"),
         (["./-"], "run", "PerGpu"),
         (["python", "-m", "x" * 80 + ".py"], "x" * 40, "PerGpu"),
     ],
@@ -128,7 +129,13 @@ def test_parts_are_the_code_in_order_and_named_by_it() -> None:
 def test_name_and_launch_follow_from_the_command(
     command: list[str], stem: str, launch: str
 ) -> None:
-    assert (job_stem(command), launch_of(command)) == (stem, launch)
+    assert (job_stem(command), launch_of(command, ranks=2)) == (stem, launch)
+
+
+def test_a_script_of_a_shell_needs_the_way_in_which_it_is_started() -> None:
+    with pytest.raises(BadInput, match="--launch PerPod"):
+        launch_of(["bash", "run.sh"], ranks=2)
+    assert launch_of(["bash", "run.sh"], ranks=1) == "PerGpu"
 
 
 @pytest.mark.parametrize(
