@@ -1,8 +1,8 @@
 """Their config.json and our `ModelConfig`. No torch: the planner reads models with it too.
 
 A key of theirs that changes what a model computes is translated, or must have the only value that
-our model stands for. A key that is neither known here nor null is refused: nothing is silently
-ignored that might give other logits.
+our model stands for. A key that is not known is refused, unless `without_effect` says why its value
+changes nothing: nothing is silently ignored that might give other logits.
 
 `kinds` lists their model types as tables, `parts` has what no table of names can say, `translation`
 goes both ways, `folder` reads the file and takes the language model out of a multimodal one,

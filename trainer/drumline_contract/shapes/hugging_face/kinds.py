@@ -258,7 +258,8 @@ KINDS = (
             alternating(every=2),
             caps(attention=50.0, logits=30.0),
         ),
-        ignored=frozenset({"hidden_act"}),  # an older word that their code does not read
+        # older words that their code does not read
+        ignored=frozenset({"hidden_act", "sliding_window_size"}),
     ),
     Kind(
         model_type="gemma3_text",
@@ -308,25 +309,3 @@ KINDS = (
     ),
     VIT,
 )
-
-WITHOUT_EFFECT = frozenset(
-    {
-        *("model_type", "architectures", "transformers_version", "torch_dtype", "dtype"),
-        *("name_or_path", "use_cache", "initializer_range", "pretraining_tp", "auto_map"),
-        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id"),
-        *("decoder_start_token_id", "tokenizer_class", "task_specific_params"),
-        *("attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_dropout"),
-        *("router_jitter_noise", "output_router_logits", "router_aux_loss_coef"),
-        *("attn_implementation", "cache_implementation", "gradient_checkpointing"),
-        *("chunk_size_feed_forward", "problem_type", "id2label", "label2id", "return_dict"),
-        *("output_attentions", "output_hidden_states", "bad_words_ids", "temperature", "top_k"),
-        *("is_decoder", "is_encoder_decoder", "tie_encoder_decoder", "tf_legacy_loss"),
-        *("torchscript", "output_scores", "return_dict_in_generate", "remove_invalid_values"),
-        *("top_p", "do_sample", "max_length", "min_length", "repetition_penalty", "use_bfloat16"),
-    }
-)
-"""Keys of every type that do not change logits: notes, generation, and what a run may choose.
-
-Dropout and what a router adds while it trains are the run's own, as in `model.dropout` and
-`model.balance_weight`. Keys that begin with an underscore are notes of `transformers`.
-"""

@@ -11,7 +11,13 @@ from drumline_contract.config import ConfigError, ModelConfig
 from drumline_contract.config.decoding import decode
 from drumline_contract.config.equivalence import canonical
 from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Kind, Raw
-from drumline_contract.shapes.hugging_face.kinds import KINDS, WITHOUT_EFFECT
+from drumline_contract.shapes.hugging_face.kinds import KINDS
+from drumline_contract.shapes.hugging_face.without_effect import (
+    WITHOUT_EFFECT,
+    agrees,
+    is_off,
+    may_agree,
+)
 
 _MISSING: Any = object()
 _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
@@ -141,7 +147,7 @@ def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
             raise HuggingFaceError(
                 f"config.json: {key} is {_shown(raw[key])}; only {value!r} can be imported"
             )
-    _refuse_unknown(raw, kind)
+    said_again = _unknown(raw, kind)
     values = {ours: _field(raw, theirs, kind=kind) for theirs, ours in kind.fields.items()}
     values |= kind.ours
     for part in kind.parts:
@@ -151,11 +157,15 @@ def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
         if values["ffn_size"] is None and isinstance(values["hidden_size"], int):
             values["ffn_size"] = 4 * values["hidden_size"]
     try:
-        return decode(ModelConfig, values, path="")
+        model = decode(ModelConfig, values, path="")
     except ConfigError as error:
         raise HuggingFaceError(f"config.json: {_in_their_words(str(error), kind)}") from error
     except (TypeError, ZeroDivisionError) as error:
         raise HuggingFaceError(f"config.json: {error}") from error
+    for key in said_again:
+        if not agrees(key, raw[key], model):
+            raise _refusal(raw, key, kind)
+    return model
 
 
 def _in_their_words(sentence: str, kind: Kind) -> str:
@@ -165,20 +175,27 @@ def _in_their_words(sentence: str, kind: Kind) -> str:
     return f"{theirs.get(name, name)}{colon}{problem}"
 
 
-def _refuse_unknown(raw: Raw, kind: Kind) -> None:
-    known = kind.known | WITHOUT_EFFECT
+def _unknown(raw: Raw, kind: Kind) -> list[str]:
+    """Keys that must agree with the model. Raises HuggingFaceError for others that may matter."""
+    said_again: list[str] = []
     for key, value in raw.items():
-        harmless = value is None or key.startswith("_")
-        if key in known or harmless or _OTHER_NAMES.get(key) in known:
+        if key in kind.known or _OTHER_NAMES.get(key) in kind.known or is_off(key, value):
             continue
         if key == _PACKING:
             _refuse_packing(value, kind)
-            continue
-        raise HuggingFaceError(
-            f"config.json: {_shown(key)} is {_shown(value)}, which {kind.model_type} is not known"
-            f" to have here{_hint(key, kind.known - raw.keys())}: it may change what the model"
-            " computes; take it out where it does not"
-        )
+        elif may_agree(key):
+            said_again.append(key)
+        else:
+            raise _refusal(raw, key, kind)
+    return said_again
+
+
+def _refusal(raw: Raw, key: str, kind: Kind) -> HuggingFaceError:
+    return HuggingFaceError(
+        f"config.json: {_shown(key)} is {_shown(raw[key])}, which {kind.model_type} is not known"
+        f" to have here{_hint(key, kind.known - raw.keys())}: it may change what the model"
+        " computes; take it out where it does not"
+    )
 
 
 def _refuse_packing(value: object, kind: Kind) -> None:
