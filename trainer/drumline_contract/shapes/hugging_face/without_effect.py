@@ -143,5 +143,5 @@ def agrees(key: str, value: object, model: ModelConfig) -> bool:
 def _among(value: object, expected: tuple[Any, ...]) -> bool:
     """Equal, and of one kind: 1 is not true."""
     return any(
-        value == one and isinstance(value, bool) is isinstance(one, bool) for one in expected
+        value == same and isinstance(value, bool) is isinstance(same, bool) for same in expected
     )
