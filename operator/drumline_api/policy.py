@@ -72,6 +72,10 @@ class SchedulingPolicy(ApiModel):
     preemption_limit: PreemptionLimitPolicy | None = None
     """Number of preemptions after which a job is exempt from further preemption within the window.
     Unset: no limit."""
+    overdue_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    """A pod or job that should have left its nodes this long ago counts as staying. The scheduler
+    no longer waits for it, and releases the nodes that were kept for others meanwhile. Default:
+    120."""
     moves: MovesPolicy | None = None
     """Whether running jobs may be moved (saved and started elsewhere) to free whole domains, and
     the limits on these moves. Unset: running jobs do not move."""

@@ -16,7 +16,7 @@ class AdmittedGangs:
     admitted: tuple[Admitted, ...]
     uids: frozenset[str]
     unsettled: tuple[Admitted, ...]
-    """Gangs that are broken, leave, shrink, or have nominated slots."""
+    """Gangs that are broken, leave, shrink, have nominated slots, or should have left."""
     elastic: tuple[Admitted, ...]
     displaced: tuple[Admitted, ...]
     """Whole gangs with positions on nodes that are about to go."""
@@ -73,7 +73,7 @@ def admitted_gangs(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
         unsettled=tuple(
             held
             for held in admitted
-            if held.lost or held.leaving or held.giving_up or held.nominated
+            if held.lost or held.leaving or held.giving_up or held.nominated or held.is_overdue
         ),
         elastic=tuple(held for held in admitted if held.gang.sizes),
         displaced=tuple(

@@ -40,6 +40,7 @@ from drumline_scheduler.fault_isolation import decide_around_faults
 from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.growth import Growth
 from drumline_scheduler.model import Admitted, Gang, Snapshot, order_key
+from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queue_evictions import queue_evictions, with_evictions
 from drumline_scheduler.queueing.groups import GangGroups
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
@@ -74,7 +75,10 @@ def decide(cycle: CycleInput, *, cache: CycleCache | None = None) -> Decisions:
 
 def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     """Decide about all gangs of a cycle. An exception on one of them is raised."""
-    given, pending = cycle.snapshot, cycle.pending
+    pending = cycle.pending
+    # 0. Gangs that should have left a while ago count as staying.
+    overdue = without_overdue(cycle.snapshot, seconds=cycle.policy.overdue_seconds, now=cycle.now)
+    given = overdue.snapshot
     # 1. Budgets and drained queues: gangs that they evict count as leaving from here on.
     budgets = Budgets(given, now=cycle.now)
     evictions = queue_evictions(given, budgets=budgets, now=cycle.now)
@@ -95,12 +99,12 @@ def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     else:
         decisions = _cycle(cycle, cache=cache)
     # 5. What phase 1 adds to the answers.
-    times = (decisions.retry_at, evictions.again_at)
+    times = (decisions.retry_at, evictions.again_at, overdue.again_at)
     return replace(
         decisions,
         placed=_warned(decisions.placed, pending=pending, budgets=budgets),
         evictions=evictions.leaving,
-        stay=(*decisions.stay, *evictions.staying),
+        stay=(*decisions.stay, *evictions.staying, *overdue.cancelled),
         retry_at=min((at for at in times if at is not None), default=None),
     )
 

@@ -132,5 +132,7 @@ def _recall_pending(session: CycleSession) -> None:
         queue = session.queues.get(gang.queue)
         if queue is None or queue.drained or session.budgets.rejection(gang):
             continue
+        if gang.retry_at > session.now + session.policy.overdue_seconds:
+            continue  # its nodes would be idle for longer than anybody is waited for
         if gang.nominated:
             recall_pending(session.projection, gang=gang, queue=queue)

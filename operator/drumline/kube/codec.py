@@ -40,6 +40,7 @@ MAX_TERMINATION_CHARS: Final = 4096
 _MAX_TEXT_CHARS: Final = 1024
 _MAX_IMAGE_CHARS: Final = 640
 _MAX_CONDITION_CHARS: Final = 256
+_MAX_FINALIZERS: Final = 3
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 T = TypeVar("T")
 
@@ -138,6 +139,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         message=_text(status.message),
         terminating=bool(metadata.deletion_timestamp),
         deletion_time=metadata.deletion_timestamp or "",
+        finalizers=_finalizers(metadata) if metadata.deletion_timestamp else (),
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
         requests=pod_requests(spec),
         channel_claim=channel_claim(status),
@@ -147,6 +149,11 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         deadline_seconds=spec.active_deadline_seconds,
         start_time=(status.start_time or "") if spec.active_deadline_seconds else "",
     )
+
+
+def _finalizers(metadata: Metadata) -> tuple[str, ...]:
+    """The first finalizers, for messages: a tenant may write any number of them."""
+    return tuple(map(_text, (metadata.finalizers or ())[:_MAX_FINALIZERS]))
 
 
 def _init_container_views(

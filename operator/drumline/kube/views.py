@@ -140,6 +140,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         reason: Why it failed as a whole (`Evicted`, `OutOfcpu`), with `message`.
         terminating: Whether its deletion was requested: its resources are still held.
         deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
+        finalizers: What holds the object of a pod whose deletion was requested.
         disruption_reason: The reason of a true DisruptionTarget condition, else empty.
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
         channel_claim: The name of its claim of a channel; empty: none was made yet.
@@ -165,6 +166,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message: str = ""
     terminating: bool = False
     deletion_time: str = ""
+    finalizers: tuple[str, ...] = ()
     disruption_reason: str = ""
     requests: dict[str, int] = {}
     channel_claim: str = ""

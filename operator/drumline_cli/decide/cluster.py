@@ -52,6 +52,8 @@ from drumline_scheduler.model import Gang, Policy, Snapshot
 
 T = TypeVar("T")
 
+DEFAULT_POLICY: Final = Policy()
+
 _TAINT_RULES: Final = DEVICE_TAINT_RULES[0]
 """The group and kind are those of every version."""
 
@@ -93,12 +95,20 @@ class ClusterInput:
 
 
 def read(
-    manifests: Sequence[ManifestDocument], *, installation: Installation = NOT_KNOWN
+    manifests: Sequence[ManifestDocument],
+    *,
+    installation: Installation = NOT_KNOWN,
+    policy: Policy = DEFAULT_POLICY,
 ) -> ClusterInput:
     """The cluster that these objects make.
 
     An object that is not what its kind says is named with file, line and field, and the others
     count: as in the operator, nothing that one object holds keeps it from an answer.
+
+    Args:
+        manifests: the objects.
+        installation: the settings of the operator.
+        policy: for how long it waits for pods that hang.
 
     Raises:
         BadInput: the objects do not fit together.
@@ -112,7 +122,7 @@ def read(
     as_of = max((manifest.as_of for manifest in manifests), default=0.0)
     jobs: dict[str, Job] = {}
     state = ClusterCache(
-        nodes=NodeCache(clock=lambda: as_of),
+        nodes=NodeCache(clock=lambda: as_of, overdue_seconds=policy.overdue_seconds),
         progress=lambda uid: _progress(jobs[uid]),
         scope=InstallationScope.of(Settings()),  # no object says where the operator runs
         admits_workloads=bool(installation.admits_workloads),

@@ -62,7 +62,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """
     policy = read_policy(chosen.policy)
     objects = _objects(chosen, environment)
-    cluster_input = cluster.read(objects.manifests, installation=read_installation(chosen.policy))
+    cluster_input = cluster.read(
+        objects.manifests, installation=read_installation(chosen.policy), policy=policy
+    )
     cluster_input = replace(cluster_input, remarks=(*cluster_input.remarks, *objects.remarks))
     decisions = decided(cluster_input, policy, forecast=not chosen.no_forecast, priced=True)
     wide = chosen.output == "wide"

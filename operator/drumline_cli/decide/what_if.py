@@ -106,7 +106,7 @@ def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseli
     Raises:
         BadInput: the objects do not fit together.
     """
-    seen = cluster.read(manifests)
+    seen = cluster.read(manifests, policy=policy)
     return Baseline(manifests=manifests, seen=seen, decisions=_by_job(seen, policy), policy=policy)
 
 
@@ -117,7 +117,7 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
         BadInput: what would be different is not there, or would not be accepted.
     """
     different = changed(known.manifests, change)
-    after = cluster.read(different)
+    after = cluster.read(different, policy=known.policy)
     problem = next((text for text in after.unreadable if text not in known.seen.unreadable), None)
     if problem is not None:
         raise BadInput(problem)

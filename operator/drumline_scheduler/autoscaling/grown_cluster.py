@@ -211,14 +211,7 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
 def _without_terminating(node: Node) -> Node:
     if node.terminating == NOTHING:
         return node
-    return replace(node, used=node.used - ending(node), terminating=NOTHING, overdue=NOTHING)
-
-
-def ending(node: Node) -> Resources:
-    """What pods hold there whose end is near."""
-    if node.overdue == NOTHING:
-        return node.terminating
-    return node.terminating - node.overdue
+    return replace(node, used=node.used - node.ending, terminating=NOTHING, overdue=NOTHING)
 
 
 def _nominated(

@@ -45,7 +45,6 @@ from typing import Final
 from drumline_scheduler.autoscaling.grown_cluster import (
     Decide,
     GrownCluster,
-    ending,
     settled,
     shares_by_node,
 )
@@ -251,7 +250,7 @@ def _needs(
         sizes: of the pools; what is needed is added.
         world: where the gangs take their places.
     """
-    ends = {node.name: ending(node) for node in snapshot.nodes if node.terminating != NOTHING}
+    ends = {node.name: node.ending for node in snapshot.nodes if node.terminating != NOTHING}
     for gang in waiting[:MAX_TRIED]:
         if world.takes_free_places(gang):
             continue

@@ -324,7 +324,7 @@ def promised(snapshot: Snapshot) -> Snapshot:
 def _without(*, node: Node, ours: Sequence[tuple[Admitted, int]]) -> Node:
     if not ours and node.terminating is NOTHING:
         return node
-    used = node.used - node.terminating
+    used = node.used - node.ending
     for held, position in ours:
         used -= held.gang.request_of(position)
-    return replace(node, used=used, terminating=NOTHING)
+    return replace(node, used=used, terminating=NOTHING, overdue=NOTHING)

@@ -154,6 +154,8 @@ class Gang:
     is_foreign: bool = False
     """Pods that are no TrainingJob's and wait for quota: kube-scheduler places them. For them
     nobody is preempted and no nodes are asked."""
+    hanging: tuple[str, ...] = ()
+    """Of a residual gang: its pods that should have left a while ago, for messages."""
     surplus: Gang | None = None
     """What the job takes of spot pools beside this gang, as a gang of its own (`mixed`)."""
     surplus_of: str = ""
@@ -253,6 +255,11 @@ class Admitted:
     """Being evicted: neither a victim again nor repaired."""
     departs: bool = False
     """It is `leaving` because its queue said so, which may change its mind."""
+    leaves_by: float | None = None
+    """When it, or what it is `giving_up`, should have left, on the clock of `now`; None: it stays,
+    or no deadline is known."""
+    is_overdue: bool = False
+    """Whether it should have left so long ago that it counts as staying (`overdue_gangs`)."""
     preemptible: bool = True
     """Whether it may be evicted."""
     preempted_at: tuple[float, ...] = ()

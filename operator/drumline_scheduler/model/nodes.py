@@ -93,8 +93,17 @@ class Node:
     terminating: Resources = NOTHING
     """The part of `used` whose pods are being deleted: free later, not now."""
     overdue: Resources = NOTHING
-    """The part of `terminating` that should have been free a while ago: no gang that an autoscaler
-    can help waits for it."""
+    """The part of `terminating` that should have been free a while ago: no gang waits for it."""
+    hanging: tuple[str, ...] = ()
+    """Pods that should have left a while ago, with what holds them, for messages:
+    `team/old (finalizer example.com/keeps)`."""
+
+    @property
+    def ending(self) -> Resources:
+        """The part of `used` that gangs may wait for: pods that are expected to end soon."""
+        if self.overdue is NOTHING:
+            return self.terminating
+        return self.terminating - self.overdue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

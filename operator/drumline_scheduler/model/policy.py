@@ -92,6 +92,9 @@ class Policy:
     """Whether the repair of a broken gang may preempt as a waiting gang may."""
     preemption_limit: PreemptionLimit | None = None
     """Who was preempted so often is spared for a while by its own queue; None: nobody is."""
+    overdue_seconds: float = 120.0
+    """A gang that should have left this long ago counts as staying. So does a pod that is being
+    deleted, and no nodes are kept for a gang that backs off for longer."""
     moves: MoveBudget | None = None
     """Bounds for moves of running gangs, for waiting gangs and for free racks; None: no moves."""
     move_back: bool = False

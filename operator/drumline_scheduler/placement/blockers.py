@@ -109,9 +109,20 @@ def _gangs(
                 names=view.axis.names,
                 held=partial(allocation.held_in, domain),
                 verb="holds",
-                rank=f" (priority {allocation.gang.priority})",
+                rank=_rank(view, allocation),
                 remove=partial(remove, allocation),
             )
+
+
+def _rank(view: PoolView, allocation: Allocation) -> str:
+    overdue = allocation.gang.uid in view.overdue
+    return f" (priority {allocation.gang.priority}{', should have left' if overdue else ''})"
+
+
+def hanging_pods(view: PoolView, domain: Domain) -> list[str]:
+    """The pods on nodes of a domain that should have left: `team/old (finalizer x) on n1`."""
+    nodes = view.tree.nodes[domain.start : domain.stop]
+    return [f"{pod} on {node.name}" for node in nodes for pod in node.hanging]
 
 
 def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:

@@ -42,6 +42,8 @@ class PoolView:
         """By uid: nominated gangs, with what they will hold once the evicted gangs have left."""
         self.leaving: set[str] = set()
         """Uids of allocations whose gangs are being evicted."""
+        self.overdue: set[str] = set()
+        """Uids of allocations whose gangs should have left, and count as staying."""
         self.log: list[int] = []
         self.withheld = WithheldCapacity(free=self.free, log=self.log)
         self._distinct_of: dict[int, DistinctCapacities] = {}
@@ -56,6 +58,7 @@ class PoolView:
         twin._distinct_of = {}  # noqa: SLF001 - a new object of this class
         twin.allocations, twin.nominees = Allocations(self.tree, self.allocations), {}
         twin.withheld, twin.leaving = WithheldCapacity(free=twin.free, log=twin.log), set()
+        twin.overdue = set()
         return twin
 
     def allocation(
@@ -172,7 +175,7 @@ class PoolView:
             self.free[ordinal] = free[ordinal]
         self.log.extend(touched)
         self.allocations.rewind()
-        self.nominees, self.leaving = {}, set()
+        self.nominees, self.leaving, self.overdue = {}, set(), set()
         self.withheld.clear()
         self._mark = None
 
@@ -212,10 +215,10 @@ class PoolView:
         return undo
 
     def remove_terminating(self) -> None:
-        """Free what pods hold that are being deleted."""
+        """Free what pods hold that are being deleted and are expected to end soon."""
         for ordinal, node in enumerate(self.tree.nodes):
             if node.terminating is not NOTHING:
-                amounts = self.axis.vector(node.terminating)
+                amounts = self.axis.vector(node.ending)
                 self.used[ordinal] = tuple(map(sub, self.used[ordinal], amounts))
                 self.free[ordinal] = tuple(map(add, self.free[ordinal], amounts))
 

@@ -1,10 +1,11 @@
 """The current and the projected view of the cluster in one cycle.
 
-The *projected* view is the cluster without the gangs (and the surplus of elastic gangs) that are
-being evicted and without terminating pods, with each nominated gang on its nominated nodes: a
-waiting gang, a broken gang that waits for replacements, a gang that moves. A gang that was to move
-to nodes that it can no longer have stays where it is. The projected view is made on first use. Two
-rules connect it to the *current* view:
+The *projected* view is the cluster once all that is about to end has ended. Gangs (and the surplus
+of elastic gangs) that are being evicted are gone. So are terminating pods that are not overdue
+(`Node.overdue`). Each nominated gang is on its nominated nodes: a waiting gang, a broken gang that
+waits for replacements, a gang that moves. A gang that was to move to nodes that it can no longer
+have stays where it is. The projected view is made on first use. Two rules connect it to the
+*current* view:
 
 * A gang that starts takes its nodes in both views and needs quota in both.
 * On each node, what would be missing in the projected view is withheld in the current one
@@ -13,7 +14,7 @@ rules connect it to the *current* view:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,8 +65,11 @@ class EvictingGang:
 class Projection:
     """The two views of one cycle."""
 
-    def __init__(self, *, current: ClusterView, admitted: Iterable[Admitted]) -> None:
+    def __init__(self, *, current: ClusterView, admitted: Collection[Admitted]) -> None:
         self.current = current
+        for held in admitted:
+            if held.is_overdue and held.pool in current.pools:
+                current.pools[held.pool].overdue.add(held.gang.uid)
         self._projected: ClusterView | None = None
         self._leaving = [
             EvictingGang(held=held, kept=() if held.leaving else _kept(held))
@@ -100,7 +104,8 @@ class Projection:
     def _pods_end(self) -> bool:
         """Whether pods are being deleted anywhere."""
         views = self.current.pools.values()
-        return any(node.terminating is not NOTHING for view in views for node in view.tree.nodes)
+        nodes = (node for view in views for node in view.tree.nodes)
+        return any(node.terminating is not NOTHING and node.ending != NOTHING for node in nodes)
 
     def take(
         self,

@@ -122,6 +122,8 @@ def has_to_wait(asked: Shortage) -> Rejection:
     for held in blockers:  # a job may hold more than its places: pods that run on
         gpus_of[held.gang.key] += held.gpus
     held_by = named([f"{key} ({gpus})" for key, gpus in gpus_of.items()])
+    if hanging := [pod for held in blockers for pod in held.gang.hanging]:
+        held_by += f"; should have ended: {named(hanging)}"
     if asked.capped:
         left = max(0, asked.user_limits.room(leaf=asked.leaf, user=asked.user))
         reason, text = BlockReason.USER_LIMIT, _cap_text(asked, left=left)

@@ -190,6 +190,7 @@ def node_of(
     used: Resources,
     terminating: Resources = NOTHING,
     overdue: Resources = NOTHING,
+    hanging: tuple[str, ...] = (),
     is_set_up: bool = False,
     distrusted: bool = False,
     closed: str = "",
@@ -205,6 +206,7 @@ def node_of(
         used: requests of all pods bound to it.
         terminating: the part of them whose pods are being deleted.
         overdue: the part of these that should have been gone a while ago.
+        hanging: the pods that should have been gone, for messages.
         is_set_up: whether no more GPUs are expected (`set_up_by`).
         distrusted: whether its kubelet refused a pod that fitted.
         closed: why it takes no new pods although it runs.
@@ -238,6 +240,7 @@ def node_of(
         suspicion=standing.suspicion + _is_avoided(view),
         terminating=terminating,
         overdue=overdue,
+        hanging=hanging,
     )
 
 

@@ -31,6 +31,7 @@ from drumline.kube.views import NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
 from drumline_api.base import LABEL_JOB, RESOURCE_CHANNEL, TAINT_PROMISED
 from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.policy import SchedulingPolicy
 from drumline_scheduler.disruption.merge import (
     AnnouncedDisruptions,
     keep_earliest_deadlines,
@@ -44,8 +45,10 @@ from drumline_scheduler.resources import NOTHING, Resources
 
 LONGEST_GRACE_SECONDS: Final = 3600.0
 """What a pod holds that ends later than this is not expected back: others are preempted instead."""
-OVERDUE_SECONDS: Final = 60.0
+OVERDUE_SECONDS: Final = SchedulingPolicy().overdue_seconds
 """A pod that was to be gone so long ago is stuck: on a finalizer, or on a kubelet that is dead."""
+MAX_HANGING: Final = 3
+"""So many pods of a node are named that are stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +74,16 @@ class NodeCache:
 
     Args:
         clock: seconds since the epoch: what is announced without a time is announced now.
+        overdue_seconds: how long after its grace period a pod is still expected to leave.
     """
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float], overdue_seconds: float = OVERDUE_SECONDS
+    ) -> None:
         self._clock = clock
+        self._overdue_seconds = overdue_seconds
+        self._expected_since: dict[str, float] = {}
+        """By uid of a pod that is to be deleted and is not being deleted: since when."""
         self.devices = DeviceCache()
         """Of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
@@ -108,6 +117,7 @@ class NodeCache:
         pods = self._pods.get(pod.node_name)
         if pods is not None:
             pods.pop(pod.uid, None)
+            self._expected_since.pop(pod.uid, None)
             if not pods:
                 del self._pods[pod.node_name]
         self._values.pop(pod.node_name, None)
@@ -243,7 +253,9 @@ class NodeCache:
             if name in self._values:
                 for charged in pods:
                     leaving = charged.leaving and self._ends_soon(charged.pod)
-                    yield self._values[name], replace(charged, leaving=leaving)
+                    hangs = charged.leaving and self._hangs(charged.pod)
+                    hanging = f"{_hanging_text(charged.pod)} on {name}" if hangs else ""
+                    yield self._values[name], replace(charged, leaving=leaving, hanging=hanging)
 
     def contested(self) -> Mapping[str, tuple[str, ...]]:
         """By node that several pools select: these pools, its own first, as of the last look."""
@@ -294,7 +306,8 @@ class NodeCache:
             here = (self.devices.counted(pod, node=view.name) for pod in counted)
             return _use(here, units=units)
 
-        due = [set_up_by(view, spec), *map(_overdue_at, role.terminating)]
+        leaving = [*role.terminating, *(each.pod for each in role.charged if each.leaving)]
+        due = [set_up_by(view, spec), *map(self._overdue_at, leaving)]
         now = self._clock()
         self._recount_at.pop(view.name, None)
         if (at := min(filter(now.__lt__, due), default=inf)) < inf:
@@ -306,20 +319,42 @@ class NodeCache:
             pool=pool,
             spec=spec,
             used=use(pods),
-            terminating=use(filter(self._ends_soon, role.terminating)),
-            overdue=use(pod for pod in role.terminating if _overdue_at(pod) <= now),
+            terminating=use(each for each in role.terminating if self._may_end(each)),
+            overdue=use(
+                each for each in role.terminating if self._may_end(each) and self._hangs(each)
+            ),
+            hanging=tuple(map(_hanging_text, filter(self._hangs, leaving)))[:MAX_HANGING],
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
             standing=self.standings.get(view.name, TRUSTED),
         )
 
     def _ends_soon(self, pod: PodView) -> bool:
-        """Whether it makes sense to wait for the end of a pod that is, or will be, deleted.
+        """Whether it makes sense to wait for the end of a pod that is, or will be, deleted."""
+        return self._may_end(pod) and not self._hangs(pod)
+
+    def _may_end(self, pod: PodView) -> bool:
+        """Whether the grace period of a pod that is, or will be, deleted ends soon or has ended.
 
         A grace period of years is legal: capacity that nobody else may take meanwhile.
         """
         end = seconds_of(pod.deletion_time) if pod.deletion_time else 0.0
         return end is not None and end <= self._clock() + LONGEST_GRACE_SECONDS
+
+    def _hangs(self, pod: PodView) -> bool:
+        """Whether a pod that is, or will be, deleted should have been gone a while ago."""
+        return self._overdue_at(pod) <= self._clock()
+
+    def _overdue_at(self, pod: PodView) -> float:
+        """When a pod that is, or will be, deleted counts as stuck.
+
+        The API server may refuse the deletion of a pod that is still to be deleted.
+        """
+        if pod.deletion_time:
+            end = seconds_of(pod.deletion_time)
+        else:
+            end = self._expected_since.setdefault(pod.uid, self._clock())
+        return inf if end is None else end + self._overdue_seconds
 
     def _closed(self, name: str) -> str:
         verdict = self._verdicts.get(name)
@@ -371,10 +406,12 @@ class NodeCache:
         )
 
 
-def _overdue_at(pod: PodView) -> float:
-    """When a pod that is being deleted counts as stuck."""
-    end = seconds_of(pod.deletion_time)
-    return inf if end is None else end + OVERDUE_SECONDS
+def _hanging_text(pod: PodView) -> str:
+    """The name of a pod that is stuck, and what holds it."""
+    name = f"{pod.namespace}/{pod.name}"
+    if not pod.terminating:
+        return f"{name} (not deleted yet)"
+    return f"{name} (finalizer {', '.join(pod.finalizers)})" if pod.finalizers else name
 
 
 def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ class ChargedPod:
 
     pod: PodView
     leaving: bool
+    hanging: str = ""
+    """Of a pod that should have left a while ago: its name, its node and what holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,8 @@ class HeldByPods:
     ) -> _KnownForeign:
         """There may be thousands: what a pod holds is made once for each of its versions."""
         ends_at = self._end(charged.pod)
-        made_of = (node.pool, pool.gpu_resource, pool.partitions, charged.leaving, account, ends_at)
+        how = (charged.leaving, charged.hanging, account, ends_at)
+        made_of = (node.pool, pool.gpu_resource, pool.partitions, *how)
         known = self._foreign.get(charged.pod.uid)
         if known is not None and known.pod is charged.pod and known.made_of == made_of:
             return known
@@ -125,4 +126,5 @@ def _remaining(node: Node, charged: ChargedPod, pool: GpuPoolSpec) -> RemainingP
         pool=node.pool,
         requests=resources_of(charged.pod.requests, units=GpuUnits.of(pool), pods=1),
         leaving=charged.leaving,
+        hanging=charged.hanging,
     )

@@ -30,6 +30,7 @@ from drumline.controller.workloads.admitted import (
     admitted_of,
     gpu_seconds_at_risk,
     holds_assignment,
+    is_leaving,
     positions_of,
     with_risk,
 )
@@ -127,6 +128,8 @@ class SnapshotBuilder:
         self._gangs: dict[str, tuple[Job, _MadeOf, Gang]] = {}
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, _KnownAdmitted] = {}
+        self._leaving_since: dict[str, float] = {}
+        """By uid of a job with places that leaves: when it was first seen to."""
         self._added: dict[str, Resources] = {}
         """By uid of the job: what admission adds to each of its pods, where it adds something."""
         self._remaining = RemainingPods(
@@ -211,7 +214,10 @@ class SnapshotBuilder:
     def forget(self, namespace: str, uid: str) -> None:
         """The job of this uid is gone."""
         self._remaining.forget(namespace, uid)
-        by_uids = (self._gangs, self._positions, self._admitted, self._added, self.backoffs)
+        by_uids = (
+            *(self._gangs, self._positions, self._admitted, self._added, self.backoffs),
+            self._leaving_since,
+        )
         for by_uid in by_uids:
             by_uid.pop(uid, None)
 
@@ -295,6 +301,10 @@ class SnapshotBuilder:
         minute = now // RISK_SECONDS
         known = self._admitted.get(job.uid)
         if known is None or known.stamp != stamp or known.gang is not gang:
+            if is_leaving(job):
+                self._leaving_since.setdefault(job.uid, now)
+            else:
+                self._leaving_since.pop(job.uid, None)
             admitted = admitted_of(
                 job,
                 gang=gang,
@@ -302,6 +312,7 @@ class SnapshotBuilder:
                 pods=pods.of(job.namespace, job.uid),
                 progress=progress,
                 now=now,
+                leaving_since=self._leaving_since.get(job.uid),
             )
         elif known.minute != minute:
             risk = gpu_seconds_at_risk(job, progress, now=now)

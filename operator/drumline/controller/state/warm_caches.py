@@ -87,7 +87,7 @@ class WarmCaches:
         self._judge = Judge(settle=self._settle, hardware=self._hardware_of)
         self._listener: Listener | None = None
         self.state = ClusterCache(
-            nodes=NodeCache(clock=wall),
+            nodes=NodeCache(clock=wall, overdue_seconds=settings.scheduling.overdue_seconds),
             progress=self._progress,
             platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
             scope=self.scope,

@@ -88,6 +88,7 @@ def admitted_of(
     pods: Iterable[PodFacts],
     progress: Progress | None,
     now: float,
+    leaving_since: float | None = None,
 ) -> tuple[Admitted, ...]:
     """A job with an assignment, as the scheduler sees it: one gang, and its surplus as another.
 
@@ -98,6 +99,7 @@ def admitted_of(
         pods: the pods of the job, of all generations.
         progress: what its agents reported last, if anything.
         now: seconds since the epoch.
+        leaving_since: since when it was seen to leave, where its status has no deadline.
     """
     status = job.status
     assert status.assignment is not None  # noqa: S101 - see `holds_assignment`
@@ -112,6 +114,7 @@ def admitted_of(
         lost=positions.lost,
         leaving=leaving,
         departs=_departs(job),
+        leaves_by=_leaves_by(job, since=leaving_since),
         preempted_at=tuple(map(parse_timestamp, status.preempted_at or ())),
         admitted_at=parse_timestamp(status.admitted_at) if status.admitted_at else job.created_at,
         ends_at=parse_timestamp(status.expected_end) if status.expected_end else None,
@@ -185,6 +188,23 @@ def _is_leaving(job: Job) -> bool:
     kinds = (DisruptionKind.PREEMPTION, DisruptionKind.QUEUE_STOPPED, DisruptionKind.IDLE)
     evicted = disruption is not None and disruption.kind in kinds and disruption.indices is None
     return evicted or job.spec.suspend or job.deleting
+
+
+def is_leaving(job: Job) -> bool:
+    """Whether the gang, or a part of it, is to leave."""
+    disruption = job.status.disruption
+    shrinks = disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
+    return shrinks or _is_leaving(job)
+
+
+def _leaves_by(job: Job, *, since: float | None) -> float | None:
+    """When it should have left: the deadline of its eviction, or when it was seen to leave."""
+    if not is_leaving(job):
+        return None
+    disruption = job.status.disruption
+    if disruption is None or disruption.deadline is None:
+        return since
+    return parse_timestamp(disruption.deadline)
 
 
 def _departs(job: Job) -> bool:

@@ -22,6 +22,9 @@ from drumline_scheduler.resources import Resources
 FOREIGN_USER: Final = "foreign pods"
 """Whose foreign pods are: no job has such a user, a name without spaces."""
 
+MAX_HANGING: Final = 3
+"""So many pods of a gang are named that should have left."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
@@ -63,6 +66,8 @@ class RemainingPod:
     """Whether it is being deleted; otherwise it may stay as long as it likes."""
     ends_at: float | None = None
     """When it is ended at the latest; None: nobody knows."""
+    hanging: str = ""
+    """If it should have left a while ago: its name, its node and what holds it."""
 
 
 def account_of(job: Job) -> Account:
@@ -96,21 +101,25 @@ def foreign_pod_of(key: str, uid: str) -> ForeignPod | None:
 
 def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitted]:
     """One gang for each pool and pod shape: what these pods hold, until they are gone."""
-    alike: dict[tuple[str, bool, Resources, float | None], list[str]] = {}
+    alike: dict[tuple[str, bool, Resources, float | None, bool], list[RemainingPod]] = {}
     for pod in sorted(pods, key=lambda pod: pod.name):
-        alike.setdefault((pod.pool, pod.leaving, pod.requests, pod.ends_at), []).append(pod.node)
+        key = (pod.pool, pod.leaving, pod.requests, pod.ends_at, bool(pod.hanging))
+        alike.setdefault(key, []).append(pod)
     return [
         Admitted(
-            gang=_gang(account, suffix=f"pods-{number}", pods=len(nodes), per_pod=requests),
+            gang=replace(
+                _gang(account, suffix=f"pods-{number}", pods=len(own), per_pod=requests),
+                hanging=tuple(pod.hanging for pod in own[:MAX_HANGING] if pod.hanging),
+            ),
             pool=pool,
-            assignment=tuple(nodes),
+            assignment=tuple(pod.node for pod in own),
             leaving=leaving,
-            preemptible=account.gives_back,
+            preemptible=account.gives_back and not hangs,
             ends_at=ends_at,
             is_residual=True,
             is_foreign=account.is_foreign,
         )
-        for number, ((pool, leaving, requests, ends_at), nodes) in enumerate(alike.items())
+        for number, ((pool, leaving, requests, ends_at, hangs), own) in enumerate(alike.items())
     ]
 
 

@@ -35,6 +35,9 @@ from tests.unit.controller.views import (
 )
 from tests.unit.controller.workload_state import KEY, NOW, cache, filled, node, written
 
+Json = dict[str, Any]
+ASKED = {"id": "d1", "by": "team/other", "requestedAt": timestamp(NOW)}
+
 
 @pytest.fixture
 def state() -> ClusterCache:
@@ -88,6 +91,28 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
     assert reserved() == {0}
     state.on_pod(shown, pod_view(index=1, node_name="node-1", phase=PodPhase.FAILED))
     assert reserved() == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "disruption", "expected"),
+    [
+        ({}, None, None),
+        ({}, {"kind": "Preemption", "deadline": timestamp(NOW + 300)}, NOW + 300),
+        ({"suspend": True}, None, NOW),
+    ],
+)
+def test_a_gang_that_leaves_has_a_moment_by_which_it_should_have(
+    state: ClusterCache, spec: Json, disruption: Json | None, expected: float | None
+) -> None:
+    told = {} if disruption is None else {"disruption": {**disruption, **ASKED}}
+    status = {**assignment("node-0", "node-1"), **told}
+    state.on_job(None, job_view(status=status, **spec))
+    seen: list[float | None] = []
+    for step, now in enumerate((NOW, NOW + 10)):
+        state.on_pod(None, pod_view(index=step, node_name=f"node-{step}"))
+        (held,) = state.scheduling.snapshot(now=now).admitted
+        seen.append(held.leaves_by)
+    assert seen == [expected, expected]
 
 
 def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterCache) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drumline.controller.nodes.nodes import OVERDUE_SECONDS, NodeCache, NodeChange
-from drumline.controller.nodes.pods import PodsByRole
+from drumline.controller.nodes.pods import ChargedPod, PodsByRole
 from drumline.kube.views import ConditionView, NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.lifecycle.model.timestamps import timestamp
@@ -184,6 +184,49 @@ def test_a_pod_that_should_have_been_gone_is_overdue_without_an_event(
     assert (only(nodes).terminating.gpus, only(nodes).overdue.gpus) == (2, 2)
     nodes.on_pod(ends, None)
     assert only(nodes).overdue.gpus == 0
+
+
+def test_a_pod_that_hangs_is_named_with_what_holds_it(nodes: NodeCache, clock: Clock) -> None:
+    ends = pod_view(terminating=True, deletion_time=timestamp(clock.now), finalizers=("x/y",))
+    nodes.on_pod(pod_view(), ends)
+    assert only(nodes).hanging == ()
+    clock.now += OVERDUE_SECONDS
+    assert only(nodes).hanging == ("team/llama-0-g1 (finalizer x/y)",)
+
+
+def test_a_pod_whose_deletion_is_refused_is_not_waited_for_either(clock: Clock) -> None:
+    nodes = NodeCache(clock=clock, overdue_seconds=30.0)
+    nodes.on_node(None, node_view())
+    nodes.on_pod(None, pod_view())
+
+    def going() -> tuple[int, int]:
+        (node,) = nodes.in_pools(POOLS, roles=teams_pods_remain)
+        return node.ending.gpus, node.overdue.gpus
+
+    assert going() == (2, 0)
+    clock.now += 29.0
+    assert going() == (2, 0)
+    clock.now += 1.0
+    assert going() == (0, 2)
+
+
+def test_a_charged_pod_that_hangs_counts_as_staying(nodes: NodeCache, clock: Clock) -> None:
+    ends = foreign_pod("theirs", terminating=True, deletion_time=timestamp(clock.now))
+    nodes.on_pod(foreign_pod("theirs"), ends)
+
+    def charged(name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:
+        del name, ready
+        theirs = (pod for pod in pods if pod.namespace == "other")
+        return PodsByRole(charged=tuple(ChargedPod(pod=pod, leaving=True) for pod in theirs))
+
+    def seen() -> tuple[bool, str]:
+        assert len([*nodes.in_pools(POOLS, roles=charged)]) == 1
+        ((_, each),) = nodes.charged()
+        return each.leaving, each.hanging
+
+    assert seen() == (True, "")
+    clock.now += OVERDUE_SECONDS
+    assert seen() == (False, "other/theirs on node-0")
 
 
 def test_a_node_whose_gpus_do_not_come_is_set_up_without_an_event(

@@ -1,0 +1,80 @@
+"""Count a gang that should have left a while ago as one that stays. Pure: no I/O, no clock.
+
+A gang that is evicted has a deadline (`Admitted.leaves_by`). If it still holds its slots
+`Policy.overdue_seconds` later, something keeps it from leaving. Nobody waits for it any longer: the
+projected view keeps it, nothing is nominated on its slots, and a move to other slots is cancelled.
+Its queue pays for it, and its nodes stay full. No phase of the cycle evicts, repairs or moves it.
+
+Example: V is asked to leave until t=300 for P, and P's slots are nominated. At t=420 V still runs.
+P has no slots any more, and is decided anew: it may get free slots or other victims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from drumline_scheduler.model import Admitted, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverdueGangs:
+    """The snapshot without promises that have expired."""
+
+    snapshot: Snapshot
+    cancelled: tuple[str, ...] = ()
+    """Uids of gangs whose move is cancelled."""
+    again_at: float | None = None
+    """When the next promise expires."""
+
+
+def without_overdue(snapshot: Snapshot, *, seconds: float, now: float) -> OverdueGangs:
+    """Count gangs as staying that should have left. O(admitted).
+
+    Args:
+        snapshot: of the cycle; the same object is returned where nothing is overdue.
+        seconds: how long after its deadline a gang is still expected to leave.
+        now: seconds on the clock of the deadlines.
+    """
+    expected = [held for held in snapshot.admitted if held.leaves_by is not None]
+    overdue = {held.gang.uid for held in expected if _at(held, seconds) <= now}
+    later = (_at(held, seconds) for held in expected if held.gang.uid not in overdue)
+    again_at = min(later, default=None)
+    if not overdue:
+        return OverdueGangs(snapshot=snapshot, again_at=again_at)
+    admitted = tuple(
+        _staying(held) if held.gang.uid in overdue else held for held in snapshot.admitted
+    )
+    return OverdueGangs(
+        snapshot=replace(snapshot, admitted=admitted),
+        cancelled=tuple(sorted(_moving(snapshot.admitted, overdue))),
+        again_at=again_at,
+    )
+
+
+def _at(held: Admitted, seconds: float) -> float:
+    assert held.leaves_by is not None  # noqa: S101 - the caller looks at no other gang
+    return held.leaves_by + seconds
+
+
+def _moving(admitted: Iterable[Admitted], uids: set[str]) -> Iterable[str]:
+    for held in admitted:
+        if held.gang.uid in uids and held.leaving and held.nominated and not held.departs:
+            yield held.gang.uid
+
+
+def _staying(held: Admitted) -> Admitted:
+    """The gang as one that keeps its slots, and that no phase looks at."""
+    return replace(
+        held,
+        leaving=False,
+        departs=False,
+        leaves_by=None,
+        giving_up=frozenset(),
+        displaced=frozenset(),
+        nominated={},
+        nominated_pool="",
+        preemptible=False,
+        set_aside=True,
+        is_overdue=True,
+    )
