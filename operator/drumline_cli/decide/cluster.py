@@ -75,7 +75,6 @@ _GROUPS: Final = {
 _NAMESPACED: Final = frozenset(
     {"Pod", TrainingJob.KIND, JOBS.kind, JOB_SETS.kind, RESOURCE_CLAIMS.kind, *OTHER_KINDS}
 )
-_OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind, _TAINT_RULES.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,20 +120,12 @@ def read(
     installation = installation.judged(known.values())
     as_of = max((manifest.as_of for manifest in manifests), default=0.0)
     jobs: dict[str, Job] = {}
-    state = ClusterCache(
-        nodes=NodeCache(clock=lambda: as_of, overdue_seconds=policy.overdue_seconds),
-        progress=lambda uid: _progress(jobs[uid]),
-        scope=InstallationScope.of(Settings()),  # no object says where the operator runs
-        admits_workloads=bool(installation.admits_workloads),
-        guarded_pools=installation.guarded_pools,
+    state = _empty_state(
+        installation, policy=policy, now=as_of, progress=lambda uid: _progress(jobs[uid])
     )
     unreadable: list[str] = []
     placeholders: list[PodView] = []
-    for manifest in known.values():
-        if manifest.kind in _OF_DEVICES and not installation.dynamic_resources:
-            continue
-        if manifest.kind in OTHER_KINDS and manifest.kind not in installation.workload_kinds:
-            continue
+    for manifest in filter(installation.reads, known.values()):
         try:
             if _asks_for_nodes(manifest):
                 placeholders.append(_decoded(manifest, codec.pod))
@@ -160,6 +151,22 @@ def read(
         node_demands=demands,
         unreadable=tuple(unreadable),
         remarks=tuple(_remarks(state, installation)),
+    )
+
+
+def _empty_state(
+    installation: Installation,
+    *,
+    policy: Policy,
+    now: float,
+    progress: Callable[[str], Progress | None],
+) -> ClusterCache:
+    return ClusterCache(
+        nodes=NodeCache(clock=lambda: now, overdue_seconds=policy.overdue_seconds),
+        progress=progress,
+        scope=InstallationScope.of(Settings()),  # no object says where the operator runs
+        admits_workloads=bool(installation.admits_workloads),
+        guarded_pools=installation.guarded_pools,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+from drumline.kube.kinds import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from drumline.kube.placement import QUEUE_GATE
 from drumline.kube.workload_kinds import KINDS, OTHER_KINDS
 from drumline_api.base import LABEL_QUEUE
@@ -31,6 +32,12 @@ class Installation:
     dynamic_resources: bool | None = None
     """Whether it counts devices that only claims get."""
 
+    def reads(self, manifest: ManifestDocument) -> bool:
+        """Whether the operator reads objects of this kind."""
+        if manifest.kind in _OF_DEVICES:
+            return bool(self.dynamic_resources)
+        return manifest.kind not in OTHER_KINDS or manifest.kind in self.workload_kinds
+
     def judged(self, manifests: Collection[ManifestDocument]) -> Installation:
         """With what is not known judged by the objects: nobody would have written them else."""
         waits, devices = self.admits_workloads, self.dynamic_resources
@@ -41,6 +48,7 @@ class Installation:
         )
 
 
+_OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind, DEVICE_TAINT_RULES[0].kind)
 NOT_KNOWN: Final = Installation()
 CHART_KEYS: Final = ("guardedPools", "foreignPods", "dynamicResources")
 """Of the chart's values: what is read of them here."""

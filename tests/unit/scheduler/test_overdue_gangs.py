@@ -73,9 +73,9 @@ NOMINATED = replace(HIGH, nominated=("n0",), nominated_pool="h100")
 def test_kept_nodes_are_released_when_the_victim_does_not_leave() -> None:
     (waits,) = decided(evicting(), NOMINATED, now=GIVEN_UP - 1).blocked
     assert waits.reason == "WaitingForVictims"
-    anew = decided(evicting(), NOMINATED, now=GIVEN_UP)
-    assert victims(anew) == ["training/low"]
-    assert anew.preemptions[0].assignment == ("n1",)
+    later = decided(evicting(), NOMINATED, now=GIVEN_UP)
+    assert victims(later) == ["training/low"]
+    assert later.preemptions[0].assignment == ("n1",)
 
 
 def test_the_next_cycle_is_due_when_the_promise_expires() -> None:
@@ -91,8 +91,8 @@ def test_a_gang_that_does_not_leave_keeps_its_quota_and_is_named() -> None:
     larger = replace(snapshot, queues=QUEUES)
     (blocked,) = decided(larger, equal, now=GIVEN_UP).blocked
     assert not missing(blocked.message, "0 of 4 free")
-    one = cluster(node("n0"), running=snapshot.admitted[:1], queues=QUEUES)
-    (blocked,) = decided(one, equal, now=GIVEN_UP).blocked
+    small = cluster(node("n0"), running=snapshot.admitted[:1], queues=QUEUES)
+    (blocked,) = decided(small, equal, now=GIVEN_UP).blocked
     assert not missing(blocked.message, "training/stuck", "should have left")
 
 

@@ -104,8 +104,8 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
 def test_a_gang_that_leaves_has_a_moment_by_which_it_should_have(
     state: ClusterCache, spec: Json, disruption: Json | None, expected: float | None
 ) -> None:
-    told = {} if disruption is None else {"disruption": {**disruption, **ASKED}}
-    status = {**assignment("node-0", "node-1"), **told}
+    given = {} if disruption is None else {"disruption": {**disruption, **ASKED}}
+    status = {**assignment("node-0", "node-1"), **given}
     state.on_job(None, job_view(status=status, **spec))
     seen: list[float | None] = []
     for step, now in enumerate((NOW, NOW + 10)):
