@@ -34,7 +34,7 @@ async def api_server(request: web.Request) -> web.Response:
 async def port() -> AsyncIterator[int]:
     """Of the page."""
     cluster = web.Application()
-    cluster.router.add_get("/{path:.*}", api_server)
+    cluster.router.add_route("*", "/{path:.*}", api_server)
     async with listening(cluster, host="127.0.0.1", port=0) as taken:
         server = ApiServer(url=f"http://127.0.0.1:{taken}", ca=Path("/none"))
         app = application(TokenAccess(server, policy=read_policy(None)))

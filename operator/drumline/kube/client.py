@@ -133,9 +133,10 @@ class KubeClient:
             except errors.KubeError as error:
                 maybe_done |= not request.reads and _leaves_doubt(error)
                 error.maybe_done = maybe_done
-                if isinstance(error, errors.Unauthorized) and not renewed:
+                token = self._credentials.token
+                if isinstance(error, errors.Unauthorized) and token.renewable and not renewed:
                     renewed = True
-                    self._credentials.token.forget()
+                    token.forget()
                     continue
                 pause = policy.pause_seconds(error, attempt=attempt, jitter=self._jitter)
                 if pause is None:

@@ -34,15 +34,23 @@ class NoCredentials(RuntimeError):  # noqa: N818 - read as a sentence: raise NoC
 
 
 class Token:
-    """A bearer token behind a function that reads it again (and may block: it runs in a thread)."""
+    """A bearer token behind a function that reads it again (and may block: it runs in a thread).
+
+    Args:
+        read: returns the token.
+        renewable: whether a later read may return another token.
+        clock: monotonic, in seconds.
+    """
 
     def __init__(
         self,
         read: Callable[[], str | None],
         *,
+        renewable: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read = read
+        self.renewable = renewable
         self._clock = clock
         self._value: str | None = None
         self._read_at: float | None = None

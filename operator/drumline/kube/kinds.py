@@ -108,6 +108,13 @@ NODE_POOLS: Final = Resource(
 EVENTS: Final = _grouped("events.k8s.io", "events", "Event")
 POD_DISRUPTION_BUDGETS: Final = _grouped("policy", "poddisruptionbudgets", "PodDisruptionBudget")
 NETWORK_POLICIES: Final = _grouped("networking.k8s.io", "networkpolicies", "NetworkPolicy")
+SELF_SUBJECT_REVIEWS: Final = Resource(
+    group="authentication.k8s.io",
+    version="v1",
+    plural="selfsubjectreviews",
+    kind="SelfSubjectReview",
+    namespaced=False,
+)
 LEASES: Final = _grouped("coordination.k8s.io", "leases", "Lease")
 
 RESOURCE_SLICES: Final = _grouped(

@@ -11,7 +11,7 @@ import msgspec
 
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Gone, Malformed
-from drumline.kube.kinds import Resource
+from drumline.kube.kinds import SELF_SUBJECT_REVIEWS, Resource
 from drumline.kube.request import ORDINARY, Request, Sending, Verb
 
 PAGE_LIMIT: Final = 500
@@ -57,6 +57,53 @@ async def get(
     path = resource.path(namespace=namespace, name=name)
     request = Request(verb=Verb.GET, resource=resource, path=path, sending=sending)
     return await client.send(request)
+
+
+class _ReviewedMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    creation_timestamp: str = ""
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _ReviewStatus(msgspec.Struct, frozen=True, rename="camel"):
+    user_info: _UserInfo = _UserInfo()
+
+
+class SelfReview(msgspec.Struct, frozen=True):
+    """The API server's answer to the question who asks."""
+
+    metadata: _ReviewedMetadata = _ReviewedMetadata()
+    status: _ReviewStatus = _ReviewStatus()
+
+    @property
+    def username(self) -> str:
+        """Empty where the server does not say."""
+        return self.status.user_info.username
+
+    @property
+    def created(self) -> str:
+        """The API server's time, RFC 3339."""
+        return self.metadata.creation_timestamp
+
+
+async def self_review(client: KubeClient) -> SelfReview:
+    """Ask the API server who the client is; every authenticated user may.
+
+    Raises:
+        Unauthorized: The credentials are not accepted.
+        KubeError: Anything else.
+    """
+    kind = SELF_SUBJECT_REVIEWS
+    review = {"apiVersion": kind.api_version, "kind": kind.kind}
+    answer = await client.send(
+        Request(verb=Verb.CREATE, resource=kind, path=kind.path(), body=msgspec.json.encode(review))
+    )
+    try:
+        return msgspec.json.decode(answer, type=SelfReview)
+    except msgspec.MsgspecError as error:
+        raise Malformed(str(error)) from error
 
 
 async def list_pages(

@@ -61,15 +61,18 @@ async def read(credentials: Credentials) -> LiveObjects:
         NotAnswered: another kind may not be listed in the whole cluster.
     """
     as_of = time.time()
-    async with cluster_client(credentials) as client:
-        listed, pods, allowed = await asyncio.gather(
-            asyncio.gather(*(_list(client, kind) for kind in _KINDS)),
-            _list_if_allowed(client, PODS),
-            asyncio.gather(
-                *(_list_if_allowed(client, kind, which) for kind, which in _WHERE_ALLOWED)
-            ),
-        )
-    raws = [raw for each in (*listed, pods or [], *allowed) for raw in each or ()]
+    try:
+        async with cluster_client(credentials) as client, asyncio.TaskGroup() as reading:
+            listed = [reading.create_task(_list(client, kind)) for kind in _KINDS]
+            read_pods = reading.create_task(_list_if_allowed(client, PODS))
+            allowed = [
+                reading.create_task(_list_if_allowed(client, kind, which))
+                for kind, which in _WHERE_ALLOWED
+            ]
+    except BaseExceptionGroup as failed:  # the other reads have been cancelled and have ended
+        raise failed.exceptions[0] from None
+    pods = read_pods.result()
+    raws = [raw for each in (*listed, read_pods, *allowed) for raw in each.result() or ()]
     remark = "Pods cannot be listed: GPUs that pods of no TrainingJob hold are taken as free."
     return LiveObjects(
         manifests=documents(raws, as_of=as_of), remarks=() if pods is not None else (remark,)

@@ -244,16 +244,7 @@ async def _lease(client: KubeClient, namespace: str) -> LeaseFact | None:
 
 async def _now(client: KubeClient) -> float:
     """The API server's time: its stamp on a review of who asks, which anybody may have made."""
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answer = await client.send(
-        Request(
-            verb=Verb.CREATE,
-            resource=_SERVER,
-            path="/apis/authentication.k8s.io/v1/selfsubjectreviews",
-            body=msgspec.json.encode(review),
-        )
-    )
-    now = moment(msgspec.json.decode(answer)["metadata"]["creationTimestamp"])
+    now = moment((await reads.self_review(client)).created)
     if now is None:
         raise ValueError("a review without a time")
     return now

@@ -138,6 +138,8 @@ async def _optional(
         return _Listed()
     try:
         return await _read(client, resource, kind, namespace=None)
+    except errors.Unauthorized as error:  # ends the other reads
+        raise not_answered(error, what=resource.plural) from None
     except errors.KubeError as error:
         return _Listed(remarks=(f"Missing here: {refusal(error, what=resource.plural)}.",))
 
@@ -148,6 +150,8 @@ async def _slices(client: KubeClient, *, wanted: bool) -> tuple[builtin.Resource
         return ()
     try:
         return (await _read(client, RESOURCE_SLICES, builtin.ResourceSlice, namespace=None)).objects
+    except errors.Unauthorized as error:
+        raise not_answered(error, what=RESOURCE_SLICES.plural) from None
     except errors.KubeError:
         return ()
 
@@ -160,6 +164,8 @@ async def _pods(client: KubeClient, *, own: str, wanted: bool) -> _Listed[PodObj
         return await _read(client, PODS, PodObject, namespace=None, labels=_FOREIGN)
     except errors.Forbidden:
         pass
+    except errors.Unauthorized as error:
+        raise not_answered(error, what="pods") from None
     except errors.KubeError as error:
         return _Listed(remarks=(f"Missing here: {refusal(error, what='pods')}.",))
     try:

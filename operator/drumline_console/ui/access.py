@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from typing import Final, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 
@@ -15,6 +16,9 @@ from drumline_cli.errors import CommandError
 from drumline_console.ui.cluster_source import ClusterSource
 
 LOOPBACK: Final = "127.0.0.1"
+_NO_TYPE: Final = "application/octet-stream"
+"""aiohttp's word for a request that names no type."""
+_MOST_FIELDS: Final = 64
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -39,11 +43,12 @@ class PageAccess(Protocol):
         """
         ...
 
-    def source(self, request: web.Request) -> ClusterSource:
-        """The cluster with the rights of who asks.
+    async def source(self, request: web.Request) -> ClusterSource:
+        """Authenticate the caller and return the cluster with their rights.
 
         Raises:
-            NotLoggedIn: nobody says who he is.
+            NotLoggedIn: the request has no token, or one that the API server does not accept.
+            CommandError: the caller has to wait, or the API server does not answer.
         """
         ...
 
@@ -87,7 +92,7 @@ class LoopbackAccess:
             if site != "same-origin" or origin not in {f"http://{request.host}", None, "null"}:
                 raise web.HTTPForbidden
 
-    def source(self, request: web.Request) -> ClusterSource:  # noqa: ARG002 - one for all
+    async def source(self, request: web.Request) -> ClusterSource:  # noqa: ARG002 - one for all
         """His cluster."""
         return self.live
 
@@ -97,6 +102,35 @@ class LoopbackAccess:
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """None."""
+
+
+async def form_fields(request: web.Request) -> dict[str, str]:
+    """Return the fields of one of our forms, which browsers send URL-encoded, in UTF-8.
+
+    Raises:
+        HTTPException: the request is of another kind or too large.
+    """
+    if request.content_type not in {"application/x-www-form-urlencoded", _NO_TYPE}:
+        raise web.HTTPUnsupportedMediaType
+    text = (await request.read()).decode(errors="replace")
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise web.HTTPBadRequest from None
+
+
+def host_and_port(authority: str) -> tuple[str | None, int | None]:
+    """Return the parts of `Host`, or of an origin without its scheme.
+
+    Raises:
+        HTTPBadRequest: it is malformed.
+    """
+    try:
+        parts = urlsplit(f"//{authority}")
+        port = parts.port
+    except ValueError:
+        raise web.HTTPBadRequest from None
+    return parts.hostname, port
 
 
 def answer_of(document: str, *, status: int = 200) -> web.Response:

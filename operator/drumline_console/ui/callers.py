@@ -3,7 +3,8 @@
 The process has no rights. A token comes with each request, in the Authorization header that an
 authenticating proxy sets, or in the cookie that the page's own form sets, and goes to the API
 server as it came. It lives as long as its request: nothing keeps or logs it. What was read is kept
-for seconds under the token's digest, so nobody sees what another's token was given.
+for seconds under the token's digest, so nobody sees what another's token was given. A token that
+is unknown is reviewed first, with one request (`identities`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from aiohttp import web
@@ -22,7 +22,7 @@ from drumline.kube.credentials import Credentials, Token
 from drumline.overview.objects import ClusterObjects
 from drumline_cli.errors import CommandError, NotAnswered, NotLoggedIn
 from drumline_console.ui import account_page
-from drumline_console.ui.access import SAFE_METHODS, answer_of
+from drumline_console.ui.access import SAFE_METHODS, answer_of, form_fields, host_and_port
 from drumline_console.ui.cluster_source import (
     Caller,
     ClusterSource,
@@ -30,6 +30,7 @@ from drumline_console.ui.cluster_source import (
     SharedLimits,
     new_memory,
 )
+from drumline_console.ui.identities import Identities, Sender
 from drumline_console.ui.kept_value import KeptValue
 from drumline_console.ui.questions import Questions
 from drumline_scheduler.model import Policy
@@ -37,6 +38,7 @@ from drumline_scheduler.model import Policy
 TOKEN_COOKIE: Final = "__Host-drumline-token"  # noqa: S105 - its name
 NAMESPACE_COOKIE: Final = "__Host-drumline-namespace"
 LOGIN_SECONDS: Final = 8 * 3600
+_LOGIN: Final = "/login"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{8,3800}")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _EVERY_PORT: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -62,11 +64,9 @@ class TokenAccess:
     def __init__(self, api_server: ApiServer, *, policy: Policy) -> None:
         self._api_server = api_server
         self._limits = SharedLimits(Questions(policy))
-        # held by the requests of a caller, and by the timer of what they have read: a token that
-        # the API server refuses leaves nothing behind and takes nobody's place
-        self._memories: WeakValueDictionary[bytes, KeptValue[ClusterObjects]] = (
-            WeakValueDictionary()
-        )
+        self._identities = Identities()
+        # held by the requests of a share, and by the timer of what they have read
+        self._memories: WeakValueDictionary[str, KeptValue[ClusterObjects]] = WeakValueDictionary()
 
     @property
     def prefix(self) -> str:
@@ -88,13 +88,13 @@ class TokenAccess:
             return
         site = request.headers.get("Sec-Fetch-Site")
         origin = request.headers.get("Origin", "null")
-        foreign = origin != "null" and urlsplit(origin).netloc != request.host
+        foreign = origin not in {"null", f"http://{request.host}", f"https://{request.host}"}
         ours = not foreign and (site == "same-origin" or (site is None and origin != "null"))
         if not ours:
             raise web.HTTPForbidden
 
-    def source(self, request: web.Request) -> ClusterSource:
-        """The cluster with the rights of this request's token."""
+    async def source(self, request: web.Request) -> ClusterSource:
+        """Authenticate this request's token and return the cluster with its rights."""
         token = _token(request)
         if token is None:
             raise NotLoggedIn("Nobody is logged in.")
@@ -103,20 +103,25 @@ class TokenAccess:
             namespace = "default"
         credentials = Credentials(
             server=self._api_server.url,
-            token=Token(lambda: token),
+            token=Token(lambda: token, renewable=False),
             ca_path=self._api_server.ca,
             namespace=namespace,
         )
+        digest = _digest(token)
+        share = await self._identities.share(credentials, digest=digest, sender=_sender(request))
         return LiveCluster(
-            Caller(credentials=credentials, key=_digest(token)),
+            Caller(credentials=credentials, key=digest, share=share),
             limits=self._limits,
-            memory=self._memory(_digest(f"{namespace} {token}")),
+            memory=self._memory(share),
         )
 
     def refused(self, request: web.Request, error: CommandError) -> web.Response | None:
         """Who is unknown may log in; who may not list all jobs names his namespace."""
         up = "../" * (request.path.count("/") - 1)
         if isinstance(error, NotLoggedIn):
+            token = _token(request)
+            if token is not None and request.path != _LOGIN:
+                self._identities.refuse(_digest(token))
             document = account_page.account(str(error), up=up, reachable=_reachable(request))
             answer = answer_of(document, status=401)
             if TOKEN_COOKIE in request.cookies:
@@ -129,12 +134,12 @@ class TokenAccess:
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Log in, log out, the own namespace."""
-        router.add_get("/login", _show)
-        router.add_post("/login", _login)
+        router.add_get(_LOGIN, _show)
+        router.add_post(_LOGIN, _login)
         router.add_post("/logout", _logout)
         router.add_post("/namespace", _choose)
 
-    def _memory(self, key: bytes) -> KeptValue[ClusterObjects]:
+    def _memory(self, key: str) -> KeptValue[ClusterObjects]:
         memory = self._memories.get(key)
         if memory is None:
             memory = self._memories[key] = new_memory()
@@ -145,6 +150,12 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
+def _sender(request: web.Request) -> Sender:
+    """The connection's address, and the one that the last proxy has appended to its header."""
+    forwarded = ",".join(request.headers.getall("X-Forwarded-For", [])).rpartition(",")[2]
+    return Sender(address=request.remote or "", forwarded=forwarded.strip()[:64])
+
+
 def _token(request: web.Request) -> str | None:
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(TOKEN_COOKIE, "")
@@ -153,11 +164,10 @@ def _token(request: web.Request) -> str | None:
 
 def _reachable(request: web.Request) -> str | None:
     """The address to open instead, where a cookie would be sent to other programs' ports."""
-    address = urlsplit(f"//{request.host}")
-    if address.hostname not in _EVERY_PORT:
+    host, port = host_and_port(request.host)
+    if host not in _EVERY_PORT:
         return None
-    port = "" if address.port is None else f":{address.port}"
-    return f"http://drumline.localhost{port}/"
+    return f"http://drumline.localhost{'' if port is None else f':{port}'}/"
 
 
 async def _show(request: web.Request) -> web.Response:
@@ -168,13 +178,13 @@ async def _show(request: web.Request) -> web.Response:
 
 
 async def _login(request: web.Request) -> web.Response:
-    fields = await request.post()
-    token = str(fields.get("token", "")).strip()
+    fields = await form_fields(request)
+    token = fields.get("token", "").strip()
     if _reachable(request) is not None or _TOKEN.fullmatch(token) is None:
         raise NotLoggedIn("That is no token which can be kept in a cookie here.")
     answer = web.HTTPSeeOther("./")
     _keep(answer, TOKEN_COOKIE, token)
-    _keep_namespace(answer, str(fields.get("namespace", "")))
+    _keep_namespace(answer, fields.get("namespace", ""))
     raise answer
 
 
@@ -187,7 +197,7 @@ async def _logout(_request: web.Request) -> web.Response:
 
 async def _choose(request: web.Request) -> web.Response:
     answer = web.HTTPSeeOther("./")
-    _keep_namespace(answer, str((await request.post()).get("namespace", "")))
+    _keep_namespace(answer, (await form_fields(request)).get("namespace", ""))
     raise answer
 
 

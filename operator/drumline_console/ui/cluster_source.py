@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -22,6 +21,7 @@ from drumline_cli.jobs.named_job import NamedJob
 from drumline_cli.overview.read import WantedKinds, from_cluster
 from drumline_cli.report import from_cluster as one_job
 from drumline_cli.report.job_input import JobInput
+from drumline_console.ui.fair_turns import FairTurns
 from drumline_console.ui.kept_value import KeptValue
 from drumline_console.ui.questions import Questions
 
@@ -66,7 +66,7 @@ class ClusterSource(Protocol):
 
 
 def new_memory() -> KeptValue[ClusterObjects]:
-    """For what is read with one identity, for all its windows."""
+    """For what is read for one share, for all its windows."""
     return KeptValue(seconds=FRESH_SECONDS)
 
 
@@ -76,11 +76,17 @@ class Caller:
 
     Attributes:
         credentials: of the user.
-        key: tells him from the other callers of this process.
+        key: tells these credentials from all others.
+        share: names the caller whose turns are taken; one may have many credentials.
     """
 
     credentials: Credentials
     key: bytes = b""
+    share: str = ""
+
+
+def _request_shares() -> FairTurns:
+    return FairTurns(at_once=4, at_once_each=2, waiting=64, waiting_each=16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ class SharedLimits:
     """How much this process does at a time, for all callers."""
 
     questions: Questions
-    requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+    requests: FairTurns = field(default_factory=_request_shares)
 
 
 class LiveCluster:
@@ -98,7 +104,7 @@ class LiveCluster:
         caller: whose they are.
         limits: of this process.
         read: reads the cluster.
-        memory: of the caller.
+        memory: of the caller's share.
     """
 
     def __init__(
@@ -121,11 +127,12 @@ class LiveCluster:
         Raises:
             NotAnswered: the jobs cannot be read.
         """
-        return await self._memory.value(self._everything)
+        of = self._caller.key + self._credentials.namespace.encode()
+        return await self._memory.value(self._everything, of=of)
 
     async def job(self, job: NamedJob) -> JobInput:
         """One job with its events, as it is now."""
-        async with self._limits.requests:
+        async with self._turn():
             return await one_job.read(self._credentials, job=job.name, namespace=job.namespace)
 
     async def manifest(self, job: NamedJob) -> dict[str, Any]:
@@ -141,7 +148,10 @@ class LiveCluster:
                 is not there.
         """
         return await self._limits.questions.answer(
-            change, caller=self._caller.key, credentials=self._credentials
+            change,
+            caller=self._caller.key,
+            share=self._caller.share,
+            credentials=self._credentials,
         )
 
     async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
@@ -170,7 +180,7 @@ class LiveCluster:
     @asynccontextmanager
     async def _asked(self, job: NamedJob, *, verb: str) -> AsyncGenerator[KubeClient]:
         try:
-            async with self._limits.requests, cluster_client(self._credentials) as client:
+            async with self._turn(), cluster_client(self._credentials) as client:
                 yield client
         except errors.NotFound as error:
             raise NotAnswered(missing_job(error, job=job.name, namespace=job.namespace)) from None
@@ -181,9 +191,12 @@ class LiveCluster:
         self._memory.drop()
         self._limits.questions.changed_by(self._caller.key)
 
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        return self._limits.requests.turn(self._caller.share)
+
     async def _everything(self) -> ClusterObjects:
         own = self._credentials.namespace
-        async with self._limits.requests:
+        async with self._turn():
             try:
                 return await self._read(self._credentials, _EVERYTHING, own=own)
             except NotLoggedIn:

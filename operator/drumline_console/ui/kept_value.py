@@ -27,7 +27,7 @@ def later(seconds: float, call: Callable[[], None]) -> Cancellable:
 
 
 class KeptValue(Generic[T]):
-    """A value that is read when somebody asks, and held for seconds.
+    """A value that is read when somebody asks, and held for seconds: one, whoever asks.
 
     Args:
         seconds: how long.
@@ -39,15 +39,22 @@ class KeptValue(Generic[T]):
         self._after = after
         self._reading = asyncio.Lock()
         self._value: T | None = None
+        self._of = b""
         self._timer: Cancellable | None = None
 
-    async def value(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What is held, or else what `read` gives; who asks meanwhile gets the same."""
+    async def value(self, read: Callable[[], Awaitable[T]], *, of: bytes = b"") -> T:
+        """Return the value that is held for `of`, or read it and hold it instead of the other.
+
+        Args:
+            read: gives the value; who asks meanwhile waits, and gets the same if `of` is equal.
+            of: the credentials, digested, that the value was read with.
+        """
         async with self._reading:
-            if self._value is not None:
+            if self._value is not None and self._of == of:
                 return self._value
+            self.drop()
             value = await read()
-            self._value = value
+            self._value, self._of = value, of
             self._timer = self._after(self._seconds, self.drop)
             return value
 

@@ -50,26 +50,27 @@ class Questions:
         self._policy = policy
         self._read = read
         self._turn = asyncio.Lock()
-        self._waiting: set[bytes] = set()
+        self._waiting: set[str] = set()
         self._caller = b""
         self._kept: KeptValue[_Asked] = KeptValue(seconds=BASELINE_SECONDS, after=after)
 
     async def answer(
-        self, change: Change, *, caller: bytes, credentials: Credentials
+        self, change: Change, *, caller: bytes, share: str, credentials: Credentials
     ) -> WhatIfAnswer:
         """What one cycle would decide otherwise, on objects at most `BASELINE_SECONDS` old.
 
         Args:
             change: what is asked.
             caller: whose objects are kept, and shown to nobody else.
+            share: whose turn it takes; one may have many credentials.
             credentials: his.
 
         Raises:
-            Busy: another question of his waits, or those of too many.
+            Busy: another question of this share waits, or those of too many.
             CommandError: a kind may not be listed, or what would be different is not there.
         """
         # cycles of two questions would take as long side by side
-        async with self._turn_of(caller):
+        async with self._turn_of(share):
             if caller != self._caller:
                 self._kept.drop()
                 self._caller = caller
@@ -83,16 +84,16 @@ class Questions:
             self._kept.drop()
 
     @asynccontextmanager
-    async def _turn_of(self, caller: bytes) -> AsyncGenerator[None]:
-        if caller in self._waiting:
+    async def _turn_of(self, share: str) -> AsyncGenerator[None]:
+        if share in self._waiting:
             raise Busy("Another question of yours still waits for its turn; ask again then.")
         if len(self._waiting) >= MOST_WAITING:
             raise Busy("Too many questions wait for their turn; ask again in a minute.")
-        self._waiting.add(caller)
+        self._waiting.add(share)
         try:
             await self._turn.acquire()
         finally:
-            self._waiting.discard(caller)
+            self._waiting.discard(share)
         try:
             yield
         finally:

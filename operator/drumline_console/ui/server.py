@@ -23,7 +23,14 @@ from aiohttp.http_exceptions import HttpProcessingError
 from drumline_cli.errors import BadInput, Busy, CommandError
 from drumline_cli.jobs.named_job import NamedJob
 from drumline_console.ui import history_pages, pages, what_if_page
-from drumline_console.ui.access import LOOPBACK, LoopbackAccess, PageAccess, answer_of
+from drumline_console.ui.access import (
+    LOOPBACK,
+    LoopbackAccess,
+    PageAccess,
+    answer_of,
+    form_fields,
+    host_and_port,
+)
 from drumline_console.ui.actions import ACTIONS, JobAction
 from drumline_console.ui.archive_source import ArchiveSource
 from drumline_console.ui.cancellation import finish
@@ -117,29 +124,29 @@ def application(access: PageAccess, *, archive: ArchiveSource | None = None) -> 
     app = web.Application(middlewares=[_guard(access)], client_max_size=_MOST_BODY_BYTES)
 
     async def overview(request: web.Request) -> web.Response:
-        cluster = await access.source(request).cluster()
+        cluster = await (await access.source(request)).cluster()
         document = pages.overview(cluster, archive=archive is not None, account=access.account)
         return answer_of(document)
 
     async def job(request: web.Request) -> web.Response:
-        source = access.source(request)
+        source = await access.source(request)
         return answer_of(pages.job(await source.job(_job(request)), await source.cluster()))
 
     async def ask(request: web.Request) -> web.Response:
         action = _action(request)
         if action.ask is None:
             raise web.HTTPNotFound
-        return answer_of(await action.ask(access.source(request), _job(request), request.query))
+        source = await access.source(request)
+        return answer_of(await action.ask(source, _job(request), request.query))
 
     async def act(request: web.Request) -> web.Response:
         action = _action(request)
-        form = await request.post()
-        fields = {name: value for name, value in form.items() if isinstance(value, str)}
-        done = action.do(access.source(request), _job(request), fields)
+        source = await access.source(request)
+        done = action.do(source, _job(request), await form_fields(request))
         raise web.HTTPSeeOther(await finish(done))
 
     async def what_if(request: web.Request) -> web.Response:
-        source = access.source(request)
+        source = await access.source(request)
         asked = what_if_page.question(request.query)
         cluster = await source.cluster()  # a token that is not known never waits for a question
         ours = request.headers.get("Sec-Fetch-Site") not in _OTHER_SITES
@@ -186,6 +193,7 @@ def _guard(access: PageAccess) -> Callable[..., Awaitable[web.StreamResponse]]:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
+            host_and_port(request.host)  # before anything reads it
             access.check(request)
             answer = await handler(request)
         except web.HTTPException as error:

@@ -31,6 +31,14 @@ async def test_who_ask_together_get_what_was_read_once_until_the_timer_drops_it(
     assert await kept.value(read) == 2
 
 
+async def test_a_value_of_other_credentials_takes_the_place_of_the_one_before() -> None:
+    timers, read = Timers(), Reads()
+    kept: KeptValue[int] = KeptValue(seconds=3.0, after=timers)
+    asked = (kept.value(read, of=of) for of in (b"a", b"b", b"b", b"a"))
+    assert await asyncio.gather(*asked) == [1, 2, 2, 3]
+    assert [timer.cancelled for timer in timers.running] == [True, True, False]
+
+
 async def test_the_timer_of_what_was_dropped_does_not_drop_what_came_after_it() -> None:
     timers, read = Timers(), Reads()
     kept: KeptValue[int] = KeptValue(seconds=3.0, after=timers)

@@ -57,7 +57,10 @@ def questions(objects: Objects, timers: Timers) -> Questions:
 
 async def ask(questions: Questions, caller: str, *, namespace: str = "default") -> WhatIfAnswer:
     credentials = Credentials(server="http://h", token=Token(lambda: None), namespace=namespace)
-    return await questions.answer(ASKED, caller=caller.encode(), credentials=credentials)
+    share = caller.partition("/")[0]
+    return await questions.answer(
+        ASKED, caller=caller.encode(), share=share, credentials=credentials
+    )
 
 
 async def refusal(questions: Questions, caller: str) -> str:
@@ -124,6 +127,7 @@ async def test_one_question_of_a_caller_waits_and_so_many_of_all(
     asked.append(asyncio.create_task(ask(questions, "ada")))
     await settled()
     assert "of yours" in await refusal(questions, "ada")
+    assert "of yours" in await refusal(questions, "ada/another token")
     callers = (f"caller {number}" for number in range(MOST_WAITING - 1))
     asked += [asyncio.create_task(ask(questions, caller)) for caller in callers]
     await settled()

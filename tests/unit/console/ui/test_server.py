@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urljoin
 
 import aiohttp
@@ -18,6 +18,7 @@ from drumline_cli.errors import Busy, NotAnswered
 from drumline_cli.jobs.named_job import NamedJob
 from drumline_cli.report.job_input import JobInput
 from drumline_console.ui.cluster_source import Caller, LiveCluster, SharedLimits
+from drumline_console.ui.fair_turns import FairTurns
 from drumline_console.ui.questions import Questions
 from drumline_console.ui.server import new_secret, serve
 from tests.texts import missing
@@ -250,14 +251,10 @@ async def test_who_may_not_list_nodes_sees_the_rest() -> None:
     assert (asked, len(seen.jobs)) == ([True, False], 1)
 
 
-class NoneFree(asyncio.Semaphore):
-    async def acquire(self) -> Literal[True]:
-        raise NotAnswered("none is free")
-
-
 async def test_every_request_to_the_api_server_counts_among_those_at_a_time() -> None:
     questions = Questions(read_policy(None))
-    live = LiveCluster(a_caller(), limits=SharedLimits(questions, NoneFree()))
+    none_free = FairTurns(at_once=0, at_once_each=0, waiting=0, waiting_each=0)
+    live = LiveCluster(a_caller(), limits=SharedLimits(questions, none_free))
     job = NamedJob(namespace="team", name="runs")
     for request in (
         live.cluster(),
@@ -267,7 +264,7 @@ async def test_every_request_to_the_api_server_counts_among_those_at_a_time() ->
         live.delete(job, uid="uid"),
         live.clone(job, {}),
     ):
-        with pytest.raises(NotAnswered, match="none is free"):
+        with pytest.raises(Busy):
             await request
 
 
