@@ -35,7 +35,8 @@ from tools.generate.cli_reference import text as commands_text
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text()
+MONITORING = (ROOT / "docs" / "monitoring.md").read_text()
 MODELS = {definition.kind: definition.model for definition in DEFINITIONS}
 
 FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -150,22 +151,22 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     assert broken + [name for name in named if not (ROOT / name).exists()] == []
 
 
-def first_column(heading: str) -> set[str]:
-    """The words in backquotes in the first cells of all tables below a heading of operations.md."""
-    section = OPERATIONS.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def first_column(page: str, heading: str) -> set[str]:
+    """The words in backquotes in the first cells of all tables below a heading of a page."""
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
     return {word for cell in cells for word in re.findall(r"`(\w+)`", cell)}
 
 
 def test_troubleshooting_has_every_reason_and_no_other() -> None:
     known = {*Reason, *BlockReason, "PriorityClassNotFound", "InvalidConfig", "ExceedsMemory"}
-    listed = first_column("When a job does not do what you want")
+    listed = first_column(TROUBLESHOOTING, "When a job does not do what you want")
     assert {word for word in listed if word[0].isupper()} == {str(reason) for reason in known}
 
 
 def rows_below(heading: str) -> list[list[str]]:
-    """The cells of the table below a smaller heading of operations.md, without its head."""
-    section = OPERATIONS.split(f"\n### {heading}\n")[1].split("\n##")[0]
+    """The cells of the table below a heading of troubleshooting.md, without its head."""
+    section = TROUBLESHOOTING.split(f"\n## {heading}\n")[1].split("\n##")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return rows[2:]
 
@@ -185,7 +186,7 @@ def test_every_event_is_listed_and_no_other() -> None:
 
 
 def test_jobs_page_has_every_phase() -> None:
-    text = (ROOT / "docs" / "jobs.md").read_text()
+    text = (ROOT / "docs" / "job-life.md").read_text()
     assert [
         phase for phase in Phase if not re.search(rf"^\|.*\b{phase}\b", text, re.MULTILINE)
     ] == []
@@ -203,26 +204,26 @@ def test_recovery_page_has_every_class_tier_and_field_with_its_default() -> None
 def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
     helped = re.findall(r"^# HELP (drumline_\w+)", Metrics().render().decode(), re.MULTILINE)
     created = {name for name in helped if name.endswith("_created")}
-    assert first_column("Metrics of the operator") == set(helped) - created
+    assert first_column(MONITORING, "Metrics of the operator") == set(helped) - created
 
 
 def test_every_metric_of_notifier_and_archiver_is_listed_and_no_other() -> None:
     text = b"".join(metrics.render() for metrics in (NotifierMetrics(), ArchiverMetrics())).decode()
     helped = set(re.findall(r"^# HELP (drumline_\w+)", text, re.MULTILINE))
     created = {name for name in helped if name.endswith("_created")}
-    assert first_column("Metrics of the notifier and the archiver") == helped - created
+    assert first_column(MONITORING, "Metrics of the notifier and the archiver") == helped - created
 
 
 def test_every_metric_of_the_ranks_is_listed_and_no_other() -> None:
     source = Path(agent_metrics.__file__).read_text()
     names = set(re.findall(r'_gauge\(\s*"(\w+)"', source))
     names |= set(re.findall(r"# TYPE drumline_trainer_(\w+)", source)) - {""}
-    listed = first_column("Metrics of the ranks")
+    listed = first_column(MONITORING, "Metrics of the ranks")
     assert listed == {f"drumline_trainer_{name}" for name in names}
 
 
 def test_every_log_event_that_is_named_exists() -> None:
-    section = OPERATIONS.split("\n## Logs\n")[1].split("\n## ")[0]
+    section = MONITORING.split("\n## Logs\n")[1].split("\n## ")[0]
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section))
     source = "\n".join(path.read_text() for path in (ROOT / "operator").rglob("*.py"))
     logged = set(re.findall(r'\blog\.\w+\(\s*"(\w+)"', source)) | set(AgentEvent)

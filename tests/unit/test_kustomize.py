@@ -72,7 +72,7 @@ def test_the_base_builds_with_crds_and_a_namespace_and_nothing_of_helm(build: Bu
 
 
 def test_the_overlay_of_the_documents_changes_all_images(build: Build, tmp_path: Path) -> None:
-    page = (ROOT / "docs/operations.md").read_text()
+    page = (ROOT / "docs/gitops.md").read_text()
     (overlay,) = re.findall(r"```yml\n(# kustomization\.yaml\n.*?)```", page, re.DOTALL)
     link = tmp_path / "drumline"
     for part in ("kustomize", "crds"):

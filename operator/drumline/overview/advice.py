@@ -1,4 +1,4 @@
-"""What to do about a reason: the sentences of docs/operations.md.
+"""What to do about a reason: the sentences of docs/troubleshooting.md.
 
 Reasons are words here: `api.conditions` has them all, and takes half a second to import.
 """

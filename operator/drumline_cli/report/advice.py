@@ -1,4 +1,4 @@
-"""What to do about a job: the sentences of docs/operations.md, for this job."""
+"""What to do about a job: the sentences of docs/troubleshooting.md, for this job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signing key is changed as docs/operations.md says, and no running job notices."""
+"""The signing key is changed as docs/signing-key.md says, and no running job notices."""
 
 from __future__ import annotations
 

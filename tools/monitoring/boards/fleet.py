@@ -81,7 +81,7 @@ FLEET: Final = Board(
                 "Waiting jobs by reason",
                 (
                     "Reasons that begin with Exceeds or end with NotFound are not"
-                    " removed by waiting: docs/operations.md has what to do for each."
+                    " removed by waiting: docs/troubleshooting.md has what to do for each."
                 ),
                 Query(
                     "sum by (reason) (max by (queue, reason) (drumline_pending_jobs))",

@@ -157,7 +157,7 @@ QUEUES: Final = Board(
                 "GPUs by user",
                 (
                     "What the queue's jobs hold, by spec.user. Summed over time it is a"
-                    " bill: docs/operations.md. Needs networkPolicy.metricsFrom."
+                    " bill: docs/monitoring.md. Needs networkPolicy.metricsFrom."
                 ),
                 Query(
                     (
@@ -193,7 +193,7 @@ QUEUES: Final = Board(
             ),
             panel(
                 "Waiting jobs by reason",
-                "docs/operations.md has what to do for each.",
+                "docs/troubleshooting.md has what to do for each.",
                 Query(
                     f"sum by (reason) (max by (queue, reason) (drumline_pending_jobs{_QUEUE}))",
                     "{{reason}}",
