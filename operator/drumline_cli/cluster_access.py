@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from drumline.kube import errors
+from drumline.kube import errors, impersonation
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
 from drumline.kube.retry import RetryPolicy
@@ -22,12 +23,19 @@ NOT_SERVED: Final = (
 
 
 def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Credentials:
-    """Return the credentials that the arguments `kubeconfig` and `context` name.
+    """Return the credentials that `--kubeconfig`, `--context` and `--as` name.
 
     Raises:
         BadInput: there are none, or they cannot be used.
     """
-    return find_credentials(environment, kubeconfig=chosen.kubeconfig, context=chosen.context)
+    found = find_credentials(environment, kubeconfig=chosen.kubeconfig, context=chosen.context)
+    try:
+        asked = impersonation.headers(
+            user=chosen.act_as, uid=chosen.act_as_uid, groups=chosen.act_as_groups
+        )
+    except ValueError as error:
+        raise BadInput(f"--as: {error}") from None
+    return replace(found, impersonation=asked) if asked else found
 
 
 def find_credentials(

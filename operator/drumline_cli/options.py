@@ -43,6 +43,18 @@ def add_context(command: argparse.ArgumentParser) -> None:
     """Add the way to a cluster."""
     command.add_argument("--context", help="context of the kubeconfig")
     command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+    command.add_argument("--as", dest="act_as", metavar="USER", default="", help="user to act as")
+    command.add_argument(
+        "--as-group",
+        dest="act_as_groups",
+        metavar="GROUP",
+        action="append",
+        default=[],
+        help="group to act as; repeatable, with --as",
+    )
+    command.add_argument(
+        "--as-uid", dest="act_as_uid", metavar="UID", default="", help="UID to act as, with --as"
+    )
 
 
 def add_cluster(command: argparse.ArgumentParser) -> None:

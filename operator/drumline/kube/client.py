@@ -231,13 +231,13 @@ class KubeClient:
         *,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own value, not a deadline
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        headers: dict[str, str] = {}
+        headers = [*self._credentials.impersonation]
         if (token := await self._credentials.token.current()) is not None:
-            headers["Authorization"] = f"Bearer {token}"
+            headers.append(("Authorization", f"Bearer {token}"))
         if request.sending.purpose:
-            headers["User-Agent"] = f"{self._user_agent}/{request.sending.purpose}"
+            headers.append(("User-Agent", f"{self._user_agent}/{request.sending.purpose}"))
         if request.body is not None:
-            headers["Content-Type"] = request.content_type
+            headers.append(("Content-Type", request.content_type))
         query = dict(request.query)
         if not request.reads:
             query["timeout"] = f"{_deadline(request):g}s"

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 from weakref import WeakKeyDictionary
 
-from drumline.kube.kubeconfig import simple
+from drumline.kube.impersonation import Headers
+from drumline.kube.kubeconfig import files_of, impersonation, simple
 
 # The import takes 64 MB and half a second, and only a kubeconfig needs it.
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ class Credentials:
     private_key_path: Path | None = None
     insecure: bool = False
     namespace: str = "default"
+    impersonation: Headers = ()
+    """Headers of the identity to act as; none: this identity itself."""
 
     def ssl_context(self) -> ssl.SSLContext:
         """A fresh TLS context, from the files as they are now."""
@@ -118,7 +121,13 @@ class Credentials:
         return context
 
     async def connection_fields(self) -> ConnectionFields:
-        """The arguments of `kopf.ConnectionInfo`, so that one login serves both clients."""
+        """Return the arguments of `kopf.ConnectionInfo`: one login serves both clients.
+
+        Raises:
+            NoCredentials: the kubeconfig acts as somebody else, which Kopf cannot.
+        """
+        if self.impersonation:
+            raise NoCredentials("an operator acts as nobody else: remove `as` from the kubeconfig")
         return ConnectionFields(
             server=self.server,
             ca_path=_text(self.ca_path),
@@ -184,7 +193,15 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
             private_key_path=known.private_key_path,
             insecure=known.insecure,
             namespace=known.namespace,
+            impersonation=known.impersonation,
         )
+    files = files_of(path)
+    if not any(file.exists() for file in files):
+        raise NoCredentials(f"{' and '.join(map(str, files))} does not exist")
+    try:
+        acts_as = impersonation(path, context=context)
+    except ValueError as error:
+        raise NoCredentials(f"kubeconfig {_location(path) or 'by default'}: {error}") from error
     loaded = _load_kubeconfig(path, context)
     return Credentials(
         server=str(loaded.host).rstrip("/"),
@@ -194,6 +211,7 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
         private_key_path=_path(loaded.key_file),
         insecure=not loaded.verify_ssl,
         namespace=_context_namespace(path, context),
+        impersonation=acts_as,
     )
 
 

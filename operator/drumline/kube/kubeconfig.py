@@ -12,12 +12,14 @@ import base64
 import binascii
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
 import yaml
+
+from drumline.kube.impersonation import FIELDS, Headers, headers_of
 
 Json = Mapping[str, Any]
 
@@ -37,6 +39,7 @@ _USER: Final = frozenset(
         "client-certificate-data",
         "client-key",
         "client-key-data",
+        *FIELDS,
     )
 )
 _CONTEXT: Final = frozenset(("cluster", "user", "namespace", "extensions"))
@@ -54,6 +57,7 @@ class SimpleKubeconfig:
         certificate_path: a client certificate, with `private_key_path` its key.
         insecure: trust any server certificate.
         namespace: of the context.
+        impersonation: the identity to act as, as headers.
     """
 
     server: str
@@ -63,6 +67,7 @@ class SimpleKubeconfig:
     private_key_path: Path | None
     insecure: bool
     namespace: str
+    impersonation: Headers = ()
 
 
 def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None:
@@ -89,7 +94,7 @@ def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None
     texts = [
         value
         for key, value in (*cluster.items(), *user.items(), *chosen.items())
-        if key not in {"insecure-skip-tls-verify", "extensions"}
+        if key not in {"insecure-skip-tls-verify", "extensions", *FIELDS}
     ]
     if not all(isinstance(text, str) and text for text in texts) or "server" not in cluster:
         return None
@@ -102,9 +107,43 @@ def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None
             private_key_path=_path(user, "client-key", file),
             insecure=cluster.get("insecure-skip-tls-verify") is True,
             namespace=chosen.get("namespace") or "default",
+            impersonation=headers_of(user),
         )
     except (binascii.Error, ValueError):  # the package says what is wrong with it
         return None
+
+
+def impersonation(path: Path | None, *, context: str | None) -> Headers:
+    """Return the headers of the identity that a context acts as; for kubeconfigs of any form.
+
+    Of several files the first that has an entry counts, as for kubectl.
+
+    Args:
+        path: the file; None takes the files of `$KUBECONFIG`, then `~/.kube/config`.
+        context: one of its contexts; None takes the current one.
+
+    Raises:
+        ValueError: a field of the user has another type, or groups are named without a user.
+    """
+    documents = [found for file in files_of(path) if (found := _document(file)) is not None]
+    currents = (document.get("current-context") for document in documents)
+    name = context or next((current for current in currents if current), None)
+    chosen = _first(documents, "contexts", name, "context")
+    user = _first(documents, "users", chosen.get("user"), "user") if chosen else None
+    return headers_of(user or {})
+
+
+def _first(documents: Sequence[Json], section: str, name: Any, field: str) -> Json | None:
+    found = (_named(document.get(section), name, field) for document in documents)
+    return next((each for each in found if each is not None), None)
+
+
+def files_of(path: Path | None) -> list[Path]:
+    """Return the files that make up the kubeconfig; None: as the environment says."""
+    if path is not None:
+        return [path.expanduser()]
+    named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    return [Path(name).expanduser() for name in named or ["~/.kube/config"]]
 
 
 def _file(path: Path | None) -> Path | None:

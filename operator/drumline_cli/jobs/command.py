@@ -133,9 +133,7 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
         arguments = shell_arguments(pod, chosen.command_line, terminal=sys.stdin.isatty())
     else:
         arguments = forward_arguments(pod, chosen.ports)
-    cluster = ChosenCluster(
-        namespace=namespace, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    cluster = ChosenCluster.of(chosen, namespace=namespace)
     become_kubectl(cluster, arguments)
 
 

@@ -6,6 +6,7 @@ commands find the pod and become kubectl.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -29,13 +30,31 @@ class ChosenCluster:
     namespace: str
     kubeconfig: Path | None = None
     context: str | None = None
+    act_as: str = ""
+    act_as_uid: str = ""
+    act_as_groups: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, chosen: argparse.Namespace, *, namespace: str) -> ChosenCluster:
+        """Return the cluster and the identity that the arguments name."""
+        return cls(
+            namespace=namespace,
+            kubeconfig=chosen.kubeconfig,
+            context=chosen.context,
+            act_as=chosen.act_as,
+            act_as_uid=chosen.act_as_uid,
+            act_as_groups=chosen.act_as_groups,
+        )
 
     @property
     def options(self) -> list[str]:
         """Kubectl's own."""
         named = [f"--namespace={self.namespace}"]
         named += [f"--kubeconfig={self.kubeconfig}"] if self.kubeconfig is not None else []
-        return named + ([f"--context={self.context}"] if self.context is not None else [])
+        named += [f"--context={self.context}"] if self.context is not None else []
+        named += [f"--as={self.act_as}"] if self.act_as else []
+        named += [f"--as-uid={self.act_as_uid}"] if self.act_as_uid else []
+        return named + [f"--as-group={group}" for group in self.act_as_groups]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

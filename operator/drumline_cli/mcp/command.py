@@ -18,7 +18,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
     def call(words: Sequence[str]) -> str:
         asked = read(words)
-        asked.context, asked.kubeconfig = chosen.context, chosen.kubeconfig
+        for name in ("context", "kubeconfig", "act_as", "act_as_uid", "act_as_groups"):
+            setattr(asked, name, getattr(chosen, name))
         return commands.run(asked, environment).text
 
     for answer in answers(sys.stdin, call):

@@ -115,9 +115,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 
 def _attach(pod: str, chosen: argparse.Namespace, *, namespace: str) -> NoReturn:
-    cluster = ChosenCluster(
-        namespace=namespace, kubeconfig=chosen.kubeconfig, context=chosen.context
-    )
+    cluster = ChosenCluster.of(chosen, namespace=namespace)
     become_kubectl(cluster, attach_arguments(pod, terminal=sys.stdin.isatty()))
 
 

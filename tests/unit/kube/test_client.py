@@ -270,3 +270,21 @@ async def test_what_a_request_is_for_is_told_apart_by_its_user_agent(serve: Serv
         "drumline",
         "drumline/leader-election",
     ]
+
+
+async def test_every_request_asks_to_act_as_the_identity_of_the_kubeconfig(serve: Serve) -> None:
+    seen: list[web.Request] = []
+    asked = (
+        ("Impersonate-User", "ada"),
+        ("Impersonate-Group", "ml"),
+        ("Impersonate-Group", "ops"),
+    )
+    credentials = dataclasses.replace(
+        await serve(_scripted([_ok(), _ok()], seen)), impersonation=asked
+    )
+    async with KubeClient(credentials) as client:
+        await reads.get(client, NODES, name="n")
+        await reads.get(client, PODS, namespace="x", name="n")
+    for request in seen:
+        assert request.headers["Impersonate-User"] == "ada"
+        assert request.headers.getall("Impersonate-Group") == ["ml", "ops"]

@@ -14,7 +14,8 @@ import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import kube_config
 
-from drumline.kube.kubeconfig import SimpleKubeconfig, simple
+from drumline.kube.credentials import NoCredentials, from_kubeconfig
+from drumline.kube.kubeconfig import SimpleKubeconfig, impersonation, simple
 from tests.unit.test_house import IMPORTS
 
 
@@ -152,3 +153,61 @@ def test_a_command_with_a_simple_kubeconfig_loads_no_heavy_package(tmp_path: Pat
         [sys.executable, "-c", script], env=IMPORTS, capture_output=True, text=True, check=True
     )
     assert not {"kubernetes", "numpy", "pydantic"} & set(done.stdout.split())
+
+
+ACTS_AS = {
+    "as": "ada",
+    "as-uid": "7",
+    "as-groups": ["ml", "ops"],
+    "as-user-extra": {"Reason/Why": ["audit", "test"]},
+}
+HEADERS = (
+    ("Impersonate-User", "ada"),
+    ("Impersonate-Uid", "7"),
+    ("Impersonate-Group", "ml"),
+    ("Impersonate-Group", "ops"),
+    ("Impersonate-Extra-reason%2Fwhy", "audit"),
+    ("Impersonate-Extra-reason%2Fwhy", "test"),
+)
+
+
+@pytest.mark.parametrize("user", [{"token": "t"}, {"username": "u", "password": "p"}])
+def test_the_identity_to_act_as_is_never_dropped(tmp_path: Path, user: dict[str, Any]) -> None:
+    path = written(tmp_path, user=user | ACTS_AS)
+    assert from_kubeconfig(path).impersonation == HEADERS
+
+
+def test_of_several_files_the_first_that_has_the_user_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    first = written(tmp_path, user={"token": "t"} | ACTS_AS)
+    second = written(tmp_path / "other", user={"token": "t"})
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
+    assert impersonation(None, context=None) == HEADERS
+    monkeypatch.setenv("KUBECONFIG", f"{second}:{first}")
+    assert impersonation(None, context=None) == ()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"as-groups": ["ml"]},
+        {"as-uid": "7"},
+        {"as": ["ada"]},
+        {"as": "ada", "as-groups": "ml"},
+        {"as": "ada", "as-user-extra": {"reason": "audit"}},
+        {"as": "ada\r\nX-Other: 1"},
+    ],
+)
+def test_an_identity_that_cannot_be_honoured_is_refused(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(NoCredentials, match="as"):
+        from_kubeconfig(written(tmp_path, user={"token": "t"} | wrong))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    with pytest.raises(NoCredentials, match="nowhere does not exist"):
+        from_kubeconfig()
