@@ -46,9 +46,12 @@ from drumline_scheduler.queueing.groups import GangGroups
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.quota.usage_budgets import Budgets
 from drumline_scheduler.rejections import Rejection
+from drumline_scheduler.work import Work, counted
 
 
-def decide(cycle: CycleInput, *, cache: CycleCache | None = None) -> Decisions:
+def decide(
+    cycle: CycleInput, *, cache: CycleCache | None = None, work: Work | None = None
+) -> Decisions:
     """Decide which waiting gangs start and where, which are preempted, and repair broken gangs.
 
     An exception on one gang is that gang's answer (`Decisions.faults`, `SchedulerError`).
@@ -56,21 +59,24 @@ def decide(cycle: CycleInput, *, cache: CycleCache | None = None) -> Decisions:
     Args:
         cycle: the cluster, the waiting gangs, the policy and the time.
         cache: of earlier cycles with the same policy; it saves time and changes no decision.
+        work: counts the steps, and shows another thread which gang is being decided.
 
     Raises:
         InvalidSnapshotError: if two gangs have the same uid.
         TooManyFaultsError: if more gangs raise than one call sets aside.
     """
-    cache = cache or CycleCache()
+    cache, work = cache or CycleCache(), work or Work()
 
     def attempt(cycle: CycleInput) -> Decisions:
+        work.clear()
         try:
             return _decide(cycle, cache=cache)
         except Exception:
             cache.clear()  # it may have been left in the middle of a change
             raise
 
-    return decide_around_faults(attempt, cycle=cycle)
+    with counted(work):
+        return decide_around_faults(attempt, cycle=cycle)
 
 
 def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:

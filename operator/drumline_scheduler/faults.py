@@ -15,6 +15,7 @@ from typing import Final
 from drumline_scheduler.decisions import GangFault
 from drumline_scheduler.model import Gang, InvalidSnapshotError
 from drumline_scheduler.rejections import bounded
+from drumline_scheduler.work import Frame, current
 
 _MAX_ERROR_CHARS: Final = 200
 _MAX_FRAMES: Final = 16
@@ -54,14 +55,18 @@ class GangError(Exception):
 class deciding:  # noqa: N801 - a context manager that reads as a phrase: `with deciding(gang, ...)`
     """Name the gang that the body decides. Costs nothing but a call where nothing is raised."""
 
-    __slots__ = ("_gang", "_stage")
+    __slots__ = ("_work", "began", "gang", "stage")
 
     def __init__(self, gang: Gang, stage: Stage) -> None:
-        self._gang = gang
-        self._stage = stage
+        self.gang = gang
+        self.stage = stage
+        self._work = work = current()
+        self.began = 0 if work is None else work.steps
 
     def __enter__(self) -> None:
         """Enter the body."""
+        if self._work is not None:
+            self._work.frames.append(self)
 
     def __exit__(
         self,
@@ -74,8 +79,12 @@ class deciding:  # noqa: N801 - a context manager that reads as a phrase: `with 
         Raises:
             GangError: the body raised.
         """
+        blamed: Frame = self
+        if self._work is not None:
+            blamed = self._work.blamed or self
+            self._work.frames.pop()
         if isinstance(error, Exception) and not isinstance(error, GangError | InvalidSnapshotError):
-            raise GangError(gang=self._gang, stage=self._stage) from error
+            raise GangError(gang=blamed.gang, stage=self.stage) from error
 
 
 def message_of(fault: GangFault) -> str:

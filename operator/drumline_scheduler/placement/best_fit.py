@@ -7,11 +7,13 @@ each level it takes the domain with the fewest free GPUs that holds the gang, so
 free. Inside the domain, role pods are placed first, where the main pods still fit beside them
 (`role_placement`); pods of a slice that runs already join it; the rest is packed (`packing`).
 Replacements for lost pods go beside the gang's other pods. Capacity is counted exactly: if any
-placement exists, one is found. O(domains of the levels searched + pods), without roles.
+placement exists, one is found; only a gang with too many kinds of role pods is searched for in a
+simpler way (`roles_in_order`). O(domains of the levels searched + pods), without roles.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from drumline_scheduler.placement.frontier import Frontiers, RoleMix
 from drumline_scheduler.placement.packing import Packer, PodsByNode, neighbours
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.role_placement import RolePlacer
+from drumline_scheduler.placement.roles_in_order import RolesInOrder, could_hold
 from drumline_scheduler.placement.slicing import NO_ROOM, Anchor, SliceLevel, confined, whole_slices
 from drumline_scheduler.placement.slots import SlotIndex
 from drumline_scheduler.placement.topology import Counts, TopologyTree
@@ -72,12 +75,25 @@ class CapacityIndex:
         self.index = index
         self.requests = requests
         self._frontiers: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], Frontiers] = {}
+        self._in_order: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], RolesInOrder] = {}
+
+    @property
+    def cells(self) -> int:
+        """Numbers that the frontiers keep in memory."""
+        return sum(frontiers.cells for frontiers in self._frontiers.values())
+
+    def forget(self) -> None:
+        """Drop the frontiers; they are computed again when they are needed."""
+        self._frontiers.clear()
+        self._in_order.clear()
 
     def renew(self, ordinal: int) -> None:
         """Count a node again whose value was replaced."""
         self.index.renew(ordinal)
         for frontiers in self._frontiers.values():
             frontiers.renew({ordinal})
+        for in_order in self._in_order.values():
+            in_order.renew()
 
     def most(self, *, demand: Demand, depth: int) -> Counts:
         """By domain id: how many main pods fit beside the role pods and the anchored pods.
@@ -87,9 +103,7 @@ class CapacityIndex:
         self.index.catch_up()
         rooms: Sequence[Counts] = self._beside_anchored(demand) if demand.anchors else []
         if any(demand.roles):
-            frontiers = self.frontiers(demand)
-            row = self.index.tree.starts[depth]
-            most = np.array([frontiers.of(depth, i)[-1] for i in range(len(row))])
+            most = self._beside_roles(demand=demand, depth=depth)
         elif demand.anchors:
             most = rooms[depth]
         else:
@@ -99,6 +113,15 @@ class CapacityIndex:
         if rooms[0][0] < 0:
             return np.full_like(most, NO_ROOM)
         return self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
+
+    def _beside_roles(self, *, demand: Demand, depth: int) -> Counts:
+        if not self.is_exact(demand):
+            return self.in_order(demand).most(depth)
+        could = could_hold(index=self.index, requests=self.requests, pods=demand.roles, depth=depth)
+        if not could.any():  # saves the frontiers
+            return np.full(len(could), NO_ROOM, dtype=np.int64)
+        frontiers = self.frontiers(demand)
+        return np.array([frontiers.of(depth, i)[-1] for i in range(len(could))])
 
     def main_slots_to_keep(self, *, demand: Demand, depth: int, identity: int) -> int:
         """Return the main slots in a domain that its role pods must leave free.
@@ -119,6 +142,28 @@ class CapacityIndex:
                 break
             slots += 1
         return slots
+
+    def is_exact(self, demand: Demand) -> bool:
+        """Whether a placement of a demand is found whenever one exists."""
+        return RoleMix(requests=self.requests, pods=demand.roles).is_searchable
+
+    def in_order(self, demand: Demand) -> RolesInOrder:
+        """The roles of a demand placed one after another, up to date."""
+        key = (demand.roles, demand.slice_levels)
+        is_repair = bool(demand.anchors or demand.beside)
+        in_order = None if is_repair else self._in_order.get(key)
+        if in_order is None:
+            in_order = RolesInOrder(
+                index=self.index,
+                requests=self.requests,
+                pods=demand.roles,
+                slice_levels=demand.slice_levels,
+                anchors=demand.anchors,
+                beside=demand.beside,
+            )
+            if not is_repair:
+                self._in_order[key] = in_order
+        return in_order
 
     def frontiers(self, demand: Demand) -> Frontiers:
         """The frontiers for the roles of a demand, up to date."""
@@ -224,10 +269,13 @@ def choose_nodes(
     shares = [(depth, identity, demand.pods)] if demand.pods else []
     with ExitStack() as taken:
         if any(demand.roles):
-            role_placer = RolePlacer(packer=packer, frontiers=capacity.frontiers(demand))
-            pods = capacity.main_slots_to_keep(demand=demand, depth=depth, identity=identity)
-            placement = role_placer.find(depth=depth, identity=identity, pods=pods)
-            roles, shares = placement.roles, shares if demand.anchors else placement.main
+            if capacity.is_exact(demand):
+                role_placer = RolePlacer(packer=packer, frontiers=capacity.frontiers(demand))
+                pods = capacity.main_slots_to_keep(demand=demand, depth=depth, identity=identity)
+                placement = role_placer.find(depth=depth, identity=identity, pods=pods)
+                roles, shares = placement.roles, shares if demand.anchors else placement.main
+            else:
+                roles = capacity.in_order(demand).nodes(depth=depth, identity=identity)
             for request, nodes in zip(capacity.requests, roles, strict=True):
                 taken.callback(view.take_anonymously(request=request, places=_by_node(nodes)))
         main: PodsByNode = {}
@@ -269,4 +317,4 @@ def listed(places: Mapping[int, int]) -> list[int]:
 
 
 def _by_node(nodes: Sequence[int]) -> PodsByNode:
-    return {ordinal: nodes.count(ordinal) for ordinal in nodes}
+    return dict(Counter(nodes))

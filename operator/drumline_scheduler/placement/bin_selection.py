@@ -1,8 +1,12 @@
 """Which domains or nodes ("bins") hold role pods and main pods together: a knapsack table.
 
 The table over (bins used, role pods placed) holds the most main pods that fit, bin after bin. So
-the fewest bins that hold everything are found exactly. O(bins x options x bins used x combinations
-of role pods).
+the fewest bins that hold everything are found exactly. O(bins x bins used x pairs of
+combinations of role pods).
+
+A table with more than `MOST_STEPS` is not computed. The role pods are then divided between the two
+halves of the bins, then between the quarters, and so on, where they leave the most main pods. That
+holds as many pods, but may use more bins. O(bins x combinations).
 """
 
 from __future__ import annotations
@@ -15,8 +19,11 @@ import numpy as np
 
 from drumline_scheduler.placement.frontier import Frontier, RoleMix
 from drumline_scheduler.placement.topology import Counts
+from drumline_scheduler.work import spend
 
 NEVER: Final = -(1 << 50)
+MOST_STEPS: Final = 1 << 22
+"""Sums that are compared for one table."""
 _FEW: Final = 8
 """Bins that are tried at first: mostly enough, and the table stays small."""
 
@@ -65,6 +72,8 @@ def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list
     Earlier bins are preferred.
     """
     for most in dict.fromkeys((min(_FEW, len(bins)), len(bins))):
+        if _steps(mix=mix, bins=bins, most=most) > MOST_STEPS:
+            return divided(mix=mix, bins=bins, target=target, pods=pods)
         table = _Table(mix=mix, bins=bins, most=most)
         enough = np.flatnonzero(table.holds[:, target] >= pods)
         if enough.size:
@@ -74,8 +83,86 @@ def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list
 
 def cheapest(*, mix: RoleMix, bins: Sequence[Bin], target: int, most: int) -> list[BinChoice]:
     """The bins that hold a combination of role pods and leave the most slots for main pods."""
+    if _steps(mix=mix, bins=bins, most=most) > MOST_STEPS:
+        return divided(mix=mix, bins=bins, target=target) or []
     table = _Table(mix=mix, bins=bins, most=most)
     return table.walk_back(count=int(np.argmax(table.holds[:, target])), target=target)
+
+
+def divided(
+    *, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int = NEVER // 2
+) -> list[BinChoice] | None:
+    """Divide role pods between halves of the bins, where they leave the most main pods.
+
+    Args:
+        mix: the role pods.
+        bins: the bins in the order of preference.
+        target: the combination of role pods.
+        pods: main pods that have to fit beside.
+
+    Returns:
+        What each bin gets that gets anything; None if the bins do not hold it.
+    """
+    spend(len(bins) * mix.pairs)
+    # 1. What halves, quarters and so on hold: a row by combination for each.
+    rows = [[_most(bin_, size=len(mix.combinations)) for bin_ in bins]]
+    first, second, begins = mix.sums
+    while len(rows[-1]) > 1:
+        pairs = zip(rows[-1][::2], rows[-1][1::2], strict=False)
+        whole = [np.maximum.reduceat(one[first] + other[second], begins) for one, other in pairs]
+        rows.append([np.maximum(row, NEVER) for row in whole] + rows[-1][2 * len(whole) :])
+    if not bins or rows[-1][0][target] < pods:
+        return None
+    # 2. Back down: the first of the best divisions of each part.
+    ends = np.append(begins, len(first))
+    targets = [target]
+    for parts in reversed(rows[:-1]):
+        below: list[int] = []
+        for at, goal in enumerate(targets):
+            if 2 * at + 1 == len(parts):
+                below.append(goal)
+                continue
+            span = slice(ends[goal], ends[goal + 1])
+            best = parts[2 * at][first[span]] + parts[2 * at + 1][second[span]]
+            place = int(ends[goal]) + int(np.argmax(best))
+            below += [int(first[place]), int(second[place])]
+        targets = below
+    return _choices(bins=bins, targets=targets, pods=pods)
+
+
+def _choices(*, bins: Sequence[Bin], targets: Sequence[int], pods: int) -> list[BinChoice]:
+    """The options for role pods that were divided; main pods alone use as few bins as possible."""
+    choices: list[BinChoice] = []
+    idle: list[BinChoice] = []
+    for bin_, roles in zip(bins, targets, strict=True):
+        options = [option for option in bin_.options if option.roles == roles]
+        if not options:
+            continue
+        choice = BinChoice(
+            identity=bin_.identity, option=max(options, key=lambda option: option.room)
+        )
+        (choices if roles else idle).append(choice)
+    pods -= sum(choice.option.room for choice in choices)
+    for choice in sorted(idle, key=lambda choice: -choice.option.room):
+        if pods <= 0:
+            break
+        choices.append(choice)
+        pods -= choice.option.room
+    return choices
+
+
+def _most(bin_: Bin, *, size: int) -> Counts:
+    """By combination of role pods: the most main pods that a bin holds beside them."""
+    most = np.full(size, NEVER, dtype=np.int64)
+    most[0] = 0  # it may get nothing
+    for option in bin_.options:
+        most[option.roles] = max(most[option.roles], option.room)
+    return most
+
+
+def _steps(*, mix: RoleMix, bins: Sequence[Bin], most: int) -> int:
+    """Sums that a table compares."""
+    return len(bins) * (most + 1) * mix.pairs
 
 
 class _Table:
@@ -84,36 +171,49 @@ class _Table:
     def __init__(self, *, mix: RoleMix, bins: Sequence[Bin], most: int) -> None:
         self._mix = mix
         self._bins = bins
-        self._choices: list[Counts] = []
-        """By bin: its option in the best solution of each entry; -1: nothing."""
+        spend(_steps(mix=mix, bins=bins, most=most))
+        self._before: list[Counts] = []
+        """By bin: the table without it and the bins behind it."""
         self.holds = np.full((most + 1, len(mix.combinations)), NEVER, dtype=np.int64)
         self.holds[0, 0] = 0
         for bin_ in bins:
             self._add(bin_)
 
     def _add(self, bin_: Bin) -> None:
-        before, after = self.holds, self.holds.copy()
-        choice = np.full(before.shape, -1, dtype=np.int64)
-        for place, option in enumerate(bin_.options):
-            source, goal = self._mix.shifts[option.roles]
-            step = int(option.counts)
-            better = before[: len(before) - step, source] + option.room
-            here = after[step:, goal]
-            wins = better > np.maximum(here, NEVER // 2)
-            after[step:, goal] = np.where(wins, better, here)
-            choice[step:, goal] = np.where(wins, place, choice[step:, goal])
+        before, after = self.holds, self.holds
+        first, second, begins = self._mix.sums
+        for counts in (False, True):
+            options = [option for option in bin_.options if option.counts is counts]
+            if not options:
+                continue
+            step = int(counts)
+            rooms = np.full(before.shape[1], NEVER, dtype=np.int64)
+            rooms[[option.roles for option in options]] = [option.room for option in options]
+            sums = before[: len(before) - step, second] + rooms[first]
+            best = np.full_like(before, NEVER)
+            best[step:] = np.maximum.reduceat(sums, begins, axis=1)
+            after = np.where(best > np.maximum(after, NEVER // 2), best, after)
+        self._before.append(before)
         self.holds = after
-        self._choices.append(choice)
 
     def walk_back(self, *, count: int, target: int) -> list[BinChoice]:
         """The bins of the best solution of an entry."""
         choices: list[BinChoice] = []
-        for bin_, choice in zip(reversed(self._bins), reversed(self._choices), strict=True):
-            place = int(choice[count, target])
-            if place >= 0:
-                option = bin_.options[place]
-                choices.append(BinChoice(identity=bin_.identity, option=option))
+        afters = [*self._before[1:], self.holds]
+        for bin_, before, after in zip(
+            reversed(self._bins), reversed(self._before), reversed(afters), strict=True
+        ):
+            if before[count, target] == after[count, target]:
+                continue
+            for option in bin_.options:
                 source, goal = self._mix.shifts[option.roles]
-                target = int(source[int(np.flatnonzero(goal == target)[0])])
-                count -= int(option.counts)
+                (place,) = np.nonzero(goal == target)
+                used = count - int(option.counts)
+                if not place.size or used < 0:
+                    continue
+                rest = int(source[place[0]])
+                if before[used, rest] + option.room == after[count, target]:
+                    choices.append(BinChoice(identity=bin_.identity, option=option))
+                    count, target = used, rest
+                    break
         return choices

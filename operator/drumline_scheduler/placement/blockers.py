@@ -168,14 +168,13 @@ def _nodes_with_foreign_pods(view: PoolView) -> list[int]:
 
 def _without_foreign_pods(view: PoolView, ordinals: Sequence[int]) -> Undo:
     """Free what foreign pods hold on these nodes."""
-    before = [(ordinal, view.free[ordinal]) for ordinal in ordinals]
-    for ordinal, free in before:
-        view.free[ordinal] = tuple(map(add, free, _foreign_usage(view, ordinal)))
+    freed = [(ordinal, _foreign_usage(view, ordinal)) for ordinal in ordinals]
+    for ordinal, foreign in freed:
+        view.free[ordinal] = tuple(map(add, view.free[ordinal], foreign))
     view.log.extend(ordinals)
 
     def undo() -> None:
-        for ordinal, _ in before:
-            foreign = _foreign_usage(view, ordinal)
+        for ordinal, foreign in freed:
             view.free[ordinal] = tuple(map(sub, view.free[ordinal], foreign))
         view.log.extend(ordinals)
 

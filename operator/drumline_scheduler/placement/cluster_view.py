@@ -39,6 +39,8 @@ _MAX_LOG: Final = 200_000
 """Changes in a log before it and everything that reads it is dropped."""
 _MAX_ENTRIES: Final = 2000
 """Capacities, and plans, before all of them are dropped."""
+_MAX_CELLS: Final = 8_000_000
+"""Numbers in the frontiers of all capacities before all frontiers are dropped: some 100 MB."""
 
 Kept = tuple[tuple[int, str], ...]
 
@@ -174,8 +176,21 @@ class ClusterView:
                 distinct=view.distinct(view.free),
                 eligible=self._eligible[filtered],
             )
+            if requests:
+                self._bound_frontiers()
             self._capacities[key] = CapacityIndex(index=index, requests=requests)
         return self._capacities[key]
+
+    def _bound_frontiers(self) -> None:
+        """Drop the frontiers once they use too much memory: they are computed again."""
+        with_roles = [
+            capacity
+            for capacity in (*self._capacities.values(), *self._idle.values())
+            if capacity.requests
+        ]
+        if sum(capacity.cells for capacity in with_roles) > _MAX_CELLS:
+            for capacity in with_roles:
+                capacity.forget()
 
     def fits(
         self, *, gang: Gang, pool: str, nodes: Sequence[str], kept: Mapping[int, str] = _NONE_KEPT

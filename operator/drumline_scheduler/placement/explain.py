@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import Final
 
@@ -82,6 +83,11 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
         search: what was looked for.
         helped: whether only nodes are missing, so that a remedy can be given.
     """
+    rejection = _never(search, helped=helped)
+    return None if rejection is None else _stated(search, rejection)
+
+
+def _never(search: Search, *, helped: bool) -> Rejection | None:
     most = search.most(capacity_if_empty(search, all_nodes=True))
     best = max(search.ids, key=lambda i: (most[i], -i), default=None)
     if best is not None and most[best] >= search.demand.pods:
@@ -116,7 +122,23 @@ def why_blocked(search: Search, *, names: bool = True) -> Rejection:
         search: what was looked for.
         names: whether blockers are looked for, if others' ends would help.
     """
-    never = never_fits(search)
+    return _stated(search, _why(search, names=names and search.is_exact))
+
+
+def _stated(search: Search, rejection: Rejection) -> Rejection:
+    """Add to a rejection that the search was not exact."""
+    if search.is_exact:
+        return rejection
+    pods = counted(sum(search.demand.roles), "role pod")
+    return replace(
+        rejection,
+        message=f"{rejection.message}; placed one role after another, as an exact search was not"
+        f" tried: too many kinds of pods ({pods} of {len(search.demand.roles)} roles)",
+    )
+
+
+def _why(search: Search, *, names: bool) -> Rejection:
+    never = _never(search, helped=True)
     if never is not None:
         return never
     wanted = search.demand.pods

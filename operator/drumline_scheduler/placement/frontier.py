@@ -4,7 +4,9 @@ The frontier of a node or domain gives, for every combination of role pods place
 of main pods that still fit. A node's is counted. A domain's is the best division of the role pods
 among its parts, rounded down to whole slices where a slice level ends. So the frontier of the whole
 is exact: if any placement exists, it is found. Equal parts share a frontier, so a pool of few kinds
-of nodes costs little.
+of nodes costs little. A join looks at every pair of combinations that make up another one. A mix
+with more than `MOST_PAIRS` of them has no frontiers: its roles are placed one after another
+(`roles_in_order`).
 
 A frontier is a tuple over all combinations, the last role's number changing fastest; it is negative
 where a combination does not fit at all.
@@ -16,23 +18,28 @@ main pods without the role pod, one beside it. A node with 1 free GPU has (0, NO
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
-from operator import mul, sub
-from types import MappingProxyType
+from math import prod
 from typing import Final
 
 import numpy as np
 
 from drumline_scheduler.placement.allocations import Vector
 from drumline_scheduler.placement.slicing import NO_ROOM, Anchor, SliceLevel
-from drumline_scheduler.placement.slots import PodShape, SlotIndex
+from drumline_scheduler.placement.slots import MOST_AMOUNT, PodShape, SlotIndex
 from drumline_scheduler.placement.topology import Counts
+from drumline_scheduler.work import spend
 
 Frontier = tuple[int, ...]
-_NOTHING: Final[Mapping[int, tuple[Vector, int]]] = MappingProxyType({})
+MOST_PAIRS: Final = 7000
+"""Pairs of combinations in a join. Below it are one role of 116 pods, two of 11, and eight of 1."""
+_AT_ONCE: Final = 1 << 20
+"""Numbers in one array of a computation, so that memory is bounded."""
+_MOST_MEMORIES: Final = 4096
+"""Entries of a memory before it is emptied."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,58 +51,139 @@ class RoleMix:
     pods: tuple[int, ...]
     """By role: how many."""
 
+    @property
+    def pairs(self) -> int:
+        """Pairs of combinations that make up another one: the steps of a join."""
+        return prod((count + 1) * (count + 2) // 2 for count in self.pods)
+
+    @property
+    def is_searchable(self) -> bool:
+        """Whether frontiers are small enough to be computed."""
+        return self.pairs <= MOST_PAIRS
+
     @cached_property
     def combinations(self) -> list[tuple[int, ...]]:
         """All combinations of role pods, in the order of a frontier."""
         return list(product(*(range(count + 1) for count in self.pods)))
 
     @cached_property
+    def joins(self) -> dict[tuple[Frontier, Frontier], Frontier]:
+        """The frontiers of two parts together, as far as they are known."""
+        return {}
+
+    @property
     def sums(self) -> tuple[Counts, Counts, Counts]:
         """All pairs of combinations that make up another one.
 
         The places of both, in the order of their sums, and where each sum begins.
         """
-        place = {combination: i for i, combination in enumerate(self.combinations)}
-        pairs = sorted(
-            (place[total], place[part], place[tuple(map(sub, total, part))])
-            for total in self.combinations
-            for part in product(*(range(count + 1) for count in total))
-        )
-        table = np.array(pairs, dtype=np.int64)
-        return table[:, 1], table[:, 2], np.flatnonzero(np.diff(table[:, 0], prepend=-1))
+        return _sums(self.pods)
 
-    @cached_property
+    @property
     def shifts(self) -> list[tuple[Counts, Counts]]:
         """By combination: the places of all to which it can be added, and of what comes out."""
-        first, second, begins = self.sums
-        goals = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(first)))
-        return [
-            (second[first == part], goals[first == part]) for part in range(len(self.combinations))
-        ]
+        return _shifts(self.pods)
 
-    def joined(self, first_part: Frontier, second_part: Frontier) -> Frontier:
-        """The frontier of two parts together. O(combinations squared)."""
+    def join(self, pairs: Collection[tuple[Frontier, Frontier]]) -> None:
+        """Compute the frontiers of some pairs of parts. O(pairs of parts x `pairs`)."""
+        missing = [pair for pair in pairs if pair not in self.joins]
+        if not missing:
+            return
+        spend(self.pairs * len(missing))
         first, second, begins = self.sums
-        both = np.array(first_part)[first] + np.array(second_part)[second]
-        best = np.maximum.reduceat(both, begins)
-        return tuple(np.maximum(best, NO_ROOM).tolist())
+        step = max(1, _AT_ONCE // len(first))
+        for at in range(0, len(missing), step):
+            chunk = missing[at : at + step]
+            ones = np.array([one for one, _ in chunk], dtype=np.int64)
+            others = np.array([other for _, other in chunk], dtype=np.int64)
+            both = ones[:, first] + others[:, second]
+            best = np.maximum.reduceat(both, begins, axis=1)
+            rows = np.where(best < 0, NO_ROOM, best).tolist()
+            self.joins.update(zip(chunk, map(tuple, rows), strict=True))
+
+    def fold(self, parts_of: Sequence[Sequence[Frontier]]) -> list[Frontier | None]:
+        """Return the frontier of each of several wholes; None for one without parts.
+
+        Equal parts are neighbours and are joined once.
+        """
+        wholes = [sorted(parts) for parts in parts_of]
+        while True:
+            pairs_of = [list(zip(parts[::2], parts[1::2], strict=False)) for parts in wholes]
+            pairs = {pair for pairs in pairs_of for pair in pairs}
+            if not pairs:
+                return [parts[0] if parts else None for parts in wholes]
+            self.join(pairs)
+            wholes = [
+                [self.joins[pair] for pair in pairs] + parts[2 * len(pairs) :]
+                for parts, pairs in zip(wholes, pairs_of, strict=True)
+            ]
+
+    def multiple(self, frontier: Frontier, count: int) -> list[Frontier]:
+        """Return few frontiers that together are that of `count` equal parts. O(log count)."""
+        powers: list[Frontier] = []
+        while count:
+            if count & 1:
+                powers.append(frontier)
+            count >>= 1
+            if count:
+                pair = (frontier, frontier)
+                self.join([pair])
+                frontier = self.joins[pair]
+        return powers
 
     def node(self, *, shape: PodShape, free: Vector, for_main: bool) -> Frontier:
         """The frontier of an eligible node."""
-        lefts = [self._left(combination, free) for combination in self.combinations]
-        return tuple(
-            NO_ROOM if left is None else shape.slots_in(left) if for_main else 0 for left in lefts
-        )
+        return self.nodes(shape=shape, kinds=[(free, for_main)])[0]
 
-    def _left(self, combination: tuple[int, ...], free: Vector) -> Vector | None:
-        """What is free beside some role pods; None: they do not fit."""
-        for request, pods in zip(self.requests, combination, strict=True):
-            if pods:
-                free = tuple(map(sub, free, map(mul, request, (pods,) * len(request))))
-        asked = [request for request, n in zip(self.requests, combination, strict=True) if n]
-        if any(have < 0 and any(request[i] for request in asked) for i, have in enumerate(free)):
-            return None
-        return free
+    def nodes(self, *, shape: PodShape, kinds: Sequence[tuple[Vector, bool]]) -> list[Frontier]:
+        """The frontiers of eligible nodes, by what is free and whether main pods may be there."""
+        spend(len(self.combinations) * len(kinds))
+        counts = np.array(self.combinations, dtype=np.int64)
+        requests = amounts(self.requests)
+        taken, asked = counts @ requests, (counts > 0).astype(np.int64) @ (requests > 0)
+        step = max(1, _AT_ONCE // taken.size)
+        frontiers: list[Frontier] = []
+        for at in range(0, len(kinds), step):
+            chunk = kinds[at : at + step]
+            left = amounts([free for free, _ in chunk])[:, None, :] - taken
+            fits = ~((left < 0) & (asked > 0)).any(axis=2)
+            room = shape.slots_in_each(left.reshape(-1, left.shape[2])).reshape(fits.shape)
+            room[[not for_main for _, for_main in chunk]] = 0
+            frontiers += map(tuple, np.where(fits, room, NO_ROOM).tolist())
+        return frontiers
+
+
+def amounts(vectors: Sequence[Vector]) -> Counts:
+    """Return vectors as rows, with amounts of which hundreds can be added."""
+    bounded = [[max(-MOST_AMOUNT, min(MOST_AMOUNT, each)) for each in vector] for vector in vectors]
+    return np.array(bounded, dtype=np.int64)
+
+
+@lru_cache(maxsize=64)
+def _sums(pods: tuple[int, ...]) -> tuple[Counts, Counts, Counts]:
+    """`RoleMix.sums`, which depends on the numbers of pods alone."""
+    totals = firsts = seconds = np.zeros(1, dtype=np.int64)
+    for count in pods:
+        # All pairs of one role: (total, part), the total changing slowest.
+        total = np.repeat(np.arange(count + 1), np.arange(1, count + 2))
+        part = np.concatenate([np.arange(each + 1) for each in range(count + 1)])
+        width = count + 1
+        totals = (totals[:, None] * width + total).ravel()
+        firsts = (firsts[:, None] * width + part).ravel()
+        seconds = (seconds[:, None] * width + total - part).ravel()
+    order = np.lexsort((firsts, totals))
+    totals = totals[order]
+    return firsts[order], seconds[order], np.flatnonzero(np.diff(totals, prepend=-1))
+
+
+@lru_cache(maxsize=64)
+def _shifts(pods: tuple[int, ...]) -> list[tuple[Counts, Counts]]:
+    """`RoleMix.shifts`, which depends on the numbers of pods alone."""
+    first, second, begins = _sums(pods)
+    goals = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(first)))
+    order = np.argsort(first, kind="stable")
+    ends = np.flatnonzero(np.diff(first[order], append=-1)) + 1
+    return [(second[part], goals[part]) for part in np.split(order, ends[:-1])]
 
 
 class Frontiers:
@@ -106,7 +194,6 @@ class Frontiers:
         mix: the role pods.
         cuts: slices of the main pods, broadest first.
         anchors: main pods to be placed in given domains.
-        more: by leaf domain, the free amounts and the number of additional nodes.
     """
 
     def __init__(
@@ -116,18 +203,16 @@ class Frontiers:
         mix: RoleMix,
         slice_levels: Sequence[SliceLevel],
         anchors: Sequence[Anchor] = (),
-        more: Mapping[int, tuple[Vector, int]] = _NOTHING,
     ) -> None:
         self.mix = mix
-        self._more = more
         self._index = index
         self._size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
         self._taken = {(anchor.depth, anchor.identity): anchor.pods for anchor in anchors}
         self._nodes: dict[tuple[Vector, bool], Frontier] = {}
-        self._pairs: dict[tuple[Frontier, Frontier], Frontier] = {}
         self._closed = (0, *(NO_ROOM for _ in mix.combinations[1:]))
         tree = index.tree
-        self.by_node = [self._node(ordinal) for ordinal in range(len(tree.nodes))]
+        self.by_node = [self._closed] * len(tree.nodes)
+        self._count(range(len(tree.nodes)))
         self._rows: list[list[Frontier]] = [
             [self._closed] * len(row) for row in tree.starts[: tree.leaf_depth + 1]
         ]
@@ -140,6 +225,11 @@ class Frontiers:
         if depth > tree.leaf_depth:
             return self.by_node[tree.span(depth, identity).start] if tree.nodes else self._closed
         return self._rows[depth][identity]
+
+    @property
+    def cells(self) -> int:
+        """Numbers that are kept in memory."""
+        return len(self._closed) * (len(self._nodes) + len(self.mix.joins))
 
     def anchored_in(self, depth: int, identity: int) -> int:
         """How many anchored main pods a domain has to hold."""
@@ -154,60 +244,80 @@ class Frontiers:
 
     def renew(self, ordinals: Collection[int]) -> None:
         """Count some nodes again."""
-        for ordinal in ordinals:
-            self.by_node[ordinal] = self._node(ordinal)
+        before = {ordinal: self.by_node[ordinal] for ordinal in ordinals}
+        self._count(ordinals)
         leaves = self._index.tree.domain_of[self._index.tree.leaf_depth]
-        self._refresh({leaves[ordinal] for ordinal in ordinals})
+        dirty = {leaves[i] for i, frontier in before.items() if frontier != self.by_node[i]}
+        if dirty:
+            self._refresh(dirty)
 
-    def _node(self, ordinal: int) -> Frontier:
+    def with_more(self, *, depth: int, leaf: int, free: Vector, count: int) -> list[int]:
+        """Return the last entries of a depth if a leaf domain had more nodes, all else equal.
+
+        Args:
+            depth: depth of the result, at most the leaf depth.
+            leaf: id of the leaf domain.
+            free: what is free on each of the additional nodes.
+            count: how many they are.
+        """
+        tree = self._index.tree
+        node = self.mix.node(shape=self._index.shape, free=free, for_main=True)
+        identity, parts = leaf, self._parts(tree.leaf_depth, leaf)
+        parts = parts + self.mix.multiple(node, count)
+        for below in range(tree.leaf_depth, depth - 1, -1):
+            (folded,) = self.mix.fold([parts])
+            changed = self._whole(below, identity, folded or self._closed)
+            if below == depth:
+                break
+            identity, child = self._parent(below, identity), identity
+            parts = self._parts(below - 1, identity)
+            parts[child - tree.children(below - 1, identity).start] = changed
+        row = [frontier[-1] for frontier in self._rows[depth]]
+        row[identity] = changed[-1]
+        return row
+
+    def _count(self, ordinals: Iterable[int]) -> None:
+        """Count what fits on some nodes; equal nodes are counted once."""
         index = self._index
-        if not index.eligible[ordinal]:
-            return self._closed
-        key = (index.free[ordinal], index.counted[ordinal])
-        frontier = self._nodes.get(key)
-        if frontier is None:
-            frontier = self.mix.node(shape=index.shape, free=key[0], for_main=key[1])
-            self._nodes[key] = frontier
-        return frontier
+        kinds = {
+            ordinal: (index.free[ordinal], index.counted[ordinal])
+            for ordinal in ordinals
+            if index.eligible[ordinal]
+        }
+        missing = list(dict.fromkeys(kind for kind in kinds.values() if kind not in self._nodes))
+        if len(missing) + len(self._nodes) > _MOST_MEMORIES + len(index.tree.nodes):
+            self._nodes.clear()
+            missing = list(dict.fromkeys(kinds.values()))
+        counted = self.mix.nodes(shape=index.shape, kinds=missing) if missing else []
+        self._nodes.update(zip(missing, counted, strict=True))
+        for ordinal in ordinals:
+            kind = kinds.get(ordinal)
+            self.by_node[ordinal] = self._closed if kind is None else self._nodes[kind]
 
     def _refresh(self, dirty: set[int]) -> None:
         """Compute some leaf domains and their ancestors again."""
-        tree = self._index.tree
-        for depth in range(tree.leaf_depth, -1, -1):
-            for identity in dirty:
-                if depth == tree.leaf_depth:
-                    span = tree.span(depth, identity)
-                    parts = self.by_node[span.start : span.stop] + self._added_nodes(identity)
-                else:
-                    children = tree.children(depth, identity)
-                    parts = self._rows[depth + 1][children.start : children.stop]
-                self._rows[depth][identity] = self._whole(depth, identity, self._fold(parts))
+        if len(self.mix.joins) > _MOST_MEMORIES:
+            self.mix.joins.clear()
+        for depth in range(self._index.tree.leaf_depth, -1, -1):
+            ids = list(dirty)
+            wholes = self.mix.fold([self._parts(depth, identity) for identity in ids])
+            for identity, whole in zip(ids, wholes, strict=True):
+                self._rows[depth][identity] = self._whole(depth, identity, whole or self._closed)
             if depth:
                 dirty = {self._parent(depth, identity) for identity in dirty}
 
-    def _added_nodes(self, leaf: int) -> list[Frontier]:
-        free, count = self._more.get(leaf, ((), 0))
-        if not count:
-            return []
-        return [self.mix.node(shape=self._index.shape, free=free, for_main=True)] * count
+    def _parts(self, depth: int, identity: int) -> list[Frontier]:
+        """The frontiers of a domain's nodes or child domains, in their order."""
+        tree = self._index.tree
+        if depth == tree.leaf_depth:
+            span = tree.span(depth, identity)
+            return self.by_node[span.start : span.stop]
+        children = tree.children(depth, identity)
+        return self._rows[depth + 1][children.start : children.stop]
 
     def _parent(self, depth: int, identity: int) -> int:
         tree = self._index.tree
         return tree.domain_of[depth - 1][tree.span(depth, identity).start] if tree.nodes else 0
-
-    def _fold(self, parts: list[Frontier]) -> Frontier:
-        """Join pairs of pairs, so that equal neighbours are joined once."""
-        while len(parts) > 1:
-            pairs = list(zip(parts[::2], parts[1::2], strict=False))
-            parts = [self._joined(pair) for pair in pairs] + parts[2 * len(pairs) :]
-        return parts[0] if parts else self._closed
-
-    def _joined(self, pair: tuple[Frontier, Frontier]) -> Frontier:
-        frontier = self._pairs.get(pair)
-        if frontier is None:
-            frontier = self.mix.joined(*pair)
-            self._pairs[pair] = frontier
-        return frontier
 
     def _whole(self, depth: int, identity: int, frontier: Frontier) -> Frontier:
         taken, size = self._taken.get((depth, identity), 0), self._size.get(depth)

@@ -20,7 +20,6 @@ from drumline_scheduler.decisions import Remedy, RemedyKind
 from drumline_scheduler.model import Node
 from drumline_scheduler.placement.best_fit import candidates
 from drumline_scheduler.placement.eligibility import OUT_OF_SERVICE
-from drumline_scheduler.placement.frontier import Frontiers
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.placement.slicing import whole_slices
 from drumline_scheduler.placement.what_if import Circumstances, capacity_with
@@ -140,7 +139,12 @@ def _add_nodes(search: Search) -> Remedy | None:
     ids = set(search.ids)
     depths = {search.depth, *(slice_level.depth for slice_level in demand.slice_levels)}
     deepest = max(depths)
-    if like is None or deepest > tree.leaf_depth or search.variants[-1].fixed:
+    if (
+        not search.is_exact
+        or like is None
+        or deepest > tree.leaf_depth
+        or search.variants[-1].fixed
+    ):
         return None
     fewest, where = search.vacant + sum(demand.roles) + 1, ""
     for ordinal in _firsts(search, deepest):
@@ -185,15 +189,9 @@ def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:
     """The pods that fit in each domain if a leaf domain had so many more nodes like one of them."""
     tree, index, demand = search.view.tree, search.index, search.demand
     if any(demand.roles):
-        frontiers = Frontiers(
-            index=index,
-            mix=search.capacity.frontiers(demand).mix,
-            slice_levels=demand.slice_levels,
-            anchors=demand.anchors,
-            more={leaf: (search.view.capacity[like], count)},
+        return search.capacity.frontiers(demand).with_more(
+            depth=search.depth, leaf=leaf, free=search.view.capacity[like], count=count
         )
-        ids = range(len(tree.starts[search.depth]))
-        return [frontiers.of(search.depth, i)[-1] for i in ids]
     first = tree.span(tree.leaf_depth, leaf).start
     slots = [row.copy() for row in index.slots]
     for depth in range(tree.leaf_depth + 1):

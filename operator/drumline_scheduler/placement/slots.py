@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,9 @@ Bucket = tuple[int, int]
 
 _PLENTY: Final = 1 << 20
 """Slots of a node for pods that request nothing."""
+MOST_AMOUNT: Final = 1 << 52
+"""Amounts above it count as this where hundreds of them are added, so that sums fit into 64 bits.
+"""
 _MANY: Final = 256
 """Changed nodes above which everything is counted again instead of node by node."""
 
@@ -117,10 +120,11 @@ class SlotIndex:
         log = self._log
         if self.read == len(log):
             return
-        changed = {i for i in log[self.read :] if self.counted[i]}
+        is_long = len(log) - self.read > max(_MANY, len(self.cells))
+        changed = () if is_long else {i for i in log[self.read :] if self.counted[i]}
         self.read = len(log)
         self._whole.clear()
-        if len(changed) > _MANY:
+        if is_long or len(changed) > _MANY:
             self._buckets.clear()
             self._recount()
             return
@@ -148,9 +152,16 @@ class SlotIndex:
         """How many pods would fit on a node with so much free."""
         return self._cell(free)[1] if self.counted[ordinal] else 0
 
-    def changed_since(self, read: int) -> set[int]:
-        """Ordinals that changed between an earlier length of the log and the last look."""
-        return set(self._log[read : self.read])
+    def free_amounts(self) -> Counts:
+        """What is free by ordinal, a new array with bounded amounts."""
+        self._distinct.catch_up()
+        table = np.clip(self._distinct.table, -MOST_AMOUNT, MOST_AMOUNT)
+        return table[self._distinct.places]
+
+    def changed_since(self, read: int) -> Collection[int]:
+        """Ordinals that may have changed between an earlier length of the log and the last look."""
+        nodes = range(len(self.cells))
+        return nodes if self.read - read > len(nodes) else set(self._log[read : self.read])
 
     def slots_in_slices(self, slice_levels: tuple[SliceLevel, ...]) -> Sequence[Counts]:
         """By depth, then id: pods that fit in whole slices."""

@@ -91,6 +91,8 @@ class Consolidator:
         search = self._projection.effective.search(gang=gang, pool=pool, pods=size)
         if isinstance(search, Rejection) or search.question in self._infeasible:
             return None
+        if not search.is_exact:  # each mover would cost a search
+            return None
         free = sum(max(0, free[0]) for free in search.view.free)
         moves = None
         if free >= gang.gpus_at(size) and self._projection.has_quota(

@@ -7,6 +7,8 @@ free, so that no gang is evicted for it. A gang is a candidate at most once in a
 (`candidates`), and only if the preemption policy permits it (`quota.preemption_policy`). An elastic
 gang requests its smallest size: it can grow later.
 
+Nobody is evicted for a gang whose kinds of pods are too many for an exact search.
+
 The phases, for each pool in which the gang was rejected:
 
 1. Consolidation: moves that make room without evicting any gang (`consolidation`).
@@ -159,7 +161,7 @@ class Preemptor:
     def _choose(self, request: PreemptionRequest) -> VictimChoice | None:
         effective, gang = self._projection.effective, request.gang
         search = _search(cluster=effective, request=request)
-        if search is None:
+        if search is None or not search.is_exact:  # each victim would cost a search
             return None
         question = (search.question, gang.queue, gang.priority, gang.user, request.gpus)
         if question in self._infeasible:
