@@ -377,6 +377,59 @@ def test_a_job_without_a_claim_has_no_checkpoint_folder() -> None:
     assert "checkpoints" not in {mount["name"] for mount in trainer["volumeMounts"]}
 
 
+def test_one_claim_can_hold_the_data_and_the_checkpoints() -> None:
+    job = a_job(
+        trainer={"data": {"claimName": "shared", "path": "texts"}},
+        checkpoint={"claimName": "shared", "everySteps": 10},
+    )
+    spec = manifest(admitted(job))["spec"]
+    claims = [
+        each["persistentVolumeClaim"] for each in spec["volumes"] if "persistentVolumeClaim" in each
+    ]
+    assert [claim.get("readOnly", False) for claim in claims] == [False, False]
+    mounts = {each["name"]: each for each in spec["containers"][0]["volumeMounts"]}
+    assert mounts["data"]["readOnly"]
+    assert not mounts["checkpoints"].get("readOnly", False)
+
+
+def test_a_template_reads_and_writes_one_claim() -> None:
+    def claim(name: str, *, of: str, read_only: bool) -> Json:
+        return {
+            "name": name,
+            "persistentVolumeClaim": {"claimName": of, "readOnly": read_only},
+        }
+
+    template = {
+        **TEMPLATE,
+        "volumes": [
+            claim("in", of="shared", read_only=True),
+            claim("out", of="shared", read_only=False),
+            claim("other", of="other", read_only=True),
+        ],
+        "volumeMounts": [
+            {"name": name, "mountPath": f"/{name}"} for name in ("in", "out", "other")
+        ],
+        "initContainers": [
+            {
+                "name": "first",
+                "command": ["true"],
+                "volumeMounts": [{"name": "in", "mountPath": "/in"}],
+            }
+        ],
+    }
+    spec = manifest(admitted(a_job(template=template, nodes=1), nodes=("node-a",)))["spec"]
+    volumes = {
+        each["name"]: each["persistentVolumeClaim"]["readOnly"]
+        for each in spec["volumes"]
+        if "persistentVolumeClaim" in each
+    }
+    assert volumes == {"in": False, "out": False, "other": True}
+    for container in (*spec["initContainers"], *spec["containers"]):
+        mounts = {each["name"]: each.get("readOnly", False) for each in container["volumeMounts"]}
+        assert mounts.get("in", True)
+        assert not mounts.get("out", False)
+
+
 def test_a_job_with_a_bucket_mounts_no_claim_and_gets_its_credentials() -> None:
     spec = {"bucket": "s3://saves/team-a", "path": "runs/a"}
     trainer = container(admitted(a_job(checkpoint={**spec, "secretName": "keys"})))

@@ -18,6 +18,7 @@ from drumline.lifecycle.manifests.init_containers import with_init_containers
 from drumline.lifecycle.manifests.pod_input import PodInput, pod_inputs
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pool_profile import with_profile
+from drumline.lifecycle.manifests.volumes import with_shared_claims
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline_api.base import (
@@ -84,7 +85,8 @@ def _manifest(pod: PodInput) -> Json:
         "spec": {**_pod_spec(pod), **spec},
     }
     # 6. The additions of the pool's administrator, last: nothing of a job can undo them.
-    return with_profile(manifest, pod.profile)
+    manifest = with_profile(manifest, pod.profile)
+    return {**manifest, "spec": with_shared_claims(manifest["spec"])}
 
 
 def _metadata(pod: PodInput) -> Json:

@@ -78,6 +78,51 @@ def template_volumes(
     return volumes, mounts
 
 
+def with_shared_claims(spec: Json) -> Json:
+    """Return a pod's spec in which a claim with two volumes can be written through one of them.
+
+    A kubelet mounts a claim once for a pod: one read-only volume makes all of them read-only. So
+    where the volumes of a claim differ, the mounts are read-only instead.
+    """
+    by_claim: dict[str, list[Json]] = {}
+    for volume in spec["volumes"]:
+        if "persistentVolumeClaim" in volume:
+            by_claim.setdefault(volume["persistentVolumeClaim"]["claimName"], []).append(volume)
+    protected = {
+        volume["name"]
+        for volumes in by_claim.values()
+        if len({_is_read_only(volume) for volume in volumes}) > 1
+        for volume in volumes
+        if _is_read_only(volume)
+    }
+    if not protected:
+        return spec
+    volumes = [
+        _claim_volume(each["name"], each["persistentVolumeClaim"]["claimName"], read_only=False)
+        if each["name"] in protected
+        else each
+        for each in spec["volumes"]
+    ]
+    containers = {
+        kind: [_with_protected_mounts(container, protected) for container in spec[kind]]
+        for kind in ("initContainers", "containers")
+        if kind in spec
+    }
+    return {**spec, "volumes": volumes, **containers}
+
+
+def _is_read_only(volume: Json) -> bool:
+    return bool(volume["persistentVolumeClaim"].get("readOnly"))
+
+
+def _with_protected_mounts(container: Json, protected: set[str]) -> Json:
+    mounts = [
+        {**mount, "readOnly": True} if mount["name"] in protected else mount
+        for mount in container.get("volumeMounts", [])
+    ]
+    return {**container, "volumeMounts": mounts} if mounts else container
+
+
 def token_volume(pod: PodInput) -> Json:
     """Return the volume with the job's token; see `children.token_secret`."""
     return {
