@@ -47,6 +47,7 @@ from drumline_cli.decide.installation import NOT_KNOWN, Installation, labels_of
 from drumline_cli.decide.node_demands import KnownDemands, known_demands
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import Json, ManifestDocument
+from drumline_cli.validation import refusals
 from drumline_contract import Progress
 from drumline_scheduler.model import Gang, Policy, Snapshot
 
@@ -91,6 +92,8 @@ class ClusterInput:
     """Objects that cannot be read, by file, line and field."""
     remarks: tuple[str, ...] = ()
     """Waiting jobs that no cycle considers, with the reason; what is not known here."""
+    broken: bool = False
+    """Whether the operator would refuse a job that is not stored yet."""
 
 
 def read(
@@ -112,9 +115,10 @@ def read(
     Raises:
         BadInput: the objects do not fit together.
     """
+    accepted, unreadable = _accepted(manifests)
     known = {
         (manifest.kind, *manifest.namespaced_name): manifest
-        for manifest in manifests
+        for manifest in accepted
         if _GROUPS.get(manifest.kind) == manifest.group
     }
     installation = installation.judged(known.values())
@@ -123,7 +127,6 @@ def read(
     state = _empty_state(
         installation, policy=policy, now=as_of, progress=lambda uid: _progress(jobs[uid])
     )
-    unreadable: list[str] = []
     placeholders: list[PodView] = []
     for manifest in filter(installation.reads, known.values()):
         try:
@@ -151,7 +154,35 @@ def read(
         node_demands=demands,
         unreadable=tuple(unreadable),
         remarks=tuple(_remarks(state, installation)),
+        broken=any(
+            not _is_stored(known[TrainingJob.KIND, job.namespace, job.name])
+            for job in _refused(state)
+        ),
     )
+
+
+def _accepted(
+    manifests: Sequence[ManifestDocument],
+) -> tuple[list[ManifestDocument], list[str]]:
+    """Return the objects that the API server stores, and why it refuses the others.
+
+    An object that a server has printed is stored already, perhaps by an older version.
+    """
+    accepted: list[ManifestDocument] = []
+    unreadable: list[str] = []
+    for manifest in manifests:
+        refused = [] if _is_stored(manifest) else refusals(manifest.raw)
+        for refusal in refused:
+            name = "/".join(manifest.namespaced_name)
+            unreadable.append(str(manifest.blame(refusal.path, f"{name}: {refusal}")))
+        if not refused:
+            accepted.append(manifest)
+    return accepted, unreadable
+
+
+def _is_stored(manifest: ManifestDocument) -> bool:
+    metadata = manifest.raw.get("metadata")
+    return isinstance(metadata, dict) and "resourceVersion" in metadata
 
 
 def _empty_state(
@@ -191,8 +222,7 @@ def _remarks(state: ClusterCache, installation: Installation) -> list[str]:
     ]
     refused = [
         f"{job.key}: InvalidConfig: {refusal.message}"
-        for job in state.jobs.all()
-        if job.status.assignment is None and not job.finished and not job.unreadable
+        for job in _refused(state)
         if (refusal := refusal_of(job)) is not None
     ]
     waiting = state.workloads.explain((), queues={}) if state.workloads else ()
@@ -200,6 +230,16 @@ def _remarks(state: ClusterCache, installation: Installation) -> list[str]:
     not_counted = [] if state.nodes.devices.are_known else _uncounted(state)
     said = (_unselected(state), not_counted, _unguarded(state, installation))
     return sorted([*classless, *refused, *unfit, *chain.from_iterable(said)])
+
+
+def _refused(state: ClusterCache) -> list[Job]:
+    """Return the jobs that the operator refuses."""
+    return [
+        job
+        for job in state.jobs.all()
+        if job.status.assignment is None and not job.finished and not job.unreadable
+        if refusal_of(job) is not None
+    ]
 
 
 def _unselected(state: ClusterCache) -> list[str]:

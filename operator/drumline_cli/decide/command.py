@@ -55,7 +55,7 @@ def as_json(cluster_input: ClusterInput, decisions: Sequence[JobDecision]) -> st
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """The decisions, rendered. The exit code is 1 if an object could not be read.
+    """Return the decisions, rendered. The exit code is 1 if an object would be refused.
 
     Raises:
         CommandError: a file is not usable, or the cluster refuses.
@@ -73,7 +73,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         if chosen.output == "json"
         else _table(cluster_input, decisions, wide=wide)
     )
-    return Output(text=text, exit_code=1 if cluster_input.unreadable else 0)
+    return Output(text=text, exit_code=1 if _is_broken(cluster_input) else 0)
 
 
 def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> LiveObjects:
@@ -112,4 +112,10 @@ def _table(cluster_input: ClusterInput, decisions: list[JobDecision], *, wide: b
     remarks = "".join(f"{plain(remark)}\n" for remark in (*unread, *cluster_input.remarks))
     now = cluster_input.as_of
     instead = alternatives_text(decisions, now=now)
+    if not decisions and _is_broken(cluster_input):
+        return remarks
     return table(decisions, now=now, wide=wide) + instead + remarks
+
+
+def _is_broken(cluster_input: ClusterInput) -> bool:
+    return bool(cluster_input.unreadable) or cluster_input.broken

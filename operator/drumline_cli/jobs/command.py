@@ -37,6 +37,7 @@ from drumline_cli.jobs.named_job import NamedJob
 from drumline_cli.jobs.terminal_pod import has_terminal, resume_idle, wait_for_terminal
 from drumline_cli.jobs.written import written_lines
 from drumline_cli.suspension import write_suspend
+from drumline_cli.validation import check
 
 _STEM_CHARS: Final = 40
 """Of a name's 50, with room for four letters."""
@@ -222,6 +223,7 @@ async def _clone(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
     raw = await read_job(client, job=job.name, namespace=job.namespace)
     name: str = chosen.name or fresh_name(job.name)
     manifest = cloned(raw, name=name, changes=chosen.set, command=chosen.command_line)
+    check(manifest)
     await create_clone(client, manifest, original=job.text)
     text = f"trainingjob {job.namespace}/{name}: follow it with drumline logs -f {name}\n"
     return Output(text=text)

@@ -19,6 +19,7 @@ from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline_api.unknown_fields import unknown_fields
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import ManifestDocument, read_manifests
+from drumline_cli.validation import refusals
 from drumline_contract import StepPart
 from drumline_contract.config import ConfigError, FolderConfig, ModelConfig, TrainerConfig
 from drumline_contract.hardware import named_gpu
@@ -83,6 +84,8 @@ def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
         raise jobs[0].blame(error.path, str(error)) from None
     except ConfigError as error:
         raise jobs[0].blame("spec.trainer", str(error)) from None
+    for refusal in refusals(jobs[0].raw):
+        raise jobs[0].blame(refusal.path, str(refusal))
     hardware = largest_hardware(spec, _pools(documents))
     measured = GpuPoolStatus() if hardware is None else _status(documents, hardware.pool)
     parts = measured.model_dump(by_alias=True, exclude_none=True)

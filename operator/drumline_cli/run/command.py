@@ -26,6 +26,7 @@ from drumline_cli.run.request import run_request
 from drumline_cli.run.source_files import source_files
 from drumline_cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
 from drumline_cli.run.sweep import sweep_requests
+from drumline_cli.validation import check
 
 _DRY_RUN_HEADER: Final = (
     "# kubectl apply --server-side -f FILE (without --server-side kubectl keeps a copy of each\n"
@@ -70,6 +71,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             named = queue or await only_queue(client)
             for each in requests:
                 manifest = job_manifest(replace(each, queue=named), code)
+                check(manifest)
                 await create_job(client, manifest, parts, namespace=namespace, say=say)
                 say(_created(each, packed))
 
@@ -101,6 +103,8 @@ def _dry_run(
         parts = code_manifests(packed, namespace=request.namespace, prefix=f"{request.name}-code")
         code = code_source(packed, parts)
         manifests = [*parts, *(job_manifest(each, code) for each in requests)]
+    for manifest in manifests:
+        check(manifest)
     unstored = _UNSTORED if isinstance(request.code_from, CodeInBucket) else ""
     return _DRY_RUN_HEADER + unstored + job_yaml(manifests)
 

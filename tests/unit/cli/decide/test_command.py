@@ -304,7 +304,7 @@ def test_jobs_that_no_cycle_looks_at_are_listed_below(
     refused = a_job("refused", template=None, trainer={"overrides": {"optimiser": {}}})
     odd = a_job("odd", nodes=4, topology={"slices": [{"level": "rack", "nodes": 3}]})
     file = written(tmp_path, *SITE, classless, refused, odd)
-    golden("set-aside.txt", run(capsys, "decide", "-f", file)[1])
+    golden("set-aside.txt", run(capsys, "decide", "-f", file)[1].replace(str(tmp_path), "FOLDER"))
 
 
 def test_of_a_pool_of_devices_it_says_that_only_the_operator_counts_them(
@@ -327,7 +327,7 @@ def test_of_a_pool_of_devices_it_says_that_only_the_operator_counts_them(
         ([{**a_pool("bad"), "spec": {}}], "spec.nodeSelector:"),
         ([a_node("n", allocatable={"cpu": 4})], "status.allocatable[...]:"),
         ([a_node("n", allocatable={"cpu": "four"})], "'four'"),
-        ([{"apiVersion": API, "kind": "TrainingJob"}], "`metadata`"),
+        ([{"apiVersion": API, "kind": "TrainingJob"}], "metadata"),
     ],
 )
 def test_a_malformed_object_is_named_by_file_line_and_field(

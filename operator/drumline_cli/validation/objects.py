@@ -1,0 +1,303 @@
+"""The reasons for which the API server refuses a new object of our group; pure.
+
+The order is the server's: the kind and its version, unknown fields (`kubectl` asks for strict
+validation), then types, bounds and keys of lists, and the rules in CEL once all of these hold.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, cast
+
+from drumline_api.base import GROUP, VERSION, ApiModel
+from drumline_api.crds import DEFINITIONS, Definition
+from drumline_api.schema import Schema, structural_schema
+from drumline_api.unknown_fields import unknown_fields
+from drumline_cli.errors import BadInput
+from drumline_cli.validation.cel_rules import broken_rule
+
+_KINDS: Final = {definition.kind: definition for definition in DEFINITIONS}
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_NAMESPACE: Final = re.compile(_LABEL)
+_TOP: Final = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+}
+_MAX_SHOWN: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason.
+
+    Attributes:
+        path: the field, in the notation of `kubectl explain`: `spec.trainer.steps`.
+        problem: what is wrong, in the server's words where it has some.
+    """
+
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+def refusals(raw: Mapping[str, Any]) -> list[Refusal]:
+    """Return why a server would refuse to create an object; nothing: it would accept it.
+
+    Args:
+        raw: decoded JSON of an object. An object of another group is not judged.
+    """
+    group, slash, version = str(raw.get("apiVersion", "")).partition("/")
+    if not slash or group != GROUP:
+        return []
+    kind = str(raw.get("kind", ""))
+    definition = _KINDS.get(kind)
+    if definition is None:
+        near = difflib.get_close_matches(kind[:_MAX_SHOWN], _KINDS, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(_KINDS)}"
+        return [Refusal("kind", f"{GROUP} has no kind {kind[:_MAX_SHOWN]!r}; {remedy}")]
+    if version != VERSION:
+        return [Refusal("apiVersion", f"{version!r} is not served; write {GROUP}/{VERSION}")]
+    for stage in (_unknown, _metadata, _structure):
+        found = list(stage(definition, raw))
+        if found:
+            return found
+    return list(_rules(definition, raw))
+
+
+def check(manifest: Mapping[str, Any]) -> None:
+    """Refuse an object that a command is about to print or to create.
+
+    Raises:
+        BadInput: the API server would refuse it.
+    """
+    for refusal in refusals(manifest):
+        raise BadInput(str(refusal))
+
+
+def _unknown(definition: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
+    for name in sorted(raw.keys() - _TOP):
+        there = ", ".join(sorted(_TOP))
+        yield Refusal(name, f'strict decoding error: unknown field "{name}"; there are {there}')
+    spec = raw.get("spec")
+    if isinstance(spec, dict):
+        spec_model = definition.model.model_fields["spec"].annotation
+        assert spec_model is not None  # every kind has a spec
+        for problem in unknown_fields(spec_model, cast("dict[str, Any]", spec), at="spec"):
+            words = str(problem).removeprefix(f"{problem.path}: unknown field")
+            yield Refusal(
+                problem.path, f'strict decoding error: unknown field "{problem.path}"{words}'
+            )
+
+
+def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, dict):
+        yield Refusal("metadata", "Required value: an object needs a name")
+        return
+    fields = cast("dict[str, Any]", metadata)
+    name, namespace = fields.get("name"), fields.get("namespace")
+    if name is None and isinstance(fields.get("generateName"), str):
+        name = f"{fields['generateName']}x"
+    if not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
+        yield Refusal(
+            "metadata.name",
+            f"Invalid value: {str(name)[:_MAX_SHOWN]!r}: use lower case letters, digits, '-' and"
+            " '.', with a letter or digit first and last",
+        )
+    if namespace is not None and not (
+        isinstance(namespace, str) and len(namespace) <= 63 and _NAMESPACE.fullmatch(namespace)
+    ):
+        yield Refusal("metadata.namespace", f"Invalid value: {str(namespace)[:_MAX_SHOWN]!r}")
+    for field in ("labels", "annotations"):
+        texts = fields.get(field) or {}
+        if not isinstance(texts, dict) or not all(
+            isinstance(text, str) for text in cast("dict[Any, Any]", texts).values()
+        ):
+            yield Refusal(f"metadata.{field}", "must be a map of texts: put values into quotes")
+
+
+def _structure(definition: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
+    schema = _schema(definition.kind)
+    if "spec" in schema.get("required", []) and raw.get("spec") is None:
+        yield Refusal("spec", "Required value")
+        return
+    yield from _mismatches(schema["properties"]["spec"], raw.get("spec"), at="spec")
+
+
+def _rules(definition: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
+    schema = _schema(definition.kind)
+    known = {name: value for name, value in raw.items() if name in ("metadata", "spec")}
+    value = _with_defaults(schema, {**known, "metadata": _of_rules(raw)})
+    yield from _broken(schema, value, at="")
+
+
+def _of_rules(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata that rules may read."""
+    metadata = cast("Mapping[str, Any]", raw["metadata"])
+    return {name: metadata[name] for name in ("name", "generateName") if name in metadata}
+
+
+@cache
+def _schema(kind: str) -> Schema:
+    return structural_schema(_KINDS[kind].model)
+
+
+def _mismatches(schema: Schema, value: Any, *, at: str) -> Iterator[Refusal]:
+    """Return what in a value contradicts its schema; the children too."""
+    if value is None:
+        if not schema.get("nullable"):
+            yield Refusal(at, "Required value: null is no value here")
+        return
+    if schema.get("x-kubernetes-int-or-string"):
+        if not isinstance(value, (int, str)) or isinstance(value, bool):
+            yield _invalid(at, value, "must be an integer or a text")
+            return
+    elif (wanted := schema.get("type")) is not None and not _has_type(value, wanted):
+        yield _invalid(at, value, f"{at} in body must be of type {wanted}")
+        return
+    yield from _out_of_bounds(schema, value, at=at)
+    if isinstance(value, dict):
+        yield from _mismatches_of_fields(schema, cast("dict[str, Any]", value), at=at)
+    elif isinstance(value, list):
+        items = cast("list[Any]", value)
+        for number, each in enumerate(items):
+            yield from _mismatches(schema.get("items", {}), each, at=f"{at}[{number}]")
+        yield from _duplicates(schema, items, at=at)
+
+
+def _has_type(value: Any, wanted: str) -> bool:
+    if isinstance(value, bool):
+        return wanted == "boolean"
+    if wanted == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[wanted])
+
+
+def _mismatches_of_fields(
+    schema: Schema, value: Mapping[str, Any], *, at: str
+) -> Iterator[Refusal]:
+    fields: Schema = schema.get("properties") or {}
+    for name in schema.get("required", []):
+        if value.get(name) is None and "default" not in fields.get(name, {}):
+            yield Refusal(f"{at}.{name}", "Required value")
+    for name, below in value.items():
+        if name in fields:
+            # The server drops a null where a field is optional.
+            if below is not None:
+                yield from _mismatches(fields[name], below, at=f"{at}.{name}")
+        elif isinstance(others := schema.get("additionalProperties"), dict):
+            yield from _mismatches(cast("Schema", others), below, at=f"{at}.{name}")
+
+
+def _out_of_bounds(schema: Schema, value: Any, *, at: str) -> Iterator[Refusal]:
+    if "enum" in schema and value not in schema["enum"]:
+        supported = ", ".join(json.dumps(each) for each in schema["enum"])
+        yield Refusal(at, f"Unsupported value: {_shown(value)}: supported values: {supported}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value < schema.get("minimum", value):
+            words = f"{at} in body should be greater than or equal to {schema['minimum']}"
+            yield _invalid(at, value, words)
+        if value > schema.get("maximum", value):
+            words = f"{at} in body should be less than or equal to {schema['maximum']}"
+            yield _invalid(at, value, words)
+    sized = isinstance(value, (str, list, dict))
+    size = len(cast("str", value)) if sized else 0
+    for kind, low, high, unit in (
+        (str, "minLength", "maxLength", "chars long"),
+        (list, "minItems", "maxItems", "items"),
+        (dict, "minProperties", "maxProperties", "properties"),
+    ):
+        if isinstance(value, kind):
+            if size < schema.get(low, 0):
+                yield _invalid(at, value, f"{at} in body should have at least {schema[low]} {unit}")
+            if size > schema.get(high, size):
+                yield Refusal(at, _excess(kind, size, schema[high]))
+    pattern = schema.get("pattern")
+    if isinstance(value, str) and pattern and re.search(pattern, value) is None:
+        yield _invalid(at, value, f"{at} in body should match '{pattern}'")
+
+
+def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[Refusal]:
+    kind = schema.get("x-kubernetes-list-type")
+    if kind not in ("map", "set"):
+        return
+    keys: list[str] = schema.get("x-kubernetes-list-map-keys", [])
+    fields: Schema = schema.get("items", {}).get("properties", {})
+    seen: set[str] = set()
+    for number, item in enumerate(items):
+        if kind == "map" and not isinstance(item, dict):
+            continue
+        named = (
+            {key: item.get(key, fields.get(key, {}).get("default")) for key in keys}
+            if kind == "map"
+            else item
+        )
+        text = json.dumps(named, sort_keys=True)
+        if text in seen:
+            yield Refusal(f"{at}[{number}]", f"Duplicate value: {text[:_MAX_SHOWN]}")
+        seen.add(text)
+
+
+def _with_defaults(schema: Schema, value: Any) -> Any:
+    """Return a value as the server stores it: with the defaults of fields, without nulls."""
+    if isinstance(value, list):
+        items: Schema = schema.get("items", {})
+        return [_with_defaults(items, each) for each in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    fields: Schema = schema.get("properties") or {}
+    others = schema.get("additionalProperties")
+    stored = {
+        name: _with_defaults(fields.get(name) or (others if isinstance(others, dict) else {}), each)
+        for name, each in cast("dict[str, Any]", value).items()
+        if each is not None
+    }
+    for name, field in fields.items():
+        if name not in stored and "default" in field:
+            stored[name] = _with_defaults(field, copy.deepcopy(field["default"]))
+    return stored
+
+
+def _broken(schema: Schema, value: Any, *, at: str) -> Iterator[Refusal]:
+    """Return the rules that a value breaks, and those that its children break."""
+    for rule in schema.get("x-kubernetes-validations", []):
+        message = broken_rule(rule, value)
+        if message is not None:
+            yield Refusal(f"{at}{rule.get('fieldPath', '')}".removeprefix("."), message)
+    if isinstance(value, dict):
+        fields: Schema = schema.get("properties") or {}
+        others = schema.get("additionalProperties")
+        for name, each in cast("dict[str, Any]", value).items():
+            below = fields.get(name) or (others if isinstance(others, dict) else {})
+            yield from _broken(below, each, at=f"{at}.{name}" if at else name)
+    elif isinstance(value, list):
+        for number, each in enumerate(cast("list[Any]", value)):
+            yield from _broken(schema.get("items", {}), each, at=f"{at}[{number}]")
+
+
+def _excess(kind: type, size: int, most: int) -> str:
+    if kind is str:
+        return f"Too long: may not be more than {most} bytes"
+    return f"Too many: {size}: must have at most {most} items"
+
+
+def _invalid(at: str, value: Any, problem: str) -> Refusal:
+    return Refusal(at, f"Invalid value: {_shown(value)}: {problem}")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)[:_MAX_SHOWN]
