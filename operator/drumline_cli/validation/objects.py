@@ -94,13 +94,11 @@ def _unknown(definition: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal
         yield Refusal(name, f'strict decoding error: unknown field "{name}"; there are {there}')
     spec = raw.get("spec")
     if isinstance(spec, dict):
-        spec_model = definition.model.model_fields["spec"].annotation
-        assert spec_model is not None  # every kind has a spec
-        for problem in unknown_fields(spec_model, cast("dict[str, Any]", spec), at="spec"):
-            words = str(problem).removeprefix(f"{problem.path}: unknown field")
-            yield Refusal(
-                problem.path, f'strict decoding error: unknown field "{problem.path}"{words}'
-            )
+        model = cast("type[ApiModel]", definition.model.model_fields["spec"].annotation)
+        for problem in unknown_fields(model, cast("dict[str, Any]", spec), at="spec"):
+            path = problem.path
+            hint = str(problem).removeprefix(f"{path}: unknown field")
+            yield Refusal(path, f'strict decoding error: unknown field "{path}"{hint}')
 
 
 def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
