@@ -14,7 +14,7 @@ pytest.importorskip("trl", reason="make test-all WHAT=libraries")
 from tokenizers import Tokenizer
 
 from drumline_contract.config import TrainerConfig, merge
-from drumline_trainer.data.records.kinds import messages_of
+from drumline_trainer.data.records.kinds import conversation_of
 from tests.libraries.instructions import instructions, preferences
 from tests.libraries.small_llama import PROGRAM, write_small_llama
 from tests.libraries.tuning import Record, by_trl, by_us, in_our_order, run_of, show
@@ -50,7 +50,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def as_messages(records: list[Record]) -> list[Record]:
     """As TRL reads them; ours reads the instruction's own fields."""
-    return [{"messages": messages_of(record)} for record in records]
+    return [{"messages": conversation_of(record).messages} for record in records]
 
 
 @pytest.fixture(scope="session")

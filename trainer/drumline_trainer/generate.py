@@ -9,27 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from drumline_contract.buckets.path import AnyPath
 from drumline_contract.config import ConfigError, Family, Precision, TrainerConfig
-from drumline_contract.shapes.hugging_face import model_folder, read_json
+from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.checkpoint.storage import StepFiles
-from drumline_trainer.data.records.chat_template import (
-    chat_template_of,
-    special_tokens,
-    tokenizer_config_of,
-)
+from drumline_trainer.data.records.template_files import chat_templates_of
 from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokenizer
 from drumline_trainer.export import whole_weights
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.parallelism.data_parallel.precision import to_compute_type
 from drumline_trainer.sharding.slices import named_weights
 
-_GENERATION_FILE = "generation_config.json"
 _BYTES = 256
 
 
@@ -77,17 +71,17 @@ def codec_of(config: TrainerConfig, *, chat: bool) -> Codec:
     else:
         return Codec(encode=lambda text: list(text.encode()), decode=_of_bytes)
     tokenizer = LoadedTokenizer.of(file)
+    frame = tokenizer.frame(file.parent)
     written: Callable[[str], str] = str
     if chat:
-        template = chat_template_of(
-            file.parent, file=config.data.chat_template, ends=tokenizer.special
+        templates = chat_templates_of(
+            file.parent, choice=config.data.chat_template, ends=tokenizer.ends(frame)
         )
-        written = template.asked
-    library: Any = tokenizer.tokenizer
+        written = templates.for_tools(None).asked
     return Codec(
-        encode=lambda text: library.encode(written(text), add_special_tokens=not chat).ids,
-        decode=lambda tokens: library.decode(list(tokens)),
-        stops=_stops(file.parent, tokenizer),
+        encode=lambda text: tokenizer.encode_text(written(text), frame=None if chat else frame),
+        decode=lambda tokens: tokenizer.tokenizer.decode(list(tokens)),
+        stops=frame.stops,
     )
 
 
@@ -146,16 +140,6 @@ def _chosen(logits_V: Tensor, sampling: Sampling, random: torch.Generator) -> in
         return int(logits_V.argmax())
     shares_V = (logits_V / sampling.temperature).softmax(0)
     return int(torch.multinomial(shares_V, 1, generator=random))
-
-
-def _stops(folder: AnyPath, tokenizer: LoadedTokenizer) -> frozenset[int]:
-    """What ends texts, by the tokenizer and by the generation settings."""
-    end = special_tokens(tokenizer_config_of(folder)).get("eos_token")
-    numbers = [] if end is None else [tokenizer.number_of(end)]
-    if (folder / _GENERATION_FILE).is_file():
-        listed = read_json(folder / _GENERATION_FILE).get("eos_token_id")
-        numbers += listed if isinstance(listed, list) else [listed]  # pyright: ignore[reportUnknownArgumentType] - JSON
-    return frozenset(number for number in numbers if isinstance(number, int))
 
 
 def _of_bytes(tokens: Sequence[int]) -> str:

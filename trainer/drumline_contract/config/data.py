@@ -12,6 +12,8 @@ from drumline_contract.config.mixture import parsed_mixture
 
 S3_SCHEME = "s3://"
 _BUCKET_AND_PREFIX = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()=+/-]*)?")
+_TEMPLATE = re.compile(r"/.*|[A-Za-z0-9_-]+", re.DOTALL)
+"""A path, or a name without a dot or a slash."""
 
 
 class Packing(StrEnum):
@@ -60,7 +62,8 @@ class DataConfig:
     records are tokenized with. None: the one in the folder `model_from`; where there is none, text
     is read as bytes, and shards of any tokenizer are taken."""
     chat_template: str | None = None
-    """File with the template that conversations are written with. None: the tokenizer's own."""
+    """Absolute path of the template that conversations are written with, or the name of one of the
+    tokenizer's templates, such as `rag`. None: the tokenizer's own, as transformers chooses it."""
     augmentation: Augmentation = Augmentation.NONE
     """Of images in folders or tars."""
     packing: Packing | None = None
@@ -89,10 +92,10 @@ class DataConfig:
                 f"data.tokenizer: must be the absolute path of a tokenizer.json, not"
                 f" {self.tokenizer!r}"
             )
-        if self.chat_template is not None and not self.chat_template.startswith("/"):
+        if self.chat_template is not None and not _TEMPLATE.fullmatch(self.chat_template):
             raise ConfigError(
-                f"data.chat_template: must be the absolute path of a file, not"
-                f" {self.chat_template!r}"
+                f"data.chat_template: must be the absolute path of a file, or the name of one of"
+                f" the tokenizer's templates, not {self.chat_template!r}"
             )
 
 

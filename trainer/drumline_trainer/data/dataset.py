@@ -50,6 +50,10 @@ class Dataset(ABC):
     """Windows that are kept from training: the same ones whatever the seed."""
     evaluates: bool = False
     """These samples are of the windows held out, each epoch in the same order."""
+    remarks: tuple[str, ...] = ()
+    """Lines for who reads the run's output: what is unusual in the data."""
+    examples: tuple[str, ...] = ()
+    """Lines that show the first documents token by token."""
 
     @property
     @abstractmethod
@@ -82,7 +86,7 @@ class Dataset(ABC):
 
     def notes(self) -> tuple[str, ...]:
         """Lines for who reads the run's output: what is not learned from, and why."""
-        return ()
+        return self.remarks
 
     def class_names(self) -> tuple[str, ...]:
         """Of images by number, where the data names them; they go with the model."""

@@ -114,7 +114,7 @@ class DocumentDataset(Dataset):
             line += f"; longer and cut to a window: {table.cut}"
         if table.left_out:
             line += f"; left out, as nothing of them is learned: {table.left_out}"
-        return (line,)
+        return (line, *self.remarks)
 
     def prefetch(self, samples: range) -> None:
         """Begin to fetch these samples from remote storage."""

@@ -17,8 +17,14 @@ from drumline_trainer.data.records.files import (
     decoded,
     read_records,
 )
-from drumline_trainer.data.records.kinds import RecordKind, kind_of
-from drumline_trainer.data.records.learned_text import LearnedText
+from drumline_trainer.data.records.kinds import (
+    Record,
+    RecordKind,
+    kind_of,
+    normalized,
+    unused_fields,
+)
+from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
 from drumline_trainer.data.records.rendering import RecordRenderer
 
 
@@ -34,10 +40,26 @@ class DocumentPosition:
 
 @dataclass(frozen=True, slots=True)
 class TextDocument:
-    """A text, and the position after it."""
+    """The text of a file or a record, or both texts of a pair, and the position after it."""
 
-    text: LearnedText
+    texts: TextRecord
     after: DocumentPosition
+    place: str
+    """For messages: where in which file."""
+
+    @property
+    def characters(self) -> int:
+        """Of all its texts."""
+        return sum(len(text.text) for text in self.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRecord:
+    """What the first record of a source says of all of them."""
+
+    kind: RecordKind
+    note: str | None = None
+    """Which of two readings counts, where it has two."""
 
 
 def read_documents(
@@ -53,15 +75,15 @@ def read_documents(
         if path.name.endswith(RECORD_SUFFIXES):
             offset = start.offset if number == start.file else 0
             for stored in read_records(path, offset=offset):
-                for text in _rendered(stored, renderer):
-                    yield TextDocument(text, DocumentPosition(number, stored.after))
+                after = DocumentPosition(number, stored.after)
+                yield TextDocument(_rendered(stored, renderer), after, stored.place)
         else:
-            text = LearnedText(decoded(path.read_bytes(), path, at=0))
-            yield TextDocument(text, DocumentPosition(number + 1))
+            text = LearnedText(decoded(path.read_bytes(), path, at=0), framed=True)
+            yield TextDocument((text,), DocumentPosition(number + 1), str(path))
 
 
-def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
-    """What the first record is; text, where there are none.
+def first_record(corpus: Corpus, *, field: str) -> FirstRecord:
+    """Read the kind of the first record; text, where there are none.
 
     Raises:
         ConfigError: it is of no known kind.
@@ -69,7 +91,8 @@ def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
     paths = (corpus.folder / name for name in corpus.paths)
     for path in (path for path in paths if path.name.endswith(RECORD_SUFFIXES)):
         for stored in read_records(path, offset=0):
-            kind = kind_of(stored.record, field=field)
+            record = _normalized(stored)
+            kind = kind_of(record, field=field)
             if kind is None:
                 raise ConfigError(
                     f"data.source: the first record of {path}, with the fields"
@@ -78,12 +101,21 @@ def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
                     " 'completion', 'instruction' and 'output', or 'chosen' and 'rejected' with a"
                     " 'prompt'"
                 )
-            return kind
-    return RecordKind.TEXT
+            return FirstRecord(kind, unused_fields(record, field=field))
+    return FirstRecord(RecordKind.TEXT)
 
 
-def _rendered(stored: StoredRecord, renderer: RecordRenderer) -> tuple[LearnedText, ...]:
+def _rendered(stored: StoredRecord, renderer: RecordRenderer) -> TextRecord:
     try:
         return renderer.render(stored.record)
     except ValueError as error:
-        raise ConfigError(f"source: {stored.place} is {error}") from error
+        raise ConfigError(f"source: {stored.place}: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"source: {stored.place}: the record is nested too deeply") from error
+
+
+def _normalized(stored: StoredRecord) -> Record:
+    try:
+        return normalized(stored.record)
+    except ValueError as error:
+        raise ConfigError(f"source: {stored.place}: {error}") from error

@@ -38,7 +38,7 @@ class PreferenceDataset(DocumentDataset):
         )
         if self.table.left_out:
             line += f"; left out, as too long or without an answer: {self.table.left_out}"
-        return (line,)
+        return (line, *self.remarks)
 
 
 def pair_table(text: TokenStream, *, sequence_length: int, together: bool) -> WindowTable:

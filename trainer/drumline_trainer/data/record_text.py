@@ -8,7 +8,7 @@ template and edited records alike.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Final
@@ -20,21 +20,27 @@ import xxhash
 from drumline_contract.buckets.path import AnyPath
 from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus
-from drumline_trainer.data.document_reader import DocumentPosition, first_kind, read_documents
-from drumline_trainer.data.learned_spans import LearnedSpans, moved
-from drumline_trainer.data.records.chat_template import (
-    chat_template_of,
-    special_tokens,
-    tokenizer_config_of,
+from drumline_trainer.data.document_reader import (
+    DocumentPosition,
+    TextDocument,
+    first_record,
+    read_documents,
 )
+from drumline_trainer.data.learned_spans import LearnedSpans, moved
 from drumline_trainer.data.records.files import RECORD_SUFFIXES, uncompressed_bytes
 from drumline_trainer.data.records.kinds import RecordKind
-from drumline_trainer.data.records.learned_text import LearnedText
 from drumline_trainer.data.records.rendering import RecordRenderer
-from drumline_trainer.data.records.tokenizer import EncodedDocument, LoadedTokenizer
+from drumline_trainer.data.records.survey import DocumentSurvey
+from drumline_trainer.data.records.template_files import chat_templates_of
+from drumline_trainer.data.records.tokenizer import (
+    EncodedDocument,
+    EncodedRecord,
+    LoadedTokenizer,
+    TextFrame,
+)
 
 MOST_BYTES: Final = 64 << 20
-_BATCH_CHARACTERS: Final = 200_000
+BATCH_CHARACTERS: Final = 200_000
 _SPLITS_FILE: Final = "dataset_dict.json"
 _BESIDE_RECORDS: Final = frozenset(
     {_SPLITS_FILE, "dataset_info.json", "state.json", "README.md", ".gitattributes", "LICENSE"}
@@ -53,6 +59,10 @@ class MemoryText:
     tokenizer_sha256: str | None
     paired: bool = False
     """Documents are pairs, of which the first is preferred."""
+    notes: tuple[str, ...] = ()
+    """Lines for who reads the run's output: what is unusual in the records."""
+    examples: tuple[str, ...] = ()
+    """Lines that show the first documents token by token."""
 
     @property
     def size(self) -> int:
@@ -132,58 +142,86 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath)
             f" drumline_trainer.data.tokenize --source {corpus.folder} --pattern '{config.pattern}'"
             f" --tokenizer {tokenizer_file} --output FOLDER, then set data.source to FOLDER"
         )
-    tokenizer = LoadedTokenizer.of(tokenizer_file)
-    renderer = renderer_for(corpus, tokenizer, config=config, folder=tokenizer_file.parent)
-    texts = (
-        document.text
-        for document in read_documents(corpus, renderer=renderer, start=DocumentPosition())
-    )
-    end = tokenizer.number_of(renderer.end) if renderer.kind is RecordKind.TEXT else None
-    documents = [
-        document
-        for batch in _batched(texts)
-        for document in tokenizer.encode(batch)
-        if document.tokens or renderer.kind.paired
-    ]
+    reader = RecordReader.of(corpus, config, tokenizer_file=tokenizer_file)
+    survey = DocumentSurvey()
+    documents: list[EncodedDocument] = []
+    for record, document in reader.read():
+        survey.add(record, place=document.place)
+        documents += [each for each in record if each.tokens or reader.renderer.kind.paired]
     if not documents:
         raise ConfigError(f"data.source: the records under {corpus.folder} make no token")
-    return _joined(documents, end=end, tokenizer=tokenizer, paired=renderer.kind.paired)
-
-
-def renderer_for(
-    corpus: Corpus,
-    tokenizer: LoadedTokenizer,
-    *,
-    config: DataConfig,
-    folder: AnyPath,
-) -> RecordRenderer:
-    """What makes texts of these records; template and special tokens lie beside the tokenizer.
-
-    Raises:
-        ConfigError: the first record is of no known kind, or conversations have no template.
-    """
-    kind = first_kind(corpus, field=config.field)
-    special = special_tokens(tokenizer_config_of(folder))
-    template = None
-    if kind.of_each is RecordKind.CONVERSATION:
-        template = chat_template_of(folder, file=config.chat_template, ends=tokenizer.special)
-    return RecordRenderer(
-        kind=kind,
-        field=config.field,
-        template=template,
-        begin=special.get("bos_token", ""),
-        end=special.get("eos_token", ""),
+    survey.check()
+    text = _joined(documents, tokenizer=reader.tokenizer, paired=reader.renderer.kind.paired)
+    return replace(
+        text,
+        notes=(*reader.notes, *survey.notes()),
+        examples=tuple(survey.examples(reader.tokenizer, color=False)),
     )
 
 
-def _batched(texts: Iterable[LearnedText]) -> Iterator[list[LearnedText]]:
-    """Texts in batches that keep all threads of the tokenizer busy."""
-    batch: list[LearnedText] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordReader:
+    """From the files of a corpus to the tokens of their documents: the one path of all commands."""
+
+    corpus: Corpus
+    tokenizer: LoadedTokenizer
+    frame: TextFrame
+    renderer: RecordRenderer
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath, end: str | None = None
+    ) -> RecordReader:
+        """Template and special tokens lie beside the tokenizer.
+
+        Args:
+            corpus: the files.
+            config: how they are read.
+            tokenizer_file: a tokenizer.json.
+            end: the token that ends texts. None: the tokenizer's.
+
+        Raises:
+            ConfigError: the first record is of no known kind, conversations have no template, or
+                the tokenizer cannot be used.
+        """
+        tokenizer, folder = LoadedTokenizer.of(tokenizer_file), tokenizer_file.parent
+        number = None if end is None else tokenizer.number_of(end)
+        if end is not None and number is None:
+            raise ConfigError(f"end-of-text: {end!r} is no token of {tokenizer_file}")
+        frame = tokenizer.frame(folder, end=number)
+        first = first_record(corpus, field=config.field)
+        templates = None
+        if first.kind.of_each is RecordKind.CONVERSATION:
+            ends = tokenizer.ends(frame)
+            templates = chat_templates_of(folder, choice=config.chat_template, ends=ends)
+        return cls(
+            corpus=corpus,
+            tokenizer=tokenizer,
+            frame=frame,
+            renderer=RecordRenderer(kind=first.kind, field=config.field, templates=templates),
+            notes=() if first.note is None else (first.note,),
+        )
+
+    def read(
+        self, *, start: DocumentPosition | None = None
+    ) -> Iterator[tuple[EncodedRecord, TextDocument]]:
+        """Every record from a position on. Raises ConfigError: a record cannot be read."""
+        begin = start or DocumentPosition()
+        stream = read_documents(self.corpus, renderer=self.renderer, start=begin)
+        for batch in _batched(stream):
+            records = [document.texts for document in batch]
+            yield from zip(self.tokenizer.encode(records, frame=self.frame), batch, strict=True)
+
+
+def _batched(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
+    """Documents in batches that keep all threads of the tokenizer busy."""
+    batch: list[TextDocument] = []
     size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text.text)
-        if size >= _BATCH_CHARACTERS:
+    for document in stream:
+        batch.append(document)
+        size += document.characters
+        if size >= BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0
     if batch:
@@ -191,18 +229,13 @@ def _batched(texts: Iterable[LearnedText]) -> Iterator[list[LearnedText]]:
 
 
 def _joined(
-    documents: list[EncodedDocument],
-    *,
-    end: int | None,
-    tokenizer: LoadedTokenizer,
-    paired: bool,
+    documents: list[EncodedDocument], *, tokenizer: LoadedTokenizer, paired: bool
 ) -> MemoryText:
-    closing = [] if end is None else [end]
-    ends = list(accumulate(len(document.tokens) + len(closing) for document in documents))
+    ends = list(accumulate(len(document.tokens) for document in documents))
     spans = [document.learned for document in documents if document.learned is not None]
     return MemoryText(
         all_tokens=np.array(
-            [token for document in documents for token in (*document.tokens, *closing)],
+            [token for document in documents for token in document.tokens],
             dtype=np.int32,
         ),
         ends=np.array(ends, dtype=np.int64),

@@ -56,7 +56,9 @@ def open_dataset(
         )
     text = _open_text(config, model_folder=model_folder)
     try:
-        return _windows(text, config, seed=seed, packing=_packing(config, [text]))
+        return _with_notes(
+            _windows(text, config, seed=seed, packing=_packing(config, [text])), text
+        )
     except ConfigError:
         text.close()
         raise
@@ -82,13 +84,14 @@ def _open_mixture(
             )
         packing = _packing(config, texts)
         parts = tuple(
-            _windows(text, each, seed=seed + number, packing=packing)
+            _with_notes(_windows(text, each, seed=seed + number, packing=packing), text)
             for number, (text, each) in enumerate(zip(texts, own, strict=True))
         )
         names = tuple(part.name for part in plan.parts)
         counts = dealt(plan.shares(tuple(part.windows for part in parts)), names=names)
         opened.pop_all()
-    return MixtureDataset(seed=seed, names=names, parts=parts, counts=counts)
+    examples = tuple(line for part in parts for line in part.examples)
+    return MixtureDataset(seed=seed, names=names, parts=parts, counts=counts, examples=examples)
 
 
 def _packing(config: DataConfig, texts: Sequence[TokenStream]) -> Packing:
@@ -100,6 +103,13 @@ def _packing(config: DataConfig, texts: Sequence[TokenStream]) -> Packing:
 
 def _holds_pairs(text: TokenStream) -> bool:
     return isinstance(text, MemoryText | ShardText) and text.paired
+
+
+def _with_notes(dataset: Dataset, text: TokenStream) -> Dataset:
+    """The dataset with what is to be said of its records."""
+    if not isinstance(text, MemoryText):
+        return dataset
+    return replace(dataset, remarks=text.notes, examples=text.examples)
 
 
 def _windows(text: TokenStream, config: DataConfig, *, seed: int, packing: Packing) -> Dataset:

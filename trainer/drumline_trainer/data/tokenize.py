@@ -20,11 +20,11 @@ from pathlib import Path
 
 from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus, open_corpus
-from drumline_trainer.data.document_reader import DocumentPosition, TextDocument, read_documents
-from drumline_trainer.data.record_text import renderer_for
+from drumline_trainer.data.document_reader import DocumentPosition
+from drumline_trainer.data.record_text import RecordReader
 from drumline_trainer.data.records.kinds import RecordKind
-from drumline_trainer.data.records.rendering import RecordRenderer
-from drumline_trainer.data.records.tokenizer import EncodedDocument, LoadedTokenizer
+from drumline_trainer.data.records.survey import DocumentSurvey
+from drumline_trainer.data.records.tokenizer import EncodedRecord
 from drumline_trainer.data.shards.index import (
     INDEX_FILE,
     ShardFile,
@@ -39,8 +39,9 @@ _LOCK_FILE = ".lock"
 _SHARD_TOKENS = 100_000_000
 _LARGEST_SHARD_TOKENS = 2**31
 """Ends of documents are uint32, and the last document may exceed the limit."""
-_BATCH_CHARACTERS = 200_000
 _PRINT_SECONDS = 10.0
+_RULES = 2
+"""Raised when the same records become other tokens: shards of both rules must not be joined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class TokenizeOptions:
     field: str = "text"
     """Field of text in the lines of .jsonl files that are no conversations."""
     end_of_text: str | None = None
-    """Token to append to each document that is a text."""
+    """Token to append to each document that is a text; None: the tokenizer's own."""
     chat_template: Path | None = None
     """Of conversations; None: the one beside the tokenizer."""
     shard_tokens: int = _SHARD_TOKENS
@@ -90,10 +91,11 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
         chat_template=None if options.chat_template is None else str(options.chat_template),
     )
     corpus = open_corpus(source)
-    tokenizer = LoadedTokenizer.of(options.tokenizer)
-    renderer = renderer_for(corpus, tokenizer, config=source, folder=options.tokenizer.parent)
-    header = _header(options, corpus, tokenizer, renderer)
-    encoder = _Encoder(corpus=corpus, tokenizer=tokenizer, renderer=renderer, header=header)
+    reader = RecordReader.of(
+        corpus, source, tokenizer_file=options.tokenizer, end=options.end_of_text
+    )
+    encoder = _Encoder(reader=reader, header=_header(options, reader), survey=DocumentSurvey())
+    header = encoder.header
     options.output.mkdir(parents=True, exist_ok=True)
     with _locked(options.output):
         index_file = options.output / INDEX_FILE
@@ -103,6 +105,9 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
             print_line(f"{options.output} is complete already: {index.tokens} tokens")
             return index
         index = _write_shards(options, encoder, print_line=print_line)
+        encoder.survey.check()
+        for note in (*reader.notes, *encoder.survey.notes()):
+            print_line(note)
         write_durably(index_file, index.encode())
         (options.output / PROGRESS_FILE).unlink(missing_ok=True)
     print_line(
@@ -126,25 +131,26 @@ class _IndexHeader:
         return ShardIndex(**asdict(self), block_bytes=BLOCK_BYTES, shards=shards)
 
 
-def _header(
-    options: TokenizeOptions, corpus: Corpus, tokenizer: LoadedTokenizer, renderer: RecordRenderer
-) -> _IndexHeader:
-    vocabulary, digest = tokenizer.vocabulary, tokenizer.sha256
-    end = None
-    if options.end_of_text is not None:
-        end = tokenizer.number_of(options.end_of_text)
-        if end is None:
-            raise ConfigError(
-                f"end-of-text: {options.end_of_text!r} is no token of {options.tokenizer}"
-            )
-    parts = (corpus.fingerprint(), digest, options.field, end, options.shard_tokens, BLOCK_BYTES)
+def _header(options: TokenizeOptions, reader: RecordReader) -> _IndexHeader:
+    tokenizer, frame, renderer = reader.tokenizer, reader.frame, reader.renderer
+    end = frame.end[-1] if frame.end else None
+    parts: tuple[object, ...] = (
+        _RULES,
+        reader.corpus.fingerprint(),
+        tokenizer.sha256,
+        options.field,
+        frame.begin,
+        frame.end,
+        options.shard_tokens,
+        BLOCK_BYTES,
+    )
     if renderer.kind is not RecordKind.TEXT:
-        parts += (renderer.kind, renderer.begin, renderer.end)
-        parts += () if renderer.template is None else (renderer.template.source,)
+        parts += (renderer.kind, sorted(frame.stops))
+        parts += () if renderer.templates is None else (renderer.templates.source,)
     return _IndexHeader(
-        token_type="uint16" if vocabulary <= 2**16 else "uint32",
-        vocabulary=vocabulary,
-        tokenizer_sha256=digest,
+        token_type="uint16" if tokenizer.vocabulary <= 2**16 else "uint32",
+        vocabulary=tokenizer.vocabulary,
+        tokenizer_sha256=tokenizer.sha256,
         end_of_text=end,
         made_from=hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
         paired=renderer.kind.paired,
@@ -154,7 +160,7 @@ def _header(
 def _write_shards(
     options: TokenizeOptions, encoder: _Encoder, *, print_line: Callable[[str], None]
 ) -> ShardIndex:
-    header, corpus = encoder.header, encoder.corpus
+    header, corpus = encoder.header, encoder.reader.corpus
     done = _resumed(options.output, header.made_from, print_line=print_line)
     progress = _ProgressPrinter(corpus, start=done.place, print_line=print_line)
     stream = encoder.records(start=done.place)
@@ -179,48 +185,21 @@ def _write_shards(
 class _Encoder:
     """From files to the tokens of their documents."""
 
-    corpus: Corpus
-    tokenizer: LoadedTokenizer
-    renderer: RecordRenderer
+    reader: RecordReader
     header: _IndexHeader
+    survey: DocumentSurvey
 
     def records(
         self, *, start: DocumentPosition
-    ) -> Iterator[tuple[tuple[EncodedDocument, ...], DocumentPosition]]:
+    ) -> Iterator[tuple[EncodedRecord, DocumentPosition]]:
         """The document of each record, or both of a pair, and the position after it.
 
         Records of which a document has no token are left out.
         """
-        stream = self._documents(start=start)
-        for parts in zip(*[stream] * (2 if self.header.paired else 1), strict=True):
-            documents = tuple(document for document, _ in parts)
+        for documents, text in self.reader.read(start=start):
+            self.survey.add(documents, place=text.place)
             if all(document.tokens for document in documents):
-                yield documents, parts[-1][1]
-
-    def _documents(
-        self, *, start: DocumentPosition
-    ) -> Iterator[tuple[EncodedDocument, DocumentPosition]]:
-        end = [] if self.header.end_of_text is None else [self.header.end_of_text]
-        for batch in _batches(read_documents(self.corpus, renderer=self.renderer, start=start)):
-            encoded = self.tokenizer.encode([document.text for document in batch])
-            for document, made in zip(batch, encoded, strict=True):
-                if made.tokens and made.learned is None:
-                    yield replace(made, tokens=[*made.tokens, *end]), document.after
-                else:
-                    yield made, document.after
-
-
-def _batches(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
-    batch: list[TextDocument] = []
-    characters = 0
-    for document in stream:
-        batch.append(document)
-        characters += len(document.text.text)
-        if characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
+                yield documents, text.after
 
 
 def _resumed(output: Path, made_from: str, *, print_line: Callable[[str], None]) -> _FinishedShards:
@@ -309,7 +288,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer.json")
     parser.add_argument("--output", type=Path, required=True, help="folder of the shards")
     parser.add_argument("--field", default="text", help="of the lines of .jsonl files (text)")
-    parser.add_argument("--end-of-text", help="token to append to each document that is a text")
+    parser.add_argument(
+        "--end-of-text", help="token to append to each document that is a text (the tokenizer's)"
+    )
     parser.add_argument("--chat-template", type=Path, help="file (the one beside the tokenizer)")
     parser.add_argument("--shard-tokens", type=int, default=_SHARD_TOKENS, help="tokens per shard")
     options = parser.parse_args(arguments)

@@ -101,6 +101,8 @@ def report_start(
         unwritten=saved.get("losses", ()),
     )
     if start.tier is RestoreTier.INITIAL:
+        for line in dataset.examples:  # once in the life of a run, before its first step
+            reporter.print_line(line)
         return
     if start.tier is RestoreTier.STORAGE:
         reporter.checkpointed(step=start.step, digest=start.digest, seconds=None)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from drumline_contract.config import ConfigError, DataConfig, TrainerConfig
 from drumline_contract.config.data import Packing
 from drumline_contract.layout_validation import ViolationReason, violations
-from drumline_trainer.data import tokenize as module
+from drumline_trainer.data import record_text as module
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.document_reader import TextDocument
@@ -164,11 +164,11 @@ def test_shards_that_were_interrupted_part_no_pair(
 ) -> None:
     records = [pair(number) for number in range(12)]
     whole = shards_of(records, model, tmp_path / "whole", shard_tokens=1)  # one pair a shard
-    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 1)  # one document at a time
+    monkeypatch.setattr(module, "BATCH_CHARACTERS", 1)  # one document at a time
     read_documents = module.read_documents
 
     def interrupted(corpus: Corpus, **arguments: Any) -> Iterator[TextDocument]:
-        yield from itertools.islice(read_documents(corpus, **arguments), 13)  # half of a pair
+        yield from itertools.islice(read_documents(corpus, **arguments), 7)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "read_documents", interrupted)

@@ -187,7 +187,7 @@ def test_edited_records_another_template_and_another_tokenizer_are_noticed(
     edited = opened(source, model).fingerprint()
     template = (
         "{% for m in messages %}{% if m.role == 'user' %}{% generation %}{{ m.content }}"
-        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+        "<|end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
     )
     (tmp_path / "other.jinja").write_text(template)
     other = opened(source, model, chat_template=str(tmp_path / "other.jinja")).fingerprint()
@@ -210,7 +210,7 @@ def test_what_cannot_be_read_says_why(
     bare = write_chat_model(tmp_path / "bare", template=None)
     assert "has no chat template, as base models have none" in refused(source, bare)
     source.write_text('{"messages": [1]}\n')
-    assert "a message is no object" in refused(source, model)
+    assert "message 1 is no object" in refused(source, model)
     source.write_text('{"messages": }\n')
     assert not missing(refused(source, model), "byte 0", "JSON")
     source.write_text("[1]\n")

@@ -16,6 +16,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from drumline_contract.config import ConfigError
+from drumline_trainer.data import record_text
 from drumline_trainer.data import tokenize as module
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.document_reader import TextDocument
@@ -78,17 +79,17 @@ def test_interrupted_and_begun_again_it_makes_the_same_files(
         asked = replace(asked, source=source, pattern="*.tar")
     tokenize(asked, print_line=silent)
     again = replace(asked, output=tmp_path / "again")
-    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 1)  # one document at a time
-    read_documents = module.read_documents
+    monkeypatch.setattr(record_text, "BATCH_CHARACTERS", 1)  # one document at a time
+    read_documents = record_text.read_documents
 
     def interrupted(corpus: Corpus, **arguments: Any) -> Iterator[TextDocument]:
         yield from itertools.islice(read_documents(corpus, **arguments), after)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "read_documents", interrupted)
+    monkeypatch.setattr(record_text, "read_documents", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tokenize(again, print_line=silent)
-    monkeypatch.setattr(module, "read_documents", read_documents)
+    monkeypatch.setattr(record_text, "read_documents", read_documents)
     assert "shards.json" not in contents(again.output)
     said: list[str] = []
     tokenize(again, print_line=said.append)
@@ -153,7 +154,11 @@ def test_lines_of_jsonl_and_samples_of_tars_are_documents(tmp_path: Path) -> Non
     ("file", "content", "message"),
     [
         ("a.txt", b"abc\xff", r"source: .*a\.txt is not UTF-8 at byte 3"),
-        ("a.jsonl", b'{"text": "x"}\n{"texts": 1}\n', "at byte 14 is no JSON object with a field"),
+        (
+            "a.jsonl",
+            b'{"text": "x"}\n{"texts": 1}\n',
+            r"at byte 14: .* is no JSON object with a field",
+        ),
         ("a.jsonl", b'{"text": 1}\n', "with the fields 'text', has neither a text in 'text'"),
     ],
 )

@@ -2,38 +2,40 @@
 
 A template is a program of whoever published the model: it runs in Jinja's sandbox, as in
 transformers. Where it marks what it generates (`{% generation %}`), that is what is learned.
-Otherwise the conversation is rendered up to each of the assistant's turns, with the words that ask
-for an answer, and after it: what comes between is learned, with the token that ends the turn.
-
-    <|user|>How many?<|end|><|assistant|>Two.<|end|>
-                                         ^^^^^^^^^^^
+Otherwise `answer_spans` finds the assistant's turns.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 from jinja2 import nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from drumline_contract.buckets.path import AnyPath, read_file
 from drumline_contract.config import ConfigError
+from drumline_trainer.data.records.answer_spans import Ends, answer_spans
 from drumline_trainer.data.records.learned_text import LearnedText
+from drumline_trainer.data.records.messages import (
+    ASSISTANT,
+    Conversation,
+    Message,
+    encoded_arguments,
+)
 
-Message = Mapping[str, Any]
-TEMPLATE_FILE: Final = "chat_template.jinja"
-_CONFIG_FILE: Final = "tokenizer_config.json"
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 """Noncharacters, which no text has: around what a template says that it generates."""
-_MOST_BYTES: Final = 16 << 20
+_DEFAULT, _FOR_TOOLS = "default", "tool_use"
+_MOST_REPEATED: Final = 1 << 24
+"""Characters or entries of a repetition: `'a' * 10 ** 10` would take the memory of the machine."""
+_MOST_EXPONENT: Final = 64
 
 
 class _Generated(Extension):
@@ -50,169 +52,230 @@ class _Generated(Extension):
         return f"{_BEGIN}{caller()}{_END}"
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, without products that take all memory."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Refuse large repetitions and powers."""
+        if operator == "**" and isinstance(right, int) and abs(right) > _MOST_EXPONENT:
+            raise SecurityError(f"a power with the exponent {right}")
+        if operator == "*" and _repetition(left, right) > _MOST_REPEATED:
+            raise SecurityError(f"a repetition of {_repetition(left, right)} entries")
+        return super().call_binop(context, operator, left, right)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTemplate:
-    """A template with the special tokens that it writes."""
+    """One template with the special tokens that it writes."""
 
     source: str
     tokens: Mapping[str, str]
     """`bos_token`, `eos_token` and the like."""
-    ends: frozenset[str] = frozenset()
-    """Special tokens: what follows one at the end of a turn is not learned."""
+    ends: Ends
+    words: frozenset[str]
+    """Names and strings of the template: the fields and the roles that it knows are among them."""
     template: jinja2.Template
 
     @classmethod
-    def of(
-        cls, source: str, *, tokens: Mapping[str, str], ends: frozenset[str] = frozenset()
-    ) -> ChatTemplate:
+    def of(cls, source: str, *, tokens: Mapping[str, str], ends: Ends) -> ChatTemplate:
         """Compile it. Raises ConfigError where it is no template."""
-        environment = ImmutableSandboxedEnvironment(
+        environment = _Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generated, loopcontrols]
         )
         environment.filters["tojson"] = _to_json
         known: dict[str, Any] = {"raise_exception": _refuse, "strftime_now": _no_clock}
         environment.globals |= known
         try:
+            words = frozenset(_words(environment.parse(source)))
             template = environment.from_string(source)
-        except jinja2.TemplateError as error:
-            raise ConfigError(f"data.chat_template: is no template: {error}") from error
-        return cls(source=source, tokens=tokens, ends=ends, template=template)
+        except Exception as error:  # its compiler fails in many ways: too deep, too large
+            raise ConfigError(
+                f"data.chat_template: is no template: {type(error).__name__}: {error}"
+            ) from error
+        return cls(source=source, tokens=tokens, ends=ends, words=words, template=template)
 
-    def render(self, messages: Sequence[Message], *, tools: Any = None) -> LearnedText:
+    def render(self, conversation: Conversation) -> LearnedText:
         """A conversation, and what in it is learned.
 
         Raises:
             ValueError: the template refuses it, or what the assistant says cannot be found in it.
         """
-        whole = self._text(messages, tools=tools)
+        messages = conversation.messages
+        if "tool_calls" not in self.words and any("tool_calls" in each for each in messages):
+            raise ValueError(
+                "the chat template does not write 'tool_calls', and a message has them; use a"
+                " template that does (data.chat_template)"
+            )
+        try:
+            whole = self._text(conversation, messages)
+        except ValueError:
+            encoded = encoded_arguments(messages)
+            if encoded == messages:
+                raise
+            messages, whole = encoded, self._text(conversation, encoded)
+
+        def write(part: Sequence[Message], *, ask: bool = False) -> str:
+            return self._text(conversation, part, ask=ask)
+
+        turns = [turn.learned for turn in conversation.turns]
         if _BEGIN in whole:
-            return _unmarked(whole)
-        turns = [n for n, message in enumerate(messages) if message.get("role") == "assistant"]
-        spans = [self._turn(whole, messages, turn, tools=tools) for turn in turns]
-        return LearnedText(whole, tuple(spans))
+            return _unmarked(whole, only=_learned_marks(conversation, messages, write))
+        prompt = None
+        if conversation.prompt:
+            asked = write(messages[: conversation.prompt], ask=True)
+            prompt = asked if whole.startswith(asked) else None
+        spans = answer_spans(whole, messages, turns, write=write, ends=self.ends)
+        return LearnedText(whole, tuple(spans), prompt=prompt)
 
     def asked(self, text: str) -> str:
         """What a user says, with the words that ask for an answer. Raises ConfigError."""
+        empty = Conversation(turns=(), variables={})
         try:
-            return self._text([{"role": "user", "content": text}], tools=None, ask=True)
+            return self._text(empty, [{"role": "user", "content": text}], ask=True)
         except ValueError as error:
             raise ConfigError(f"data.chat_template: {error}") from error
 
-    def _turn(
-        self, whole: str, messages: Sequence[Message], turn: int, *, tools: Any
-    ) -> tuple[int, int]:
-        """Where in the whole text a turn of the assistant is."""
-        asked = self._text(messages[:turn], tools=tools, ask=True) if turn else ""
-        start = _common(whole, asked)
-        if start < len(asked) and start < len(self._text(messages[:turn], tools=tools)):
-            raise ValueError(
-                "the chat template writes what comes before an answer otherwise once the answer is"
-                " there; mark what is learned by {% generation %} in a template of your own"
-                " (data.chat_template)"
-            )
-        until = self._text(messages[: turn + 1], tools=tools)
-        eos = self.tokens.get("eos_token", "")
-        if whole.startswith(until):
-            stop = len(until)
-        elif eos and (position := whole.find(eos, start)) >= 0:  # some shorten thoughts of the past
-            stop = position + len(eos)
-        else:
-            raise ValueError(
-                "the chat template writes an answer otherwise once something follows it; mark what"
-                " is learned by {% generation %} in a template of your own (data.chat_template)"
-            )
-        answer = whole[start:stop].rstrip()
-        if any(answer.endswith(end) for end in self.ends):
-            stop = start + len(answer)
-        return start, stop
-
-    def _text(self, messages: Sequence[Message], *, tools: Any, ask: bool = False) -> str:
+    def _text(
+        self, conversation: Conversation, messages: Sequence[Message], *, ask: bool = False
+    ) -> str:
+        known: dict[str, Any] = {
+            **self.tokens,
+            **conversation.variables,
+            "messages": messages,
+            "tools": conversation.tools,
+            "documents": conversation.documents,
+            "add_generation_prompt": ask,
+        }
         try:
-            return self.template.render(
-                messages=messages, tools=tools, add_generation_prompt=ask, **self.tokens
+            text = self.template.render(known)
+        except Exception as error:  # a program of others may raise anything, MemoryError too
+            raise ValueError(
+                f"the chat template refuses it: {type(error).__name__}: {error}"
+            ) from error
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTemplates:
+    """The templates of a model by name, of which a record gets one as in transformers."""
+
+    named: Mapping[str, ChatTemplate]
+    chosen: str | None = None
+    """Name that the user has chosen."""
+
+    @classmethod
+    def of(
+        cls,
+        sources: Mapping[str, str],
+        *,
+        tokens: Mapping[str, str],
+        ends: Ends,
+        chosen: str | None = None,
+    ) -> ChatTemplates:
+        """Compile all. Raises ConfigError."""
+        made = {
+            name: ChatTemplate.of(source, tokens=tokens, ends=ends)
+            for name, source in sources.items()
+        }
+        if chosen is None and _DEFAULT not in made:
+            raise ConfigError(
+                "data.chat_template: the model has several chat templates and no default; name one"
+                f" of {', '.join(sorted(made))}"
             )
-        except (jinja2.TemplateError, TypeError, AttributeError, LookupError) as error:
-            raise ValueError(f"the chat template refuses it: {error}") from error
+        return cls(named=made, chosen=chosen)
+
+    @property
+    def source(self) -> str:
+        """All sources and the choice, for a digest."""
+        if list(self.named) == [_DEFAULT]:
+            return self.named[_DEFAULT].source
+        sources = {name: each.source for name, each in self.named.items()}
+        return json.dumps([self.chosen, sources], sort_keys=True)
+
+    def for_tools(self, tools: Any) -> ChatTemplate:
+        """The template of a record with these tools; None: without tools."""
+        if self.chosen is not None:
+            return self.named[self.chosen]
+        name = _FOR_TOOLS if tools is not None and _FOR_TOOLS in self.named else _DEFAULT
+        return self.named[name]
 
 
-def chat_template_of(folder: AnyPath, *, file: str | None, ends: frozenset[str]) -> ChatTemplate:
-    """The template of a model's folder, or the one in `file`.
+def _repetition(left: Any, right: Any) -> int:
+    """Entries of a product; 0: it is one of numbers."""
+    for entries, times in ((left, right), (right, left)):
+        if hasattr(entries, "__len__") and isinstance(times, int):
+            return len(entries) * times
+    return 0
+
+
+def _words(tree: nodes.Node) -> Iterator[str]:
+    """Every name of a field, string and variable."""
+    yield from (node.attr for node in tree.find_all(nodes.Getattr))
+    yield from (node.name for node in tree.find_all(nodes.Name))
+    for node in tree.find_all(nodes.Const):
+        if isinstance(node.value, str):
+            yield node.value
+
+
+def _learned_marks(
+    conversation: Conversation, messages: list[Message], write: Any
+) -> set[int] | None:
+    """Numbers of the marked parts that are learned; None: all of them.
 
     Raises:
-        ConfigError: there is none, or it cannot be read.
+        ValueError: it is not clear which message a part belongs to.
     """
-    config = tokenizer_config_of(folder)
-    source = config.get("chat_template")
-    if isinstance(source, list):  # several by name
-        named = {each.get("name"): each.get("template") for each in source}  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - JSON
-        source = named.get("default")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON
-    path: AnyPath = folder / TEMPLATE_FILE if file is None else Path(file)
-    if file is not None or path.is_file():
-        source = _read(path, field="data.chat_template")
-    if not isinstance(source, str):
-        raise ConfigError(
-            f"data.chat_template: {folder} has no chat template, as base models have none; name a"
-            " file with one, such as that of the model's Instruct release"
+    spoken = [turn for turn in conversation.turns if turn.message["role"] == ASSISTANT]
+    if all(turn.learned for turn in spoken):
+        return None
+    learned: set[int] = set()
+    before = 0
+    for number, turn in enumerate(conversation.turns):
+        if turn.message["role"] != ASSISTANT:
+            continue
+        until = write(messages[: number + 1]).count(_BEGIN)
+        if turn.learned:
+            learned |= set(range(before, until))
+        before = until
+    if before != write(messages).count(_BEGIN):
+        raise ValueError(
+            "a message is not to be learned, and the chat template's {% generation %} marks cannot"
+            " be matched with the messages; remove the flag, or use another template"
+            " (data.chat_template)"
         )
-    return ChatTemplate.of(source, tokens=special_tokens(config), ends=ends)
+    return learned
 
 
-def tokenizer_config_of(folder: AnyPath) -> dict[str, Any]:
-    """tokenizer_config.json; empty where there is none. Raises ConfigError."""
-    path = folder / _CONFIG_FILE
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(_read(path, field="model_from"))
-    except ValueError as error:
-        raise ConfigError(f"model_from: {path}: {error}") from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"model_from: {path} is not a JSON object")
-    return config  # pyright: ignore[reportUnknownVariableType] - JSON
-
-
-def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """The special tokens of a tokenizer_config.json by their names there."""
-    tokens: dict[str, str] = {}
-    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
-        token = config.get(name)
-        text = token.get("content") if isinstance(token, dict) else token  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON
-        if isinstance(text, str):
-            tokens[name] = text
-    return tokens
-
-
-def _common(first: str, second: str) -> int:
-    """Characters that both begin with."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))
-
-
-def _unmarked(marked: str) -> LearnedText:
+def _unmarked(marked: str, *, only: set[int] | None) -> LearnedText:
     pieces: list[str] = []
     spans: list[tuple[int, int]] = []
     length = 0
     for number, piece in enumerate(marked.split(_BEGIN)):
         generated, mark, rest = piece.partition(_END)
-        if number and mark and generated:
+        if number and mark and generated and (only is None or number - 1 in only):
             spans.append((length, length + len(generated)))
         pieces += [generated, rest]
         length += len(generated) + len(rest)
     return LearnedText("".join(pieces), tuple(spans))
 
 
-def _read(path: AnyPath, *, field: str) -> str:
-    try:
-        return read_file(path, limit=_MOST_BYTES).decode()
-    except OSError as error:
-        raise ConfigError(f"{field}: {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{field}: {path} is not UTF-8") from error
-
-
-def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - the order is that of transformers
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002 - the same
+) -> str:
     """As transformers does: no escapes for HTML."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _no_clock(form: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from drumline_contract.config import ConfigError
 from drumline_trainer.data.records.kinds import Record
+from drumline_trainer.data.records.messages import without_nulls
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, ending, tar_samples
 
 LINES_SUFFIXES: Final = (".jsonl", ".ndjson")
@@ -154,8 +155,7 @@ def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
             row += skipped
             for record in batch.slice(skipped).to_pylist():
                 row += 1
-                known = {name: value for name, value in record.items() if value is not None}
-                yield StoredRecord(known, f"row {row} of {path}", row)
+                yield StoredRecord(without_nulls(record), f"row {row} of {path}", row)
 
 
 def _parquet(path: Path) -> Iterator[Any]:

@@ -7,18 +7,35 @@
 {"prompt": "...", "completion": "..."}, both texts or both lists of messages
 {"prompt": "...", "chosen": "...", "rejected": "..."}, all texts or all lists of messages; or
                     without a prompt, or with a text that is one: two whole lists of messages
+
+Lists may be JSON strings. A record with messages and a text is a conversation.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, cast
 
-from drumline_trainer.data.records.chat_template import Message
+from drumline_trainer.data.records.messages import (
+    ASSISTANT,
+    Conversation,
+    Turn,
+    decoded,
+    documents_of,
+    tools_of,
+    turns_of,
+    variables_of,
+)
 
 Record = Mapping[str, Any]
-_ROLES: Final = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant"}
+DEFAULT_FIELD: Final = "text"
+_LISTS: Final = ("messages", "conversations")
+_EITHER: Final = ("prompt", "completion", "chosen", "rejected")
+"""Fields that are texts or lists of messages."""
+_BESIDE: Final = ("tools", "functions", "documents", "chat_template_kwargs")
+"""Fields that reach the template of each side of a pair."""
 
 
 class RecordKind(StrEnum):
@@ -52,93 +69,161 @@ _SIDES: Final = {
 }
 
 
+def normalized(record: Record) -> Record:
+    """Drop fields without a value, and decode lists of messages that are JSON strings.
+
+    Raises:
+        ValueError: `messages` or `conversations` is a string that is not JSON.
+    """
+    known = {name: value for name, value in record.items() if value is not None}
+    for name in _LISTS:
+        if name in known:
+            known[name] = decoded(known[name], name)
+    for name in _EITHER:
+        if name in known:
+            known[name] = _messages_or_text(known[name])
+    return known
+
+
 def kind_of(record: Record, *, field: str) -> RecordKind | None:
-    """The kind that these fields are of; None: of none."""
+    """The kind of a normalised record; None: of no known one."""
     if {"chosen", "rejected"} <= record.keys():
         return _kind_of_pair(record)
-    if isinstance(record.get(field), str):
+    text = isinstance(record.get(field), str)
+    if text and field != DEFAULT_FIELD:
         return RecordKind.TEXT
+    if record.keys() & set(_LISTS) or _asks_by_messages(record):
+        return RecordKind.CONVERSATION
     if isinstance(record.get("prompt"), str) and isinstance(record.get("completion"), str):
         return RecordKind.COMPLETION
-    named = {"messages"} & record.keys() or {"conversations"} & record.keys()
-    if named or {"instruction", "output"} <= record.keys() or _both_lists(record):
-        return RecordKind.CONVERSATION
-    return None
+    if text:
+        return RecordKind.TEXT
+    return RecordKind.CONVERSATION if {"instruction", "output"} <= record.keys() else None
+
+
+def unused_fields(record: Record, *, field: str) -> str | None:
+    """Say which of two readings of a normalised record counts; None: there is one reading."""
+    kind = kind_of(record, field=field)
+    structured = [name for name in (*_LISTS, "completion", "instruction") if name in record]
+    if kind is None or kind.paired or not structured or not isinstance(record.get(field), str):
+        return None
+    if kind is RecordKind.TEXT:
+        return f"data: records have {structured[0]!r} beside {field!r}: {field!r} is learned"
+    return f"data: records have {field!r} beside {structured[0]!r}: {structured[0]!r} is learned"
 
 
 def sides_of(record: Record) -> tuple[Record, Record]:
-    """The chosen and the rejected side of a pair, each a record of its own."""
-    chosen, rejected = (_side(record, name) for name in ("chosen", "rejected"))
-    return chosen, rejected
+    """The chosen and the rejected side of a normalised pair, each a record of its own.
+
+    Of two whole conversations the messages that both begin with are the prompt.
+    """
+    beside = {name: record[name] for name in _BESIDE if name in record}
+    chosen, rejected, prompt = record["chosen"], record["rejected"], record.get("prompt")
+    if isinstance(chosen, list) and not isinstance(prompt, list):
+        first, second = cast("list[Any]", chosen), cast("list[Any]", rejected)
+        most = min(len(first), len(second)) - 1
+        shared = next((n for n in range(most) if first[n] != second[n]), max(0, most))
+        prompt, chosen, rejected = first[:shared], first[shared:], second[shared:]
+    return (
+        {"prompt": prompt, "completion": chosen, **beside},
+        {"prompt": prompt, "completion": rejected, **beside},
+    )
+
+
+def conversation_of(record: Record, *, words: frozenset[str] = frozenset()) -> Conversation:
+    """The conversation of a normalised record.
+
+    Args:
+        record: of the kind `CONVERSATION`.
+        words: the names that its chat template reads.
+
+    Raises:
+        ValueError: its messages cannot be read.
+    """
+    prompt = None
+    if "messages" in record:
+        turns = turns_of(record["messages"], words=words)
+    elif "conversations" in record:
+        turns = _with_system(record, turns_of(record["conversations"], words=words))
+    elif _asks_by_messages(record):
+        asked: list[Any] = record["prompt"]
+        answer = record["completion"]
+        if isinstance(answer, str):
+            answer = [{"role": ASSISTANT, "content": answer}]
+        whole = turns_of([*asked, *answer], words=words)
+        prompt = len(asked)
+        turns = (*(Turn(turn.message, False) for turn in whole[:prompt]), *whole[prompt:])
+    else:
+        turns = _with_system(record, _instruction(record))
+    return Conversation(
+        turns=turns,
+        prompt=prompt,
+        tools=tools_of(record),
+        documents=documents_of(record),
+        variables=variables_of(record),
+    )
 
 
 def _kind_of_pair(record: Record) -> RecordKind | None:
     pair = [record["chosen"], record["rejected"]]
     if all(isinstance(answer, list) for answer in pair):
         return RecordKind.PREFERRED_CONVERSATION
-    if all(isinstance(answer, str) for answer in (*pair, record.get("prompt"))):
-        return RecordKind.PREFERRED_COMPLETION
-    return None
+    if not all(isinstance(answer, str) for answer in pair):
+        return None
+    if isinstance(record.get("prompt"), list):
+        return RecordKind.PREFERRED_CONVERSATION
+    return RecordKind.PREFERRED_COMPLETION if isinstance(record.get("prompt"), str) else None
 
 
-def _side(record: Record, name: str) -> Record:
-    tools = {"tools": record["tools"]} if "tools" in record else {}
-    whole = isinstance(record[name], list) and not isinstance(record.get("prompt"), list)
-    if whole:  # its begin is the prompt, and what is learned of it is the same on both sides
-        return {"messages": record[name], **tools}
-    return {"prompt": record["prompt"], "completion": record[name], **tools}
+def _asks_by_messages(record: Record) -> bool:
+    answered = isinstance(record.get("completion"), list | str)
+    return isinstance(record.get("prompt"), list) and answered
 
 
-def messages_of(record: Record) -> list[Message]:
-    """The messages of a conversation.
-
-    Raises:
-        ValueError: they are no list of objects with a role.
-    """
-    if "messages" in record:
-        return _checked(record["messages"])
-    if "conversations" in record:
-        return [_renamed(message) for message in _objects(record["conversations"])]
-    if _both_lists(record):
-        return _checked([*record["prompt"], *record["completion"]])
-    return _instruction(record)
-
-
-def _both_lists(record: Record) -> bool:
-    return isinstance(record.get("prompt"), list) and isinstance(record.get("completion"), list)
+def _messages_or_text(value: Any) -> Any:
+    """Messages, where a text is a JSON string of them."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    try:
+        known: Any = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    messages = cast("list[Any]", known)
+    are_messages = all(
+        isinstance(each, dict) and {"role", "from"} & each.keys() for each in messages
+    )
+    return messages if messages and are_messages else value
 
 
-def _instruction(record: Record) -> list[Message]:
-    """Alpaca's fields: an instruction, maybe an input to it, and the output."""
+def _with_system(record: Record, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """Put the `system` of a record of ShareGPT's or Alpaca's form first."""
+    system = record.get("system")
+    if not isinstance(system, str) or not system or turns[0].message["role"] == "system":
+        return turns
+    return (Turn({"role": "system", "content": system}, False), *turns)
+
+
+def _instruction(record: Record) -> tuple[Turn, ...]:
+    """Alpaca's fields: an instruction, maybe an input to it, the output, maybe what came before."""
     texts = [record.get(name) or "" for name in ("instruction", "input", "output")]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("'instruction', 'input' and 'output' must be texts")
     instruction, given, output = texts
-    asked = f"{instruction}\n\n{given}" if given else instruction
-    return [{"role": "user", "content": asked}, {"role": "assistant", "content": output}]
+    pairs = [*_history(record), (f"{instruction}\n\n{given}" if given else instruction, output)]
+    return tuple(
+        Turn({"role": role, "content": text}, role == ASSISTANT)
+        for pair in pairs
+        for role, text in zip(("user", ASSISTANT), pair, strict=True)
+    )
 
 
-def _renamed(message: Message) -> Message:
-    """ShareGPT's names as everybody's."""
-    if "role" in message:
-        return message
-    sender = message.get("from")
-    if not isinstance(sender, str):
-        raise ValueError("a message has neither 'role' nor 'from'")  # noqa: TRY004 - a defect of data
-    return {"role": _ROLES.get(sender, sender), "content": message.get("value")}
-
-
-def _checked(value: Any) -> list[Message]:
-    messages = _objects(value)
-    if not all(isinstance(message.get("role"), str) for message in messages):
-        raise ValueError("a message has no 'role'")
-    return messages
-
-
-def _objects(value: Any) -> list[Message]:
-    if not isinstance(value, list) or not value:
-        raise ValueError("its messages are no list")
-    messages = cast("list[Any]", value)
-    if not all(isinstance(message, dict) for message in messages):
-        raise ValueError("a message is no object")
-    return messages
+def _history(record: Record) -> list[tuple[str, str]]:
+    known = decoded(record.get("history") or [], "history")
+    pairs: list[tuple[str, str]] = []
+    for each in cast("list[Any]", known) if isinstance(known, list) else [known]:
+        match each:
+            case [str(asked), str(answer)]:
+                pairs.append((asked, answer))
+            case _:
+                raise ValueError("'history' must be a list of pairs of texts")
+    return pairs

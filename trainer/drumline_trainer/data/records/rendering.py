@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline_trainer.data.records.chat_template import ChatTemplate
-from drumline_trainer.data.records.kinds import Record, RecordKind, kind_of, messages_of, sides_of
-from drumline_trainer.data.records.learned_text import LearnedText
+from drumline_trainer.data.records.chat_template import ChatTemplates
+from drumline_trainer.data.records.kinds import (
+    DEFAULT_FIELD,
+    Record,
+    RecordKind,
+    conversation_of,
+    kind_of,
+    normalized,
+    sides_of,
+)
+from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
+from drumline_trainer.data.records.messages import tools_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,56 +23,66 @@ class RecordRenderer:
     """All records of a data set are of the first one's kind."""
 
     kind: RecordKind = RecordKind.TEXT
-    field: str = "text"
+    field: str = DEFAULT_FIELD
     """Of texts."""
-    template: ChatTemplate | None = None
+    templates: ChatTemplates | None = None
     """Of conversations."""
-    begin: str = ""
-    """Written before a prompt: the token that texts begin with."""
-    end: str = ""
-    """Written after a completion, and learned: the token that texts end with."""
 
-    def render(self, record: Record) -> tuple[LearnedText, ...]:
+    def render(self, record: Record) -> TextRecord:
         """The record as one text, or of a pair as the chosen one and the rejected one.
 
         Raises:
-            ValueError: it is of another kind, or no template can write it.
+            ValueError: it is of another kind, no template can write it, or it is no Unicode.
         """
-        kind = kind_of(record, field=self.field)
+        known = normalized(record)
+        kind = kind_of(known, field=self.field)
         if kind is not self.kind:
             raise ValueError(f"{self._wanted()}; it has {', '.join(map(repr, record)) or 'none'}")
-        sides = sides_of(record) if self.kind.paired else (record,)
-        return tuple(self._text(side, self.kind.of_each) for side in sides)
+        sides = sides_of(known) if self.kind.paired else (known,)
+        texts = tuple(self._text(side, self.kind.of_each) for side in sides)
+        for text in texts:
+            _check_unicode(text.text)
+        return texts
 
     def _text(self, record: Record, kind: RecordKind) -> LearnedText:
         match kind:
             case RecordKind.TEXT:
-                return LearnedText(record[self.field])
+                return LearnedText(record[self.field], framed=True)
             case RecordKind.COMPLETION:
-                prompt, answer = f"{self.begin}{record['prompt']}", record["completion"] + self.end
-                learned = (len(prompt), len(prompt) + len(answer))
-                return LearnedText(prompt + answer, (learned,))
+                prompt, whole = record["prompt"], record["prompt"] + record["completion"]
+                learned = (len(prompt), len(whole))
+                return LearnedText(whole, (learned,), prompt=prompt, framed=True)
             case _:
-                if self.template is None:
+                if self.templates is None:
                     raise ValueError("a conversation needs a chat template")
-                return self.template.render(messages_of(record), tools=record.get("tools"))
+                template = self.templates.for_tools(tools_of(record))
+                return template.render(conversation_of(record, words=template.words))
 
     def _wanted(self) -> str:
         match self.kind:
             case RecordKind.TEXT:
-                return f"no JSON object with a field {self.field!r} of text"
+                return f"the record is no JSON object with a field {self.field!r} of text"
             case RecordKind.COMPLETION:
-                return "no object with the texts 'prompt' and 'completion', as the first one is"
+                wanted = "object with the texts 'prompt' and 'completion', as the first one is"
             case RecordKind.CONVERSATION:
-                return (
-                    "no conversation, as the first one is: an object with 'messages',"
+                wanted = (
+                    "conversation, as the first one is: an object with 'messages',"
                     " 'conversations' or 'instruction' and 'output'"
                 )
             case RecordKind.PREFERRED_CONVERSATION:
-                return (
-                    "no pair, as the first one is: an object with messages in 'chosen', 'rejected'"
+                wanted = (
+                    "pair, as the first one is: an object with messages in 'chosen', 'rejected'"
                 )
             case RecordKind.PREFERRED_COMPLETION:
-                return (
-                    "no object with the texts 'prompt', 'chosen', 'rejected', as the first one is"
-                )
+                wanted = "object with the texts 'prompt', 'chosen', 'rejected', as the first one is"
+        return f"the record is no {wanted}"
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = f"\\u{ord(text[error.start]):04x}"
+        raise ValueError(
+            f"the text has half of a surrogate pair, {code}; remove it or write the whole character"
+        ) from error

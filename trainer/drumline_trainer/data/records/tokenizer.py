@@ -1,10 +1,16 @@
-"""A tokenizer.json, and the tokens of texts of which a part is learned."""
+"""A tokenizer.json, and the tokens of texts of which a part is learned.
+
+The begin token of a text is the one that the tokenizer's own post-processor writes, as in
+transformers, and never one that a configuration only names. Nothing is added twice.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain, takewhile
 from typing import Any, Final
 
 import numpy as np
@@ -13,11 +19,24 @@ import numpy.typing as npt
 from drumline_contract.buckets.path import AnyPath, read_file
 from drumline_contract.config import ConfigError
 from drumline_trainer.data.learned_spans import runs_of
-from drumline_trainer.data.records.learned_text import LearnedText
+from drumline_trainer.data.records.answer_spans import Ends
+from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
+from drumline_trainer.data.records.template_files import special_tokens_of, stop_numbers_of
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 MOST_TOKENIZER_BYTES: Final = 256 << 20
 """Ten times the largest that was published."""
+_PROBE: Final = "a"
+"""A text between the tokens that a post-processor writes."""
+
+
+class SpanFault(StrEnum):
+    """An invariant that a document with answers does not hold."""
+
+    NOTHING_LEARNED = "nothing of them is learned"
+    ENDLESS = "no answer ends in a stop token"
+    SOME_ENDLESS = "an answer does not end in a stop token"
+    STRADDLING = "a token holds the end of the prompt and the start of the answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +46,31 @@ class EncodedDocument:
     tokens: list[int]
     learned: npt.NDArray[np.int64] | None = None
     """Spans of what is learned, of shape N 2, in tokens; None: all of it is."""
+    faults: frozenset[SpanFault] = frozenset()
+
+
+EncodedRecord = tuple[EncodedDocument, ...]
+"""The document of a record, or the chosen and the rejected one of a pair."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFrame:
+    """The tokens around a text that no template writes."""
+
+    begin: tuple[int, ...] = ()
+    """Tokens that the post-processor writes before a text."""
+    end: tuple[int, ...] = ()
+    """Tokens that it writes after a text, or else the token that ends texts."""
+    stops: frozenset[int] = frozenset()
+    """Tokens that end an answer."""
+
+    def around(self, tokens: list[int]) -> tuple[list[int], list[int]]:
+        """The tokens to add before and after a text, without those that it has."""
+        begin, end = list(self.begin), list(self.end)
+        return (
+            [] if tokens[: len(begin)] == begin else begin,
+            [] if end and tokens[-len(end) :] == end else end,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +81,9 @@ class LoadedTokenizer:
     sha256: str
     vocabulary: int
     """Number of different tokens."""
+    special: frozenset[str]
+    """The texts of its special tokens."""
+    special_numbers: frozenset[int] = field(default_factory=frozenset[int])
 
     @classmethod
     def of(cls, file: AnyPath) -> LoadedTokenizer:
@@ -57,38 +104,129 @@ class LoadedTokenizer:
             raise ConfigError(f"tokenizer: {file} is not a tokenizer.json: {error}") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        added = tokenizer.get_added_tokens_decoder()
+        special = {number: token.content for number, token in added.items() if token.special}
         return cls(
             tokenizer=tokenizer,
             sha256=hashlib.sha256(content).hexdigest(),
             vocabulary=max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1,
+            special=frozenset(special.values()),
+            special_numbers=frozenset(special),
         )
-
-    @property
-    def special(self) -> frozenset[str]:
-        """The texts of its special tokens."""
-        added = self.tokenizer.get_added_tokens_decoder().values()
-        return frozenset(token.content for token in added if token.special)
 
     def number_of(self, token: str) -> int | None:
         """The token's number; None where it has none."""
         return self.tokenizer.token_to_id(token)
 
-    def encode(self, texts: Sequence[LearnedText]) -> list[EncodedDocument]:
-        """All at once, by as many threads as the library has. No token is added."""
-        written = [text.text for text in texts]
-        encodings = self.tokenizer.encode_batch(written, add_special_tokens=False)
-        return [
-            EncodedDocument(tokens=encoding.ids, learned=_learned(text, encoding))
-            for text, encoding in zip(texts, encodings, strict=True)
-        ]
+    def frame(self, folder: AnyPath, *, end: int | None = None) -> TextFrame:
+        """The tokens around a text.
+
+        Args:
+            folder: that of the tokenizer, with the settings of the model.
+            end: the token that ends texts. None: the post-processor's, or else `eos_token`.
+
+        Raises:
+            ConfigError: a file of the folder cannot be read.
+        """
+        eos = special_tokens_of(folder).get("eos_token")
+        named = None if eos is None else self.number_of(eos)
+        stops = [number for number in (end, named, *stop_numbers_of(folder)) if number is not None]
+        begin, closing = self._written()
+        if end is not None:
+            closing = (end,)
+        elif not closing:
+            closing = tuple(stops[:1])
+        return TextFrame(begin=begin, end=closing, stops=frozenset((*stops, *closing)))
+
+    def ends(self, frame: TextFrame) -> Ends:
+        """The texts of the tokens that end answers."""
+        texts = map(self.tokenizer.id_to_token, sorted(frame.stops))
+        return Ends(stops=tuple(text for text in texts if text), special=self.special)
+
+    def encode_text(self, text: str, *, frame: TextFrame | None) -> list[int]:
+        """The tokens of a prompt: with the begin token where there is a frame."""
+        tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return tokens if frame is None else [*frame.around(tokens)[0], *tokens]
+
+    def encode(self, records: Sequence[TextRecord], *, frame: TextFrame) -> list[EncodedRecord]:
+        """All at once, by as many threads as the library has.
+
+        A text without a token of its own stays empty.
+        """
+        texts = list(chain.from_iterable(records))
+        encodings = iter(self._batch(text.text for text in texts))
+        prompts = iter(self._batch(text.prompt for text in texts if text.prompt is not None))
+        encoded: list[EncodedRecord] = []
+        for record in records:
+            parts = [(text, next(encodings)) for text in record]
+            shared = [
+                _shared(next(prompts).ids, encoding.ids)
+                for text, encoding in parts
+                if text.prompt is not None
+            ]
+            first = min(shared) if shared else None  # of a pair both sides begin there, as in TRL
+            encoded.append(tuple(self._document(*part, first=first, frame=frame) for part in parts))
+        return encoded
+
+    def _document(
+        self, text: LearnedText, encoding: Any, *, first: int | None, frame: TextFrame
+    ) -> EncodedDocument:
+        tokens: list[int] = encoding.ids
+        before, after = frame.around(tokens) if text.framed else ([], [])
+        if text.learned is None:
+            whole = [*before, *tokens, *after] if tokens else []
+            return EncodedDocument(tokens=whole)
+        offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        mask = np.zeros(len(tokens), dtype=bool)
+        straddling = False
+        for number, (start, stop) in enumerate(text.learned):
+            own = _within(offsets, start, stop)
+            straddling |= bool((offsets[own, 0] < start).any())
+            if not number and first is not None:
+                last = int(np.flatnonzero(own)[-1]) + 1 if own.any() else len(tokens)
+                own[first:last] = True
+            mask |= own
+        closes = text.framed and any(stop == len(text.text) for _, stop in text.learned)
+        mask = np.concatenate([np.zeros(len(before), bool), mask, np.full(len(after), closes)])
+        tokens = [*before, *tokens, *after]
+        learned = runs_of(mask)
+        faults = self._faults(tokens, learned, frame)
+        if straddling:
+            faults |= {SpanFault.STRADDLING}
+        return EncodedDocument(tokens=tokens, learned=learned, faults=faults)
+
+    def _faults(
+        self, tokens: list[int], learned: npt.NDArray[np.int64], frame: TextFrame
+    ) -> frozenset[SpanFault]:
+        if not len(learned):
+            return frozenset({SpanFault.NOTHING_LEARNED})
+        stops = frame.stops | self.special_numbers
+        ended = [tokens[stop - 1] in stops for _, stop in learned.tolist()]
+        if all(ended):
+            return frozenset()
+        return frozenset({SpanFault.SOME_ENDLESS if any(ended) else SpanFault.ENDLESS})
+
+    def _batch(self, texts: Iterable[str]) -> list[Any]:
+        return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+
+    def _written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tokens that the post-processor writes before and after a text."""
+        if not self.tokenizer.num_special_tokens_to_add(False):
+            return (), ()
+        encoding = self.tokenizer.encode(_PROBE)
+        marked = list(zip(encoding.ids, encoding.special_tokens_mask, strict=True))
+        begin = tuple(number for number, _ in takewhile(lambda pair: pair[1], marked))
+        end = tuple(number for number, _ in takewhile(lambda pair: pair[1], reversed(marked)))
+        return begin, end[::-1]
 
 
-def _learned(text: LearnedText, encoding: Any) -> npt.NDArray[np.int64] | None:
-    """Spans of tokens: those that begin within what is learned."""
-    if text.learned is None:
-        return None
-    begins = np.array([start for start, _ in encoding.offsets], dtype=np.int64)
-    mask = np.zeros(len(begins), dtype=bool)
-    for start, stop in text.learned:
-        mask |= (begins >= start) & (begins < stop)
-    return runs_of(mask)
+def _within(offsets: npt.NDArray[np.int64], start: int, stop: int) -> npt.NDArray[np.bool_]:
+    """The tokens with a character of start..stop-1, as transformers finds them."""
+    begins, ends = offsets[:, 0], offsets[:, 1]
+    return (begins < stop) & (np.maximum(ends, begins + 1) > start)
+
+
+def _shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Tokens that both begin with."""
+    pairs = zip(first, second, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from drumline_contract.config import ConfigError
-from drumline_trainer.data.records.chat_template import ChatTemplate, chat_template_of
+from drumline_trainer.data.records.answer_spans import Ends
+from drumline_trainer.data.records.chat_template import ChatTemplate
+from drumline_trainer.data.records.learned_text import LearnedText
+from drumline_trainer.data.records.messages import Conversation, turns_of
+from drumline_trainer.data.records.template_files import chat_templates_of
 from tests.unit.trainer.data.records.conversations import (
     MARKED,
     MARKS,
@@ -31,11 +35,18 @@ REWRITING = (
 
 
 def template(source: str = TEMPLATE) -> ChatTemplate:
-    return ChatTemplate.of(source, tokens=TOKENS, ends=frozenset(MARKS))
+    ends = Ends(stops=("<|end|>",), special=frozenset(MARKS))
+    return ChatTemplate.of(source, tokens=TOKENS, ends=ends)
+
+
+def render(source: str, messages: list[dict[str, Any]], **more: Any) -> LearnedText:
+    made = template(source)
+    turns = turns_of(messages, words=made.words)
+    return made.render(Conversation(turns=turns, variables={}, **more))
 
 
 def learned(source: str, messages: list[dict[str, Any]]) -> list[str]:
-    rendered = template(source).render(messages)
+    rendered = render(source, messages)
     return [rendered.text[start:stop] for start, stop in rendered.learned or ()]
 
 
@@ -55,7 +66,7 @@ def test_the_text_is_what_transformers_renders() -> None:
         rendered, _ = render_jinja_template(
             conversations=[messages], chat_template=source, **TOKENS
         )
-        assert template(source).render(messages).text == rendered[0]
+        assert render(source, messages).text == rendered[0]
 
 
 def test_its_own_marks_give_what_transformers_gives() -> None:
@@ -67,7 +78,7 @@ def test_its_own_marks_give_what_transformers_gives() -> None:
         return_assistant_tokens_mask=True,
         **TOKENS,
     )
-    assert list(template(MARKED).render(TWO_TURNS).learned or ()) == [tuple(s) for s in spans[0]]
+    assert list(render(MARKED, TWO_TURNS).learned or ()) == [tuple(s) for s in spans[0]]
 
 
 def test_thoughts_that_only_the_last_turn_keeps() -> None:
@@ -82,17 +93,17 @@ def test_words_that_only_ask_are_not_in_the_answer() -> None:
 
 def test_a_template_that_rewrites_the_past_is_refused() -> None:
     with pytest.raises(ValueError, match=r"mark what is learned by \{% generation %\}"):
-        template(REWRITING).render(TWO_TURNS)
+        render(REWRITING, TWO_TURNS)
 
 
 def test_a_conversation_of_which_nothing_is_learned() -> None:
-    assert template().render(TWO_TURNS[:1]).learned == ()
+    assert render(TEMPLATE, TWO_TURNS[:1]).learned == ()
 
 
 def test_tools_reach_the_template() -> None:
-    with_tools = template("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    with_tools = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}"
     tools = [{"name": "été <1>"}]
-    assert with_tools.render(TWO_TURNS[:1], tools=tools).text.startswith(
+    assert render(with_tools, TWO_TURNS[:1], tools=tools).text.startswith(
         json.dumps(tools, ensure_ascii=False)
     )
 
@@ -108,7 +119,7 @@ def test_tools_reach_the_template() -> None:
 )
 def test_a_template_that_fails_or_reaches_out_is_an_error_of_the_record(source: str) -> None:
     with pytest.raises(ValueError, match="the chat template refuses it"):
-        template(source).render(TWO_TURNS)
+        render(source, TWO_TURNS)
 
 
 def write_config(folder: Path, **config: Any) -> Path:
@@ -117,7 +128,7 @@ def write_config(folder: Path, **config: Any) -> Path:
 
 
 def of(folder: Path, *, file: str | None = None) -> ChatTemplate:
-    return chat_template_of(folder, file=file, ends=frozenset())
+    return chat_templates_of(folder, choice=file, ends=Ends()).for_tools(None)
 
 
 def test_where_a_template_lies(tmp_path: Path) -> None:

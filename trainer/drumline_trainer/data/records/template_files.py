@@ -1,0 +1,124 @@
+"""The files beside a tokenizer: chat templates, special tokens, and the tokens that end answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+from drumline_contract.buckets.path import AnyPath, read_file
+from drumline_contract.config import ConfigError
+from drumline_trainer.data.records.answer_spans import Ends
+from drumline_trainer.data.records.chat_template import ChatTemplates
+
+TEMPLATE_FILE: Final = "chat_template.jinja"
+_MORE_TEMPLATES: Final = "additional_chat_templates"
+_CONFIG_FILE: Final = "tokenizer_config.json"
+_TOKENS_FILE: Final = "special_tokens_map.json"
+_GENERATION_FILES: Final = ("generation_config.json", "config.json")
+_MOST_BYTES: Final = 16 << 20
+_NAMES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+def chat_templates_of(folder: AnyPath, *, choice: str | None, ends: Ends) -> ChatTemplates:
+    """The templates of a model's folder, or the one in the file `choice`.
+
+    Args:
+        folder: of the tokenizer.
+        choice: `data.chat_template`, the name of one of the folder's templates or a file.
+        ends: of turns.
+
+    Raises:
+        ConfigError: there is none, or it cannot be read.
+    """
+    sources = _sources(folder)
+    chosen = choice if choice in sources else None
+    if choice is not None and chosen is None:
+        if not choice.startswith("/"):
+            raise ConfigError(
+                f"data.chat_template: {folder} has no template {choice!r}; it has"
+                f" {', '.join(sorted(sources)) or 'none'}"
+            )
+        sources = {"default": _read(Path(choice), field="data.chat_template")}
+    if not sources:
+        raise ConfigError(
+            f"data.chat_template: {folder} has no chat template, as base models have none; name a"
+            " file with one, such as that of the model's Instruct release"
+        )
+    tokens = special_tokens_of(folder)
+    return ChatTemplates.of(sources, tokens=tokens, ends=ends, chosen=chosen)
+
+
+def special_tokens_of(folder: AnyPath) -> dict[str, str]:
+    """The special tokens of a folder by their names, such as `bos_token`. Raises ConfigError."""
+    config = _object(folder / _CONFIG_FILE)
+    older = _object(folder / _TOKENS_FILE)
+    extra = config.get("extra_special_tokens")
+    named = cast("dict[str, Any]", extra if isinstance(extra, dict) else {})
+    names = (*(f"{name}_token" for name in _NAMES), *named)
+    values = {name: _content({**named, **older, **config}.get(name)) for name in names}
+    return {name: text for name, text in values.items() if text is not None}
+
+
+def stop_numbers_of(folder: AnyPath) -> tuple[int, ...]:
+    """Tokens after which a model stops, by its generation settings. Raises ConfigError."""
+    values: list[int] = []
+    for name in _GENERATION_FILES:
+        listed = _object(folder / name).get("eos_token_id")
+        for number in cast("Iterable[Any]", listed if isinstance(listed, list) else [listed]):
+            if isinstance(number, int) and number not in values:
+                values.append(number)
+    return tuple(values)
+
+
+def _sources(folder: AnyPath) -> dict[str, str]:
+    """Every template by name. The files stand before the configuration, as in transformers."""
+    files: dict[str, str] = {}
+    if (folder / TEMPLATE_FILE).is_file():
+        files["default"] = _read(folder / TEMPLATE_FILE, field="data.chat_template")
+    for name in _template_names(folder / _MORE_TEMPLATES):
+        place = folder / _MORE_TEMPLATES / f"{name}.jinja"
+        files[name] = _read(place, field="data.chat_template")
+    if files:
+        return files
+    source = _object(folder / _CONFIG_FILE).get("chat_template")
+    if isinstance(source, str):
+        return {"default": source}
+    listed = cast("list[Any]", source if isinstance(source, list) else [])
+    entries = [cast("dict[str, Any]", each) for each in listed if isinstance(each, dict)]
+    pairs = [(each.get("name"), each.get("template")) for each in entries]
+    return {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
+
+
+def _template_names(folder: AnyPath) -> list[str]:
+    if not isinstance(folder, Path):  # a bucket's folder is not listed
+        return [name for name in ("tool_use", "rag") if (folder / f"{name}.jinja").is_file()]
+    return sorted(path.stem for path in folder.glob("*.jinja"))
+
+
+def _content(token: Any) -> str | None:
+    text = cast("Mapping[str, Any]", token).get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _object(path: AnyPath) -> dict[str, Any]:
+    """A file of JSON; empty where there is none. Raises ConfigError."""
+    if not path.is_file():
+        return {}
+    try:
+        values = json.loads(_read(path, field="model_from"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"model_from: {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"model_from: {path} is not a JSON object")
+    return cast("dict[str, Any]", values)
+
+
+def _read(path: AnyPath, *, field: str) -> str:
+    try:
+        return read_file(path, limit=_MOST_BYTES).decode()
+    except OSError as error:
+        raise ConfigError(f"{field}: {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{field}: {path} is not UTF-8") from error
