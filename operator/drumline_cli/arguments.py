@@ -10,6 +10,7 @@ from typing import Final
 
 from drumline_cli import (
     check_arguments,
+    data_arguments,
     doctor_arguments,
     overview_arguments,
     plan_arguments,
@@ -288,6 +289,13 @@ _COMMANDS: Final = (
         run_arguments.CONVERT_DESCRIPTION,
         run_arguments.add_convert,
         run_arguments.CONVERT_EXAMPLES,
+    ),
+    CommandGrammar(
+        "data",
+        "what a run would make of records: the tokens, and which of them are learned",
+        data_arguments.DESCRIPTION,
+        data_arguments.add_arguments,
+        data_arguments.EXAMPLES,
     ),
     CommandGrammar(
         "plan",

@@ -53,6 +53,7 @@ MODULES: Final[Mapping[str, str]] = {
     "check-nodes": "drumline_cli.check_nodes.command",
     "completion": "drumline_cli.completion",
     "convert": "drumline_cli.convert.command",
+    "data": "drumline_cli.data.command",
     "plan": "drumline_cli.plan.command",
 }
 _EXTRAS: Final[Mapping[str, str]] = {

@@ -24,7 +24,13 @@ from drumline_planner.auto import is_auto
 from drumline_trainer.command_line import add_configuration, as_file, configured, quiet_torch
 from drumline_trainer.launch.launchers import LaunchedRank, RankProgram, detect_launcher
 from drumline_trainer.launch.preload import preload
-from drumline_trainer.model_commands import checkpoints, export, generate, import_weights
+from drumline_trainer.model_commands import (
+    checkpoints,
+    data,
+    export,
+    generate,
+    import_weights,
+)
 from drumline_trainer.node_check.options import CheckOptions
 
 
@@ -106,6 +112,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "checkpoints": checkpoints,
     "import": import_weights,
     "config": show_configuration,
+    "data": data,
 }
 
 

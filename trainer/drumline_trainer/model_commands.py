@@ -1,4 +1,4 @@
-"""Commands about what was learned: `export`, `generate`, `checkpoints`; and `import`, before it.
+"""Commands about what was learned: `export`, `generate`, `checkpoints`; `import`, `data` before it.
 
 Every place is a folder of this machine or of a bucket. Torch is imported once a command line holds.
 """
@@ -130,6 +130,37 @@ def import_weights(arguments: list[str]) -> int:
         options.target.write_text(as_file(config))
     except OSError as error:
         raise ConfigError(f"{options.target}: {error.strerror}") from error
+    return ExitCode.OK
+
+
+def data(arguments: list[str]) -> int:
+    """Show what a run would make of records: counts, what is left out, and the first tokens."""
+    parser = argparse.ArgumentParser(prog="drumline_trainer data", description=data.__doc__)
+    parser.add_argument("action", choices=("show",))
+    parser.add_argument("source", type=Path, help="a file of records or text, or a folder of them")
+    parser.add_argument("--model", required=True, help=f"{_FOLDER}: the model's, with a tokenizer")
+    parser.add_argument("--pattern", default="**/*", help="files of a folder (**/*)")
+    parser.add_argument("--field", default="text", help="of records that are texts (text)")
+    parser.add_argument("--chat-template", help="a file, or the name of one of the model's")
+    parser.add_argument("--sequence-length", type=int, help="count what is longer than that")
+    parser.add_argument("--color", action="store_true", help="in the colours of a terminal")
+    options = parser.parse_args(arguments)
+    from drumline_trainer.data.show import ShowOptions, show  # noqa: PLC0415 - numpy
+
+    template = options.chat_template
+    if template is not None and Path(template).is_file():
+        template = str(Path(template).resolve())
+    asked = ShowOptions(
+        source=options.source,
+        model=_path(options.model),
+        pattern=options.pattern,
+        field=options.field,
+        chat_template=template,
+        sequence_length=options.sequence_length,
+        color=options.color,
+    )
+    for line in show(asked):
+        sys.stdout.write(f"{line}\n")
     return ExitCode.OK
 
 

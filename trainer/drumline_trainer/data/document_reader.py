@@ -46,20 +46,13 @@ class TextDocument:
     after: DocumentPosition
     place: str
     """For messages: where in which file."""
+    note: str | None = None
+    """Which of two readings of the record counts."""
 
     @property
     def characters(self) -> int:
         """Of all its texts."""
         return sum(len(text.text) for text in self.texts)
-
-
-@dataclass(frozen=True, slots=True)
-class FirstRecord:
-    """What the first record of a source says of all of them."""
-
-    kind: RecordKind
-    note: str | None = None
-    """Which of two readings counts, where it has two."""
 
 
 def read_documents(
@@ -76,13 +69,14 @@ def read_documents(
             offset = start.offset if number == start.file else 0
             for stored in read_records(path, offset=offset):
                 after = DocumentPosition(number, stored.after)
-                yield TextDocument(_rendered(stored, renderer), after, stored.place)
+                note = unused_fields(stored.record, field=renderer.field)
+                yield TextDocument(_rendered(stored, renderer), after, stored.place, note)
         else:
             text = LearnedText(decoded(path.read_bytes(), path, at=0), framed=True)
             yield TextDocument((text,), DocumentPosition(number + 1), str(path))
 
 
-def first_record(corpus: Corpus, *, field: str) -> FirstRecord:
+def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
     """Read the kind of the first record; text, where there are none.
 
     Raises:
@@ -101,8 +95,8 @@ def first_record(corpus: Corpus, *, field: str) -> FirstRecord:
                     " 'completion', 'instruction' and 'output', or 'chosen' and 'rejected' with a"
                     " 'prompt'"
                 )
-            return FirstRecord(kind, unused_fields(record, field=field))
-    return FirstRecord(RecordKind.TEXT)
+            return kind
+    return RecordKind.TEXT
 
 
 def _rendered(stored: StoredRecord, renderer: RecordRenderer) -> TextRecord:

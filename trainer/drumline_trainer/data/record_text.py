@@ -23,7 +23,7 @@ from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.document_reader import (
     DocumentPosition,
     TextDocument,
-    first_record,
+    first_kind,
     read_documents,
 )
 from drumline_trainer.data.learned_spans import LearnedSpans, moved
@@ -146,7 +146,7 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath)
     survey = DocumentSurvey()
     documents: list[EncodedDocument] = []
     for record, document in reader.read():
-        survey.add(record, place=document.place)
+        survey.add(record, place=document.place, note=document.note)
         documents += [each for each in record if each.tokens or reader.renderer.kind.paired]
     if not documents:
         raise ConfigError(f"data.source: the records under {corpus.folder} make no token")
@@ -154,7 +154,7 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath)
     text = _joined(documents, tokenizer=reader.tokenizer, paired=reader.renderer.kind.paired)
     return replace(
         text,
-        notes=(*reader.notes, *survey.notes()),
+        notes=survey.notes(),
         examples=tuple(survey.examples(reader.tokenizer, color=False)),
     )
 
@@ -167,7 +167,6 @@ class RecordReader:
     tokenizer: LoadedTokenizer
     frame: TextFrame
     renderer: RecordRenderer
-    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -190,17 +189,16 @@ class RecordReader:
         if end is not None and number is None:
             raise ConfigError(f"end-of-text: {end!r} is no token of {tokenizer_file}")
         frame = tokenizer.frame(folder, end=number)
-        first = first_record(corpus, field=config.field)
+        kind = first_kind(corpus, field=config.field)
         templates = None
-        if first.kind.of_each is RecordKind.CONVERSATION:
+        if kind.of_each is RecordKind.CONVERSATION:
             ends = tokenizer.ends(frame)
             templates = chat_templates_of(folder, choice=config.chat_template, ends=ends)
         return cls(
             corpus=corpus,
             tokenizer=tokenizer,
             frame=frame,
-            renderer=RecordRenderer(kind=first.kind, field=config.field, templates=templates),
-            notes=() if first.note is None else (first.note,),
+            renderer=RecordRenderer(kind=kind, field=config.field, templates=templates),
         )
 
     def read(

@@ -106,7 +106,7 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
             return index
         index = _write_shards(options, encoder, print_line=print_line)
         encoder.survey.check()
-        for note in (*reader.notes, *encoder.survey.notes()):
+        for note in encoder.survey.notes():
             print_line(note)
         write_durably(index_file, index.encode())
         (options.output / PROGRESS_FILE).unlink(missing_ok=True)
@@ -197,7 +197,7 @@ class _Encoder:
         Records of which a document has no token are left out.
         """
         for documents, text in self.reader.read(start=start):
-            self.survey.add(documents, place=text.place)
+            self.survey.add(documents, place=text.place, note=text.note)
             if all(document.tokens for document in documents):
                 yield documents, text.after
 

@@ -102,14 +102,16 @@ def kind_of(record: Record, *, field: str) -> RecordKind | None:
 
 
 def unused_fields(record: Record, *, field: str) -> str | None:
-    """Say which of two readings of a normalised record counts; None: there is one reading."""
+    """Say which of two readings of a record counts; None: there is one reading."""
+    structured = [name for name in (*_LISTS, "completion", "instruction") if record.get(name)]
+    if not structured or not isinstance(record.get(field), str):
+        return None
     kind = kind_of(record, field=field)
-    structured = [name for name in (*_LISTS, "completion", "instruction") if name in record]
-    if kind is None or kind.paired or not structured or not isinstance(record.get(field), str):
+    if kind is None or kind.paired:
         return None
     if kind is RecordKind.TEXT:
-        return f"data: records have {structured[0]!r} beside {field!r}: {field!r} is learned"
-    return f"data: records have {field!r} beside {structured[0]!r}: {structured[0]!r} is learned"
+        return f"have {structured[0]!r} beside {field!r}: {field!r} is learned"
+    return f"have {field!r} beside {structured[0]!r}: {structured[0]!r} is learned"
 
 
 def sides_of(record: Record) -> tuple[Record, Record]:

@@ -16,8 +16,8 @@ from drumline_contract.config import ConfigError
 from drumline_trainer.data.records.tokenizer import (
     EncodedDocument,
     EncodedRecord,
-    SpanFault,
     LoadedTokenizer,
+    SpanFault,
 )
 
 _SHOWN_DOCUMENTS: Final = 3
@@ -44,6 +44,8 @@ class DocumentSurvey:
     """Documents of which a part is learned: an answer."""
     without_tokens: int = 0
     faults: Counter[SpanFault] = field(default_factory=Counter[SpanFault])
+    readings: Counter[str] = field(default_factory=Counter[str])
+    """Records with two readings, by what is said of them."""
     longest: tuple[int, str] = (0, "")
     """Tokens of the longest document, and its place."""
     lengths: Counter[int] = field(default_factory=Counter[int])
@@ -53,8 +55,10 @@ class DocumentSurvey:
     )
     """The first documents with something to learn, and their places."""
 
-    def add(self, record: EncodedRecord, *, place: str) -> None:
-        """Count a record."""
+    def add(self, record: EncodedRecord, *, place: str, note: str | None = None) -> None:
+        """Count a record. `note` says which of its two readings counts."""
+        if note is not None:
+            self.readings[note] += 1
         for document in record:
             self.documents += 1
             if not document.tokens:
@@ -83,7 +87,11 @@ class DocumentSurvey:
             )
 
     def notes(self) -> tuple[str, ...]:
-        """A line for each invariant that some documents do not hold."""
+        """A line for each invariant that some documents do not hold, and for double readings."""
+        readings = [f"data: {n} records {note}" for note, n in sorted(self.readings.items())]
+        return (*readings, *self._faults())
+
+    def _faults(self) -> tuple[str, ...]:
         return tuple(
             f"data: {count} of {self.documents} documents: {fault}"
             for fault, count in sorted(self.faults.items())
