@@ -451,3 +451,33 @@ def test_of_two_tensors_of_one_name_the_index_says_which_is_read(tmp_path: Path)
         save_file({**kept, name: wrong}, tmp_path / file)
     again = dict(imported(tmp_path).named_parameters())
     assert all(torch.equal(weights[key], again[key]) for key in weights)
+
+
+@pytest.mark.parametrize("rows", [257, 1], ids=["every row", "one row"])
+def test_a_head_that_is_not_the_embedding_is_kept_as_transformers_keeps_it(
+    folder: Path, rows: int
+) -> None:
+    """config.json says that they are tied; the head was learned apart."""
+    weights = load_file(folder / "model.safetensors")
+    head = weights["model.embed_tokens.weight"].clone()
+    head[:rows] += 0.5
+    save_file({**weights, "lm_head.weight": head}, folder / "model.safetensors", {"format": "pt"})
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ours = imported(folder)
+    assert not ours.config.tied_embeddings
+    torch.testing.assert_close(ours(TOKENS_BS), theirs(TOKENS_BS).logits, rtol=1e-4, atol=1e-5)
+    apart = replace(LLAMA, tied_embeddings=False)
+    slices = slices_of(build_on_meta(apart).to_empty(device="cpu"))
+    assert not load_hugging_face(folder, slices, config=apart)
+    (loaded,) = (part.tensor for part in slices if part.name == "output.weight")
+    assert torch.equal(loaded, head)
+    with pytest.raises(HuggingFaceError, match=r"set model\.tied_embeddings to false"):
+        load_hugging_face(folder, [], config=LLAMA)
+
+
+def test_a_head_that_is_the_embedding_is_one_with_it(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    head = weights["model.embed_tokens.weight"].clone()
+    save_file({**weights, "lm_head.weight": head}, folder / "model.safetensors", {"format": "pt"})
+    assert imported(folder).config.tied_embeddings
+    assert not load_hugging_face(folder, [], config=LLAMA)

@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -37,6 +37,8 @@ from drumline_contract.shapes.hugging_face import (
     to_ours,
     to_theirs,
 )
+from drumline_contract.shapes.hugging_face.kind import TensorNames
+from drumline_trainer.models.decoder import TIED_WEIGHT
 from drumline_trainer.models.hugging_face.files import (
     TensorFiles,
     copy_companions,
@@ -45,18 +47,22 @@ from drumline_trainer.models.hugging_face.files import (
     write_tensors,
 )
 from drumline_trainer.models.hugging_face.names import (
+    HEAD_NAME,
     Shapes,
     Theirs,
     further_layers,
     matched,
     our_shapes,
+    stored_names,
     their_tensors,
 )
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 
 HEAD: Final = ("output.weight", "output.bias")
-"""Our names of the classifier's weights."""
+"""Our names of the weights of a head or a classifier."""
+_COMPARED_ROWS: Final = 4096
+"""Of a head and an embedding, evenly over them: one that was learned apart differs everywhere."""
 
 
 def with_positions_of(stored_SD: Tensor, *, positions: int) -> Tensor:
@@ -211,10 +217,10 @@ class _CheckedFolder:
         return frozenset(HEAD)
 
     @classmethod
-    def of(cls, folder: AnyPath) -> _CheckedFolder:
-        """Raises HuggingFaceError as `import_hugging_face`."""
+    def of(cls, folder: AnyPath, *, model: ModelConfig | None = None) -> _CheckedFolder:
+        """For a model that is wanted, or the folder's own; raises as `import_hugging_face`."""
         raw = read_config(folder)
-        config = to_ours(raw)
+        config = _with_own_head(folder, to_ours(raw), kind_of_file(raw).names, model=model)
         shapes = our_shapes(config)
         kind = kind_of_file(raw)
         if config.family is Family.VIT and (folder / IMAGE_PROCESSOR_FILE).exists():
@@ -241,9 +247,56 @@ class _CheckedFolder:
         return cls(folder=folder, config=config, shapes=shapes, entries=entries)
 
 
+def _with_own_head(
+    folder: AnyPath, config: ModelConfig, names: TensorNames, *, model: ModelConfig | None
+) -> ModelConfig:
+    """The model with a head of its own where the files have one that is not the embedding.
+
+    config.json may say that they are tied: a fine-tune learned the head apart, and transformers
+    keeps it apart from version 5 on. Compared are as many rows as `_COMPARED_ROWS`.
+
+    Raises:
+        HuggingFaceError: there is such a head, and the wanted model has none.
+    """
+    if not config.head_is_embedding:
+        return config
+    apart = replace(config, tied_embeddings=False)
+    (embedding,) = (
+        entry.name for entry in their_tensors(config, names) if entry.ours == (TIED_WEIGHT,)
+    )
+    with opened(folder) as files:
+        stored = stored_names(files.names)
+        head = stored(HEAD_NAME)
+        if head not in files.names or stored(embedding) not in files.names:
+            return config
+        if model is not None and not model.tied_embeddings:
+            return apart
+        if not _differ(files, head, stored(embedding)):
+            return config
+    if model is None:
+        return apart
+    raise HuggingFaceError(
+        f"{folder}: {head} is not the embedding, although config.json says tie_word_embeddings; set"
+        " model.tied_embeddings to false to keep this head, or take the tensor out of the files"
+    )
+
+
+def _differ(files: TensorFiles, one: str, other: str) -> bool:
+    """Whether two matrices have different rows, of those that are compared."""
+    if files.shape(one) != files.shape(other):
+        return True
+    rows, block = files.shape(one)[0], 64
+    apart = max(block, rows // (_COMPARED_ROWS // block))
+    for first in range(0, rows, apart):
+        index = (slice(first, min(first + block, rows)), slice(None))
+        if not torch.equal(files.read_part(one, index), files.read_part(other, index)):
+            return True
+    return False
+
+
 def check_hugging_face(folder: AnyPath, config: ModelConfig) -> None:
-    """Raise HuggingFaceError where `load_hugging_face` would, without reading a weight."""
-    _CheckedFolder.of(folder).begun_anew(config)
+    """Raise HuggingFaceError where `load_hugging_face` would, reading a few rows at most."""
+    _CheckedFolder.of(folder, model=config).begun_anew(config)
 
 
 def import_hugging_face(folder: AnyPath) -> tuple[ModelConfig, Iterator[tuple[str, Tensor]]]:
@@ -288,7 +341,7 @@ def load_hugging_face(
 @contextmanager
 def opened_weights(folder: AnyPath, *, config: ModelConfig) -> Generator[OpenedWeights]:
     """To fill slices again and again. Raises HuggingFaceError as `load_hugging_face`."""
-    checked = _CheckedFolder.of(folder)
+    checked = _CheckedFolder.of(folder, model=config)
     absent = checked.begun_anew(config)
     with opened(folder) as files:
         yield OpenedWeights(checked=checked, files=files, absent=absent)

@@ -11,7 +11,7 @@ ignored where its purpose is known, and refused elsewhere (`matched`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from drumline_trainer.sharding.slices import named_weights
 
 _NOT_WEIGHTS: Final = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 """Constants that older versions stored: masks and the frequencies of rotary positions."""
+HEAD_NAME: Final = "lm_head.weight"
 _ENCODER: Final = "vit."
 _POOLER: Final = ("pooler.dense.weight", "pooler.dense.bias")
 
@@ -44,19 +45,23 @@ class _EncoderNames:
         return self._alone and stored in _POOLER
 
 
+def stored_names(names: Collection[str]) -> Callable[[str], str]:
+    """The name in the files of what a model calls so; `names` are all that are there."""
+    if "wte.weight" in names:  # GPT-2 without its head, as it was first published
+        return lambda name: name.removeprefix("transformer.")
+    language, encoder = LanguageNames(names), _EncoderNames(names)
+    return lambda name: encoder.stored(language.stored(name))
+
+
 def matched(
     names: set[str], wanted: list[Theirs], *, config: ModelConfig
 ) -> list[tuple[str, Theirs]]:
     """The name in the files of every tensor we need. Raises HuggingFaceError."""
-    bare = "wte.weight" in names  # GPT-2 without its head, as it was first published
+    stored = stored_names(names)
     language, encoder = LanguageNames(names), _EncoderNames(names)
-
-    def stored(name: str) -> str:
-        return name.removeprefix("transformer.") if bare else encoder.stored(language.stored(name))
-
     entries = [(stored(entry.name), entry) for entry in wanted]
     needed = {name for name, _ in entries}
-    unused: set[str] = {language.stored("lm_head.weight")} if config.tied_embeddings else set()
+    unused: set[str] = {stored(HEAD_NAME)} if config.tied_embeddings else set()
     extra = {
         name
         for name in names - needed - unused
@@ -184,7 +189,7 @@ def their_tensors(config: ModelConfig, names: TensorNames) -> list[Theirs]:
             decoder = _gpt2(config)
         case TensorNames.VIT:
             return list(_vit(config))
-    head = () if config.tied_embeddings else (_single("lm_head.weight", "output.weight"),)
+    head = () if config.tied_embeddings else (_single(HEAD_NAME, "output.weight"),)
     return [*decoder, *head]
 
 
