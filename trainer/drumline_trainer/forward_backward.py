@@ -28,7 +28,7 @@ def forward_backward(
     """
     reporter.enter(Phase.DATA, micro_batch=0)
     batch = next(batches)
-    parallel_model.begin_step(targets=batch.targets, scale=scale)
+    parallel_model.begin_step(targets=batch.targets, tokens=batch.tokens, scale=scale)
     if parallel_model.pipeline is not None:
         loaded = [micro_batch.on(device) for micro_batch in batch.micro_batches]
         inputs, targets, documents = zip(*loaded, strict=True)

@@ -103,7 +103,8 @@ class ModelConfig:
     expert_bias: bool = False
     """With experts: they and the router add biases."""
     balance_weight: float = 0.0
-    """Of the loss that keeps a sequence's tokens spread over the experts; 0: none."""
+    """Of the loss that keeps a sequence's tokens spread over the experts; 0: none. Documents that
+    are separate are sequences of their own, and padding does not count."""
     image_size: Width = 32
     """With vit: pixels of each side."""
     patch_size: Width = 8

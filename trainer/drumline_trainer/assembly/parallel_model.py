@@ -84,10 +84,11 @@ class ParallelModel:
         copy = None if self.preferences is None else self.preferences.reference
         return (*self.stages, *(() if copy is None else (copy.module,)))
 
-    def begin_step(self, *, targets: int, scale: float = 1.0) -> None:
+    def begin_step(self, *, targets: int, tokens: int | None = None, scale: float = 1.0) -> None:
         """Begin a step whose global batch has so many targets; drops the last step's gradients.
 
-        Where siblings share the batch, each takes the mean over an equal part of the targets.
+        Where siblings share the batch, each takes the mean over an equal part of the targets. The
+        loss that balances experts is a mean over all tokens, learned or not: None: as many.
         Losses and gradients are multiplied by `scale`, a power of 2.
         """
         own_targets = targets / self.siblings
@@ -95,8 +96,9 @@ class ParallelModel:
         if self.preferences is not None:
             self.preferences.rewards = None
         self.loss.divisor = own_targets / scale
+        own_tokens = (targets if tokens is None else tokens) / self.siblings
         for stage in self.stages:
-            set_loss_scale(stage, scale / own_targets)
+            set_loss_scale(stage, scale / own_tokens)
 
     def micro_batch_loss(
         self, inputs: Tensor, targets: Tensor, documents: Sequence[Documents]

@@ -36,6 +36,8 @@ class Batch:
     """For each input the index of its document in the window; of shape B S."""
     positions: npt.NDArray[np.int32] | None = None
     """For each input its position in its document, as far as in this window; of shape B S."""
+    filled: npt.NDArray[np.int32] | None = None
+    """Inputs of each window before its padding, of shape B. None: none has any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,13 @@ class Dataset(ABC):
     @abstractmethod
     def target_count(self, samples: range) -> int:
         """How many targets of these samples the loss counts; no sample is read for that."""
+
+    def token_count(self, samples: range) -> int:
+        """How many inputs of these samples are no padding, be they learned or not.
+
+        Of images as many as targets.
+        """
+        return self.target_count(samples)
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -73,6 +73,7 @@ class DocumentDataset(Dataset):
         targets_BS = np.full(shape, IGNORED, dtype=np.int64)
         documents_BS = np.zeros(shape, dtype=np.int32)
         positions_BS = np.zeros(shape, dtype=np.int32)
+        filled_B = np.zeros(len(samples), dtype=np.int32)
         for row, sample in enumerate(samples):
             at = number = 0
             for start, length in self._ranges(sample):
@@ -84,14 +85,23 @@ class DocumentDataset(Dataset):
                 positions_BS[row, here] = np.arange(length - 1)
                 at, number = here.stop, number + 1
             documents_BS[row, at:] = number
+            filled_B[row] = at
             positions_BS[row, at:] = np.arange(self.sequence_length - at)
         return Batch(
-            inputs=inputs_BS, targets=targets_BS, documents=documents_BS, positions=positions_BS
+            inputs=inputs_BS,
+            targets=targets_BS,
+            documents=documents_BS,
+            positions=positions_BS,
+            filled=filled_B,
         )
 
     def target_count(self, samples: range) -> int:
         """How many targets of these samples the loss counts."""
         return sum(int(self.table.targets[self.window_at(sample)]) for sample in samples)
+
+    def token_count(self, samples: range) -> int:
+        """How many inputs of these samples are no padding."""
+        return sum(length - 1 for sample in samples for _, length in self._ranges(sample))
 
     def fingerprint(self) -> str:
         """Digest of the text only: sequence length and packing do not change it."""

@@ -49,12 +49,20 @@ class MixtureDataset(Dataset):
             targets=np.concatenate([batch.targets for batch in batches]),
             documents=_joined([batch.documents for batch in batches]),
             positions=_joined([batch.positions for batch in batches]),
+            filled=_joined([batch.filled for batch in batches]),
         )
 
     def target_count(self, samples: range) -> int:
         """How many targets of these samples the loss counts."""
         return sum(
             self.parts[part].target_count(run)
+            for part, run in _runs([self._place(sample) for sample in samples])
+        )
+
+    def token_count(self, samples: range) -> int:
+        """How many inputs of these samples are no padding."""
+        return sum(
+            self.parts[part].token_count(run)
             for part, run in _runs([self._place(sample) for sample in samples])
         )
 

@@ -119,6 +119,10 @@ class TextDataset(Dataset):
             return every
         return every - sum(len(self._begins(sample)) for sample in samples)
 
+    def token_count(self, samples: range) -> int:
+        """How many inputs these samples have: nothing of them is padding."""
+        return len(samples) * self.sequence_length
+
     def fingerprint(self) -> str:
         """Digest of the text only: sequence length and packing do not change it."""
         return self.text.fingerprint()

@@ -37,29 +37,67 @@ class Documents:
     """Of the runs, counted from the begin of the first window; int32 from 0, where the model is."""
     longest: int
     """Tokens of the longest run."""
+    numbers: Tensor
+    """Of each token's run among those of the micro-batch, int64 of shape B S, where the model is;
+    of padding as many as there are runs."""
+    places: Tensor | None = None
+    """Which positions of the windows the tokens are that this rank has. None: all."""
 
     @classmethod
-    def of(cls, ids_BS: DocumentIds, positions_BS: npt.NDArray[np.int32]) -> Documents:
-        """What a data set says of its windows, all in the host's memory."""
+    def of(
+        cls,
+        ids_BS: DocumentIds,
+        positions_BS: npt.NDArray[np.int32],
+        *,
+        filled_B: npt.NDArray[np.int32] | None = None,
+    ) -> Documents:
+        """What a data set says of its windows, all in the host's memory.
+
+        Behind the `filled_B` first positions of each window is padding.
+        """
         begins = np.flatnonzero(positions_BS.reshape(-1) == 0)
         ends = np.append(begins, positions_BS.size).astype(np.int32)
+        numbers_BS = np.cumsum(positions_BS.reshape(-1) == 0).reshape(ids_BS.shape) - 1
+        if filled_B is not None:
+            places_S = np.arange(ids_BS.shape[1], dtype=np.int32)
+            numbers_BS[places_S >= filled_B[:, np.newaxis]] = len(begins)
         return cls(
             ids=ids_BS,
             since_begin=torch.from_numpy(positions_BS.astype(np.int64)),  # pyright: ignore[reportUnknownMemberType] - untyped in torch
             ends=torch.from_numpy(ends),  # pyright: ignore[reportUnknownMemberType] - untyped in torch
             longest=int(np.diff(ends).max()),
+            numbers=torch.from_numpy(numbers_BS),  # pyright: ignore[reportUnknownMemberType] - untyped in torch
         )
 
     def pinned(self) -> Documents:
         """In memory that a GPU copies from beside its work."""
-        return replace(self, since_begin=self.since_begin.pin_memory(), ends=self.ends.pin_memory())
+        return replace(
+            self,
+            since_begin=self.since_begin.pin_memory(),
+            ends=self.ends.pin_memory(),
+            numbers=self.numbers.pin_memory(),
+        )
 
     def to(self, device: torch.device) -> Documents:
         """For a model that is there."""
-        since_begin, ends = (
-            tensor.to(device, non_blocking=True) for tensor in (self.since_begin, self.ends)
+        since_begin, ends, numbers = (
+            tensor.to(device, non_blocking=True)
+            for tensor in (self.since_begin, self.ends, self.numbers)
         )
-        return replace(self, since_begin=since_begin, ends=ends)
+        return replace(self, since_begin=since_begin, ends=ends, numbers=numbers)
+
+    def at(self, places_S: Tensor) -> Documents:
+        """For a rank that has the tokens at these places of the windows."""
+        return replace(self, places=places_S)
+
+    @property
+    def runs_in_all(self) -> int:
+        """Of the micro-batch, padding too."""
+        return len(self.ends) - 1
+
+    def own_numbers(self) -> Tensor:
+        """The numbers of the tokens that this rank has."""
+        return self.numbers if self.places is None else self.numbers[:, self.places]
 
     def positions(self, places_S: Tensor) -> Tensor:
         """Positions in their documents of the tokens at these places of the windows; B S."""

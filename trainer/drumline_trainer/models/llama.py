@@ -114,8 +114,13 @@ class LlamaLayer(nn.Module):
         """One residual block of each kind."""
         mixed_BSD = self.attention(self.attention_norm(x_BSD), rotary, documents)
         x_BSD = x_BSD + self._added(self.attention_out_norm(mixed_BSD))
-        fed_BSD = self.feed_forward(self.feed_forward_norm(x_BSD))
+        fed_BSD = self.feed_forward(self.feed_forward_norm(x_BSD), *self._routed(documents))
         return x_BSD + self._added(self.feed_forward_out_norm(fed_BSD))
+
+    def _routed(self, documents: Documents | None) -> tuple[Documents, ...]:
+        """What a mixture is given beside its input."""
+        mixture = isinstance(self.feed_forward, MixtureOfExperts)
+        return (documents,) if mixture and documents is not None else ()
 
     def _added(self, x_BSD: Tensor) -> Tensor:
         return self.dropout(times(x_BSD, self.residual_multiplier))
@@ -140,6 +145,8 @@ class Llama(Decoder):
         With documents: each as if it were alone.
         """
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
+        if documents is not None and self.config.experts:
+            documents = documents.at(self.positions(x_BSD))
         rotary = self._rotary(x_BSD, documents)
         return self.logits(self.layer_loop(self.layers.values(), x_BSD, rotary, documents))
 

@@ -7,10 +7,12 @@ Corrections are fp32 whatever the model computes in, and no gradient moves them
 (`data_parallel.constants`); what may is `tokens_seen`.
 
 The loss that keeps the experts in balance (DeepSeek-V3, equation 17) is of each sequence alone and
-summed over sequences, weighted by their length as the tokens' losses are: so every way to divide a
-batch gives the same gradient. It never appears in the logits or the loss: an autograd function adds
-its gradient to the router's as the backward pass comes by. For that it must be told how the tokens'
-losses are scaled (`set_loss_scale`): by 1 / tokens of the global batch, and by what fp16 asks for.
+summed over sequences, weighted by their length: so every way to divide a batch gives the same
+gradient. With documents (`models.documents`) each is a sequence, and padding is of none: neither
+the length of the windows nor what else lies in them counts. The loss never appears in the logits or
+the loss of tokens: an autograd function adds its gradient to the router's as the backward pass
+comes by. For that it must be told by what it is multiplied (`set_loss_scale`): 1 / tokens of the
+global batch, learned or not, and what fp16 asks for. Corrections are moved by the same tokens.
 
 Two seams: `dispatch` brings rows to the experts that are elsewhere, `sequence_counts` sums over the
 ranks that hold other tokens of the same sequences.
@@ -30,6 +32,7 @@ from torch import Tensor, nn
 
 from drumline_contract.config import ModelConfig
 from drumline_contract.config.routing import RouterScores, Routing
+from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import GatedFeedForward, gated
 
 
@@ -126,20 +129,20 @@ class MixtureOfExperts(nn.Module):
         self.dispatch: Dispatch = Dispatch()
         self.sequence_counts: nn.Module = nn.Identity()
 
-    def forward(self, x_BSD: Tensor) -> Tensor:
+    def forward(self, x_BSD: Tensor, documents: Documents | None = None) -> Tensor:
         """Each token's experts, weighted by its shares, and the shared ones."""
         scores_BSX = self._scores(self.router(x_BSD))
         shares_BSK, chosen_BSK = self._chosen(scores_BSX)
         expert_of_R, order_R = chosen_BSK.flatten().sort(stable=True)
         counts_X = self._counts(expert_of_R)
         announced = self.dispatch.announced(counts_X)
-        self._see(counts_X)
+        self._see(counts_X, chosen_BSK, documents)
         shared_BSD = None if self.shared is None else self.shared(x_BSD)  # while counts travel
         rows_RD = self._through_experts(x_BSD, order_R, announced)
         rows_BSKD = rows_RD.view(*chosen_BSK.shape, -1)
         out_BSD = (rows_BSKD * shares_BSK.to(x_BSD.dtype).unsqueeze(-1)).sum(dim=2)
         if self.balance_weight and self.training and torch.is_grad_enabled():
-            out_BSD = self._balanced(out_BSD, scores_BSX, chosen_BSK)
+            out_BSD = self._balanced(out_BSD, scores_BSX, chosen_BSK, documents)
         return out_BSD if shared_BSD is None else out_BSD + shared_BSD
 
     def _scores(self, products_BSX: Tensor) -> Tensor:
@@ -161,9 +164,13 @@ class MixtureOfExperts(nn.Module):
             shares_BSK = shares_BSK / shares_BSK.sum(dim=-1, keepdim=True)
         return shares_BSK if routing.scale == 1 else shares_BSK * routing.scale, chosen_BSK
 
-    def _see(self, counts_X: Tensor) -> None:
+    def _see(self, counts_X: Tensor, chosen_BSK: Tensor, documents: Documents | None) -> None:
         """A pass that is computed again counts twice: for all experts, so that means stay means."""
         if self.routing.correction_rate and self.training and torch.is_grad_enabled():
+            if documents is not None:
+                is_padding_BS = documents.own_numbers() == documents.runs_in_all
+                of_none_BSK = chosen_BSK.masked_fill(is_padding_BS.unsqueeze(-1), self.count)
+                counts_X = self._counts(of_none_BSK.flatten().sort().values)
             seen = self.tokens_seen
             self.tokens_seen = counts_X if seen is None else seen + counts_X
 
@@ -180,12 +187,20 @@ class MixtureOfExperts(nn.Module):
         rows_RD = self.dispatch(rows_RD, announced, self.experts)
         return _Permuted.apply(rows_RD, place_R, order_R)
 
-    def _balanced(self, out_BSD: Tensor, scores_BSX: Tensor, chosen_BSK: Tensor) -> Tensor:
+    def _balanced(
+        self,
+        out_BSD: Tensor,
+        scores_BSX: Tensor,
+        chosen_BSK: Tensor,
+        documents: Documents | None,
+    ) -> Tensor:
         if self.loss_scale is None:
             raise RuntimeError("models.mixture.set_loss_scale comes before the first forward pass")
         if self.routing.scores is RouterScores.SIGMOID:
             scores_BSX = scores_BSX / scores_BSX.sum(dim=-1, keepdim=True)
-        loss = balance_loss(scores_BSX, chosen_BSK, sequence_counts=self.sequence_counts)
+        loss = balance_loss(
+            scores_BSX, chosen_BSK, documents=documents, sequence_counts=self.sequence_counts
+        )
         scale = self.loss_scale
         if not isinstance(scale, Tensor):
             scale = torch.full((), scale, device=loss.device)  # unlike a copy: no waiting
@@ -207,7 +222,11 @@ def _of_best_groups(rank_BSX: Tensor, routing: Routing) -> Tensor:
 
 
 def balance_loss(
-    scores_BSX: Tensor, chosen_BSK: Tensor, *, sequence_counts: nn.Module | None = None
+    scores_BSX: Tensor,
+    chosen_BSK: Tensor,
+    *,
+    documents: Documents | None = None,
+    sequence_counts: nn.Module | None = None,
 ) -> Tensor:
     """X · Σ over experts of (share of the choices) · (mean score), summed over all tokens.
 
@@ -217,9 +236,13 @@ def balance_loss(
         scores_BSX: the router's, whose sum over the experts is 1; may be a part of the sequences'
             tokens.
         chosen_BSK: the experts of these tokens.
-        sequence_counts: sums choices of shape B X over the ranks with other tokens of the same
-            sequences; the losses of those ranks then add up to that of the whole sequences.
+        documents: each is a sequence of its own, and padding is of none.
+        sequence_counts: sums choices of shape B X, or N X of N documents, over the ranks with other
+            tokens of the same sequences; the losses of those ranks then add up to that of the whole
+            sequences.
     """
+    if documents is not None:
+        return _of_documents(scores_BSX, chosen_BSK, documents, sequence_counts)
     experts, per_token = scores_BSX.shape[-1], chosen_BSK.shape[-1]
     counts_BX = F.one_hot(chosen_BSK.flatten(1), experts).sum(dim=1)
     if sequence_counts is not None:
@@ -227,6 +250,28 @@ def balance_loss(
     length = counts_BX[0].sum() / per_token
     frequency_BX = counts_BX * (experts / (per_token * length))
     return (frequency_BX * scores_BSX.sum(dim=1)).sum()
+
+
+def _of_documents(
+    scores_BSX: Tensor,
+    chosen_BSK: Tensor,
+    documents: Documents,
+    sequence_counts: nn.Module | None,
+) -> Tensor:
+    """`balance_loss` of N runs; the row after the last run is of padding, and is not counted."""
+    experts, per_token = scores_BSX.shape[-1], chosen_BSK.shape[-1]
+    numbers_BS, runs = documents.own_numbers(), documents.runs_in_all
+    places_R = (numbers_BS.unsqueeze(-1) * experts + chosen_BSK).flatten()
+    counts_NX = places_R.new_zeros((runs + 1) * experts).scatter_add_(
+        0, places_R, torch.ones_like(places_R)
+    )
+    counts_NX = counts_NX.view(runs + 1, experts)
+    if sequence_counts is not None:
+        counts_NX = sequence_counts(counts_NX)
+    lengths_N1 = counts_NX.sum(dim=1, keepdim=True).clamp(min=1) / per_token
+    frequency_NX = counts_NX * (experts / per_token) / lengths_N1
+    frequency_NX[runs] = 0
+    return (frequency_NX[numbers_BS] * scores_BSX).sum()
 
 
 def corrections(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:

@@ -67,11 +67,13 @@ class BatchShard:
         asked for as well.
         """
         self.dataset.prefetch(self._samples(cursor + self.batch))
+        samples = range(cursor, cursor + self.batch)
         micro_batches = micro_batch_ranges(
             cursor, batch=self.batch, rank=self.part, world_size=self.parts, size=self.micro_batch
         )
         return StepBatch(
-            targets=self.dataset.target_count(range(cursor, cursor + self.batch)),
+            targets=self.dataset.target_count(samples),
+            tokens=self.dataset.token_count(samples),
             micro_batches=[self._read(samples) for samples in micro_batches],
         )
 
@@ -85,7 +87,7 @@ class BatchShard:
             inputs, targets = inputs[:, self.positions], targets[:, self.positions]
         documents = None
         if batch.documents is not None and batch.positions is not None:
-            documents = Documents.of(batch.documents, batch.positions)
+            documents = Documents.of(batch.documents, batch.positions, filled_B=batch.filled)
         if self.device.type == "cuda":  # else the copy would wait for what the GPU is at
             inputs, targets = inputs.pin_memory(), targets.pin_memory()
             documents = documents and documents.pinned()
@@ -123,3 +125,5 @@ class StepBatch:
     targets: int
     """Predictions that count in the whole global batch."""
     micro_batches: Sequence[MicroBatch]
+    tokens: int | None = None
+    """Inputs of the whole global batch that are no padding. None: as many as targets."""

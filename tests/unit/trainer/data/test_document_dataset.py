@@ -70,6 +70,10 @@ def test_every_learned_token_is_a_target_once_an_epoch(
     assert counts == dict.fromkeys(wanted, epochs)
     assert dataset.target_count(samples) == epochs * len(wanted)
     assert all(dataset.target_count(range(n, n + 1)) > 0 for n in samples)
+    assert batch.filled is not None
+    assert dataset.token_count(samples) == batch.filled.sum()
+    places = np.arange(sequence_length)
+    assert not batch.inputs[places >= batch.filled[:, np.newaxis]].any()
     # a target follows its input within one document, and positions count from its begin
     learned = batch.targets != IGNORED
     assert (batch.targets[learned] == batch.inputs[learned] + 1).all()

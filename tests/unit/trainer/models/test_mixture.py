@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from drumline_contract.config import ModelConfig
+from drumline_contract.config.routing import RouterScores, Routing
+from drumline_trainer.data.dataset import IGNORED
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.initialize import initialize
+from drumline_trainer.models.llama import Llama
+from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.models.mixture import (
     Dispatch,
     MixtureOfExperts,
     balance_loss,
+    corrections,
     set_loss_scale,
 )
 
@@ -178,3 +187,93 @@ def test_the_balance_loss_is_least_where_all_experts_are_equally_busy() -> None:
     assert balance_loss(even, torch.arange(6).view(1, 6, 1) % 3) == pytest.approx(6)
     float_a = nn.functional.one_hot(torch.zeros(1, 6, dtype=torch.int64), 3).float()
     assert balance_loss(float_a, torch.zeros(1, 6, 1, dtype=torch.int64)) == pytest.approx(18)
+
+
+def laid_out(lengths: list[list[int]], *, window: int) -> tuple[Tensor, Tensor, Documents]:
+    """Tokens and targets of documents whose words follow from their lengths, and padding."""
+    shape = (len(lengths), window)
+    tokens, targets = torch.zeros(shape, dtype=torch.int64), torch.full(shape, IGNORED)
+    ids, positions = np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
+    filled = np.array([sum(sizes) for sizes in lengths], dtype=np.int32)
+    for row, sizes in enumerate(lengths):
+        at = 0
+        for number, size in enumerate(sizes):
+            here = slice(at, at + size)
+            tokens[row, here] = torch.arange(size) * 7 % 50 + size
+            targets[row, here] = torch.arange(size) * 5 % 50
+            ids[row, here], positions[row, here] = number, np.arange(size)
+            at += size
+        ids[row, at:], positions[row, at:] = len(sizes), np.arange(window - at)
+    return tokens, targets, Documents.of(ids, positions, filled_B=filled)
+
+
+def learned_in(
+    lengths: list[list[int]], *, window: int, balance_alone: bool = False
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Gradients of one step, and what each mixture saw; or those of the balance alone."""
+    config = replace(
+        CONFIG,
+        layers=2,
+        heads=2,
+        kv_heads=1,
+        ffn_size=32,
+        vocab_size=64,
+        routing=Routing(scores=RouterScores.SIGMOID, correction_rate=0.1),
+    )
+    model = Llama(config)
+    initialize(model, seed=3)
+    tokens, targets, documents = laid_out(lengths, window=window)
+    set_loss_scale(model, 1 / sum(map(sum, lengths)))
+    logits = model(tokens, documents)
+    loss = token_losses_sum(logits, targets) if not balance_alone else 0 * logits.sum()
+    (loss / 9).backward()
+    gradients = {name: weight.grad for name, weight in model.named_parameters()}
+    seen = [mixture.tokens_seen for _, mixture in corrections(model)]
+    return {name: grad for name, grad in gradients.items() if grad is not None}, seen
+
+
+@pytest.mark.parametrize("balance_alone", [False, True])
+def test_what_a_router_learns_does_not_depend_on_windows_and_padding(
+    *, balance_alone: bool
+) -> None:
+    lengths = [[5, 4], [9], [2]]
+    wanted, seen = learned_in(lengths, window=9, balance_alone=balance_alone)
+    assert all(int(counts.sum()) == 20 * 2 for counts in seen)
+    assert max(gradient.abs().max() for gradient in wanted.values()) > 1e-4
+    for other, window in (([[5], [4], [9], [2]], 16), ([[9, 2, 4, 5]], 40)):
+        gradients, counts = learned_in(other, window=window, balance_alone=balance_alone)
+        for name, gradient in wanted.items():
+            torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-7, msg=name)
+        assert all(map(torch.equal, counts, seen))
+
+
+def test_documents_are_sequences_of_their_own_and_padding_is_of_none() -> None:
+    scores, chosen = scores_and_choices()
+    _, _, documents = laid_out([[2, 3], [6], [4], [1, 1, 1]], window=6)
+    runs = [(0, 0, 2), (0, 2, 5), (1, 0, 6), (2, 0, 4), (3, 0, 1), (3, 1, 2), (3, 2, 3)]
+    expected = sum(balance_loss(scores[[b], i:j], chosen[[b], i:j]) for b, i, j in runs)
+    torch.testing.assert_close(balance_loss(scores, chosen, documents=documents), expected)
+    parts = [
+        balance_loss(
+            scores[:, places],
+            chosen[:, places],
+            documents=documents.at(places),
+            sequence_counts=_Whole(documents, chosen),
+        )
+        for places in (torch.tensor([0, 5]), torch.tensor([1, 2, 3, 4]))
+    ]
+    torch.testing.assert_close(parts[0] + parts[1], expected)
+
+
+class _Whole(nn.Module):
+    """What ranks that share the sequences sum up."""
+
+    def __init__(self, documents: Documents, chosen: Tensor) -> None:
+        super().__init__()
+        self.numbers, self.chosen = documents.numbers, chosen
+
+    def forward(self, counts_NX: Tensor) -> Tensor:
+        whole = torch.zeros_like(counts_NX)
+        for number, experts in zip(self.numbers.flatten(), self.chosen.flatten(0, 1), strict=True):
+            whole[number, experts] += 1
+        return whole

@@ -72,6 +72,7 @@ def test_each_position_of_each_sample_is_read_by_those_who_share_it(
         step = share.load(BATCH)
         assert isinstance(share.dataset, TextDataset)
         assert step.targets == share.dataset.target_count(range(BATCH, 2 * BATCH))
+        assert step.tokens == BATCH * LENGTH
         for part in step.micro_batches:
             whole = share.dataset.batch(part.samples)
             held = range(LENGTH) if share.positions is None else share.positions.tolist()
