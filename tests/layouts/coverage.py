@@ -22,6 +22,7 @@ _TIMING: Final = (
     "asynchronous workers' losses depend on who is first; tests/gloo/parallelism/test_workers.py"
 )
 REASONS: Final[Mapping[str, str]] = {
+    "epochs": "how many steps there are; tests/unit/trainer/data/test_run_data.py",
     "heartbeat_seconds": "how often a rank says where it stands",
     "data.cache_bytes": "how much of streamed shards is kept; tests/unit/trainer/data",
     "hardware": _PLANNED,

@@ -26,7 +26,7 @@ from drumline_trainer.assembly.stage_plan import StagePlan
 from drumline_trainer.assembly.workers import SynchronizedStep, Workers
 from drumline_trainer.data.held_out import HeldOutDataset
 from drumline_trainer.data.prefetch import Prefetcher
-from drumline_trainer.data.run_data import open_run_data
+from drumline_trainer.data.run_data import open_run_data, with_steps_of_epochs
 from drumline_trainer.early_stopping import EarlyStopping
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.held_out_loss import HeldOutLoss
@@ -75,6 +75,9 @@ def train(
     layout = validated_layout(config, world_size=reporter.placement.world_size)
     reporter.enter(Phase.STARTING)
     dataset, held_out = open_run_data(config)
+    config = with_steps_of_epochs(config, dataset)
+    reporter.decide(config)
+    checkpointer.config = config
     world = World.join(layout, device=device)
     workers = Workers.of(config, world)
     plan = StagePlan.of(config, world, placement=reporter.placement)

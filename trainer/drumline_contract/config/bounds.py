@@ -52,7 +52,8 @@ class AtMost:
     limit: int
 
 
-Steps = Annotated[int, AtMost(1_000_000_000)]
+MOST_STEPS = 1_000_000_000
+Steps = Annotated[int, AtMost(MOST_STEPS)]
 """Optimizer steps, as many as a TrainingJob may have."""
 Batch = Annotated[int, AtMost(1_000_000)]
 """Samples of a step, as many as a TrainingJob may have."""

@@ -20,15 +20,23 @@ from drumline_contract.config.errors import ConfigError
 from drumline_contract.config.model import ModelConfig
 from drumline_contract.config.trainer import TrainerConfig
 
-_WITHOUT_INFLUENCE: Final = frozenset(
+WITHOUT_INFLUENCE: Final = frozenset(
     {
-        *("steps", "micro_batch_size", "log_every_steps", "heartbeat_seconds", "model_from"),
+        *(
+            "steps",
+            "epochs",
+            "micro_batch_size",
+            "log_every_steps",
+            "heartbeat_seconds",
+            "model_from",
+        ),
         *("deterministic", "compile"),
         *("checkpoint", "parallelism", "memory", "hardware", "metrics", "profile"),
         "data.cache_bytes",
     }
 )
-"""Fields and sections that change no loss but by rounding, or that something else compares."""
+"""Fields and sections that change no loss but by rounding, or that something else compares: steps
+and epochs change the learning rate, which `optimization.learning_rate` says."""
 _MOST_NAMED: Final = 8
 
 
@@ -77,14 +85,23 @@ def refuse_other_average(saved: Mapping[str, Any], *, average_decay: float) -> N
 
 def changed_settings(saved: Mapping[str, Any], config: TrainerConfig) -> str:
     """What a run does otherwise than the one that saved, for its log; empty where nothing is."""
-    stored = saved_configuration(saved)
-    if stored is None:
-        return ""
     try:
-        there = TrainerConfig.from_dict(dict(stored))
+        there = saved_trainer_configuration(saved)
     except ConfigError as error:
         return f"the checkpoint's settings cannot be compared: {error}"
+    if there is None:
+        return ""
     return _listed(list(_differing(there, config, path="")))
+
+
+def saved_trainer_configuration(saved: Mapping[str, Any]) -> TrainerConfig | None:
+    """Decoded. None where the checkpoint does not have it.
+
+    Raises:
+        ConfigError: it cannot be read here.
+    """
+    stored = saved_configuration(saved)
+    return None if stored is None else TrainerConfig.from_dict(dict(stored))
 
 
 def model_digest(model: ModelConfig) -> str:
@@ -106,7 +123,7 @@ def _differing(there: Any, here: Any, *, path: str) -> Iterator[str]:
     for field in dataclasses.fields(here):
         name = f"{path}{field.name}"
         theirs, ours = getattr(there, field.name), getattr(here, field.name)
-        if theirs == ours or name in _WITHOUT_INFLUENCE:
+        if theirs == ours or name in WITHOUT_INFLUENCE:
             continue
         if is_dataclass(theirs) and is_dataclass(ours):
             yield from _differing(theirs, ours, path=f"{name}.")

@@ -66,6 +66,9 @@ class TrainerConfig:
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     steps: Steps = 100
     """Optimizer steps of the whole run, those before a checkpoint included."""
+    epochs: float | None = None
+    """Passes over the data: they say how many steps the run has, once the documents lie in windows,
+    and `steps` is not read. None: `steps` says it."""
     global_batch_size: Batch = 16
     """Sequences per optimizer step over all ranks; split evenly."""
     micro_batch_size: Batch | None = None
@@ -109,6 +112,7 @@ class TrainerConfig:
         require_positive(
             {
                 "steps": self.steps,
+                "epochs": 1 if self.epochs is None else self.epochs,
                 "global_batch_size": self.global_batch_size,
                 "log_every_steps": self.log_every_steps,
                 "heartbeat_seconds": self.heartbeat_seconds,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.config.bounds import MOST_STEPS
 from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.held_out import (
@@ -45,6 +48,22 @@ def open_run_data(config: TrainerConfig) -> RunData:
     other = open_dataset(elsewhere, seed=config.seed, model_folder=folder, model=config.model)
     check_vocabulary(other, config)
     return RunData(training=training, held_out=held_out_part(other, evaluation))
+
+
+def with_steps_of_epochs(config: TrainerConfig, training: Dataset) -> TrainerConfig:
+    """The configuration with the steps that its epochs are; the last step may begin another epoch.
+
+    Raises:
+        ConfigError: they are more than a run may have.
+    """
+    if config.epochs is None:
+        return config
+    steps = config.epochs * training.epoch_samples / config.global_batch_size
+    if steps > MOST_STEPS:
+        raise ConfigError(
+            f"epochs: {config.epochs:g} are {steps:g} steps; {MOST_STEPS} are the most"
+        )
+    return replace(config, steps=math.ceil(steps))
 
 
 def _check_paired(training: Dataset, config: TrainerConfig) -> None:

@@ -157,6 +157,11 @@ class RunReporter:
                 self.print_line(f"layout: {summary}")
             self.print_line(f"  {reason}")
 
+    def decide(self, config: TrainerConfig) -> None:
+        """Take the configuration whose steps are known from the data."""
+        self.config = config
+        self._set(total_steps=config.steps)
+
     def rejoin(self, placement: Placement) -> None:
         """Go on under another placement; unwritten losses belong to abandoned steps."""
         self.placement = placement

@@ -15,9 +15,13 @@ multiplied by the ratio (Goyal et al. 2017), which early weights only bear after
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
+from typing import Any
 
-from drumline_contract.config import OptimizerConfig, RateSchedule, TrainerConfig
+from drumline_contract.config import ConfigError, OptimizerConfig, RateSchedule, TrainerConfig
+from drumline_contract.config.saved import saved_trainer_configuration
 
 
 def learning_rate(step: int, config: TrainerConfig) -> float:
@@ -30,6 +34,51 @@ def learning_rate(step: int, config: TrainerConfig) -> float:
         return peak * (step + 1) / warmup
     ratio = optimizer.min_learning_rate_ratio
     return peak * (ratio + (1 - ratio) * _height(step, config.steps, optimizer))
+
+
+_COMPARED_STEPS = 64
+_OF_THE_RATE = ("steps", "global_batch_size")
+
+
+def changed_rate(saved: Mapping[str, Any], config: TrainerConfig, *, step: int) -> str:
+    """What a run that goes on after so many steps changes in its rates, for its log.
+
+    Args:
+        saved: the trainer's own state in the checkpoint.
+        config: of the run that goes on.
+        step: finished steps.
+
+    Returns:
+        Empty where the rates are those that the saved run would have had.
+    """
+    try:
+        there = saved_trainer_configuration(saved)
+    except ConfigError:
+        return ""  # said by `changed_settings`
+    if there is None or step >= config.steps:
+        return ""
+    last = max(step, min(there.steps, config.steps) - 1)
+    compared = sorted({*range(step, last, max(1, (last - step) // _COMPARED_STEPS)), step, last})
+    rates = ((at, learning_rate(at, there), learning_rate(at, config)) for at in compared)
+    changed = next((rate for rate in rates if rate[1] != rate[2]), None)
+    if changed is None:
+        return ""
+    at, before, now = changed
+    fields = [
+        *((name, getattr(there, name), getattr(config, name)) for name in _OF_THE_RATE),
+        *(
+            (
+                f"optimizer.{field.name}",
+                *(getattr(c.optimizer, field.name) for c in (there, config)),
+            )
+            for field in dataclasses.fields(config.optimizer)
+        ),
+    ]
+    reasons = [f"{name} is {old} there and {new} here" for name, old, new in fields if old != new]
+    return (
+        f"the learning rate of step {at + 1} is {now:.3g}, and the checkpoint's run would have had"
+        f" {before:.3g}: {'; '.join(reasons)}"
+    )
 
 
 def _height(step: int, total_steps: int, config: OptimizerConfig) -> float:

@@ -19,6 +19,7 @@ from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradient_clipping import StepTotals
+from drumline_trainer.optimization.learning_rate import changed_rate
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.recovery.saved_state import saved_cursor, saved_loss_scale
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
@@ -82,6 +83,14 @@ def _remarks(config: TrainerConfig, layout: Layout) -> Iterator[str]:
         )
 
 
+def _epochs(config: TrainerConfig, dataset: Dataset) -> Iterator[str]:
+    if config.epochs is not None:
+        yield (
+            f"data: {config.epochs:g} epochs of {dataset.epoch_samples} samples each are"
+            f" {config.steps} steps of {config.global_batch_size}"
+        )
+
+
 def report_start(
     start: StartingPoint,
     *,
@@ -92,7 +101,7 @@ def report_start(
 ) -> None:
     """Report where training continues, and whether the samples are still the same text."""
     saved = start.trainer
-    for note in (*dataset.notes(), *_remarks(config, layout)):
+    for note in (*dataset.notes(), *_epochs(config, dataset), *_remarks(config, layout)):
         reporter.print_line(note)
     reporter.begin(
         start.step,
@@ -112,5 +121,7 @@ def report_start(
         reporter.print_line("the text or the seed changed: samples before and after may overlap")
     if changed := changed_settings(saved, config):
         reporter.print_line(f"other settings than the checkpoint's: {changed}")
+    if changed := changed_rate(saved, config, step=start.step):
+        reporter.print_line(changed)
     if start.step >= config.steps:
         reporter.print_line(f"nothing is left to train: steps is {config.steps}")

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from drumline_contract.config import OptimizerConfig, RateSchedule, TrainerConfig
-from drumline_trainer.optimization.learning_rate import learning_rate
+from drumline_trainer.optimization.learning_rate import changed_rate, learning_rate
+from tests.texts import missing
 
 CONFIG = OptimizerConfig(learning_rate=1.0, min_learning_rate_ratio=0.1, warmup_steps=4)
 
@@ -61,3 +65,27 @@ def test_a_larger_batch_than_the_reference_has_a_larger_rate_warm_up_and_all() -
     )
     assert rates(3, config, batch=32) == [1.0, 2.0, 2.0]
     assert rates(3, config, batch=4) == [0.125, 0.25, 0.25]
+
+
+def changed(*, step: int = 79, **here: Any) -> str:
+    there = TrainerConfig(steps=80, optimizer=shaped(RateSchedule.COSINE))
+    return changed_rate({"config": there.to_dict()}, replace(there, **here), step=step)
+
+
+def test_a_longer_run_says_how_its_rates_change() -> None:
+    assert changed(steps=80) == ""
+    said = changed(steps=120, step=80)
+    assert not missing(said, "step 81 is 0.4,", "had 0.2:", "steps is 80 there and 120 here")
+    assert "steps is 80 there and 40 here" in changed(steps=40, step=20)
+    assert changed(steps=40, step=40) == ""  # nothing is left to train
+
+
+def test_a_rate_that_does_not_depend_on_the_length_is_not_spoken_of() -> None:
+    constant = shaped(RateSchedule.CONSTANT)
+    there = TrainerConfig(steps=80, optimizer=constant)
+    saved = {"config": there.to_dict()}
+    assert changed_rate(saved, replace(there, steps=500), step=20) == ""
+    followed = replace(there, optimizer=replace(constant, reference_batch_size=8))
+    said = changed_rate(saved, replace(followed, global_batch_size=32), step=20)
+    assert not missing(said, "global_batch_size is 16 there and 32 here", "reference_batch_size")
+    assert changed_rate({}, there, step=20) == ""

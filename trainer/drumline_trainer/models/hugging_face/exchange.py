@@ -281,15 +281,15 @@ def _with_own_head(
     )
 
 
-def _differ(files: TensorFiles, one: str, other: str) -> bool:
+def _differ(files: TensorFiles, head: str, embedding: str) -> bool:
     """Whether two matrices have different rows, of those that are compared."""
-    if files.shape(one) != files.shape(other):
+    if files.shape(head) != files.shape(embedding):
         return True
-    rows, block = files.shape(one)[0], 64
+    rows, block = files.shape(head)[0], 64
     apart = max(block, rows // (_COMPARED_ROWS // block))
     for first in range(0, rows, apart):
         index = (slice(first, min(first + block, rows)), slice(None))
-        if not torch.equal(files.read_part(one, index), files.read_part(other, index)):
+        if not torch.equal(files.read_part(head, index), files.read_part(embedding, index)):
             return True
     return False
 
