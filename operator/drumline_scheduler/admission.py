@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 from drumline_scheduler.cycle_session import CycleSession
 from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption
@@ -32,6 +34,7 @@ from drumline_scheduler.queueing.reservations import RESERVED_FOR
 from drumline_scheduler.quota.entitlement import Entitlements
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.rejections import Rejection, noting_spared
+from drumline_scheduler.sizes import few, fitting
 from drumline_scheduler.turns import Turns
 
 
@@ -335,13 +338,21 @@ class Admission:
         """
         session = self._session
         pools = session.pools.of(gang=gang, queue=queue)
-        for size in reversed(sizes):
-            for pool in () if isinstance(pools, Rejection) else pools:
-                if session.unmet_demand.behind(
-                    gang=gang, pool=pool
-                ) or not session.projection.has_quota(gang=gang, pool=pool, size=size):
-                    continue
-                if entitled and entitled.first_deprived_by(gang, pool=pool, size=size):
+        if not sizes or isinstance(pools, Rejection):
+            return None
+
+        def fits(size: int, *, pool: str) -> bool:
+            return (
+                session.projection.has_quota(gang=gang, pool=pool, size=size)
+                and not (entitled and entitled.first_deprived_by(gang, pool=pool, size=size))
+                and session.placer.glimpse(gang=gang, pool=pool, pods=size) is not None
+            )
+
+        open_pools = [p for p in pools if not session.unmet_demand.behind(gang=gang, pool=p)]
+        sizes_in = {p: few(fitting(sizes, fits=partial(fits, pool=p))) for p in open_pools}
+        for size in sorted({*chain.from_iterable(sizes_in.values())}, reverse=True):
+            for pool in open_pools:
+                if size not in sizes_in[pool]:
                     continue
                 nodes = session.placer.glimpse(gang=gang, pool=pool, pods=size)
                 spare = nodes and self._reservations.spare(gang=gang, pool=pool, nodes=nodes)

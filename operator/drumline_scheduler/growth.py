@@ -6,6 +6,8 @@ takes what a pending gang could use.
 
 from __future__ import annotations
 
+from functools import partial
+
 from drumline_scheduler.cycle_session import CycleSession
 from drumline_scheduler.decisions import Move, Placed, Resized
 from drumline_scheduler.model import Admitted, Gang
@@ -14,6 +16,7 @@ from drumline_scheduler.preemption.defragmentation import Defragmenter
 from drumline_scheduler.preemption.migration import Migrator
 from drumline_scheduler.preemption.resizing import Resizer
 from drumline_scheduler.rejections import Rejection
+from drumline_scheduler.sizes import fitting
 
 
 class Growth:
@@ -71,17 +74,25 @@ class Growth:
             if session.pools.are_alike(pool, beside)
             and not session.unmet_demand.wants(gang=surplus, pool=pool)
         ]
-        for size in reversed(surplus.legal_sizes):
-            for pool in unwanted:
-                if not projection.has_quota(gang=surplus, pool=pool, size=size):
-                    continue
-                nodes = session.placer.glimpse(gang=surplus, pool=pool, pods=size)
-                if nodes is not None:
-                    projection.take(gang=surplus, pool=pool, nodes=nodes)
-                    projection.hold(gang=surplus, pool=pool, size=size)
-                    view = projection.current.pools[pool]
-                    return placed(gang=surplus, view=view, assignment=nodes)
-        return None
+
+        def fits(size: int, *, pool: str) -> bool:
+            return (
+                projection.has_quota(gang=surplus, pool=pool, size=size)
+                and session.placer.glimpse(gang=surplus, pool=pool, pods=size) is not None
+            )
+
+        sizes_in = {p: fitting(surplus.legal_sizes, fits=partial(fits, pool=p)) for p in unwanted}
+        pool = max(unwanted, key=lambda p: len(sizes_in[p]), default="")
+        if not pool or not sizes_in[pool]:
+            return None
+        size = sizes_in[pool][-1]
+        nodes = session.placer.glimpse(gang=surplus, pool=pool, pods=size)
+        if nodes is None:
+            raise AssertionError(f"{surplus.key} fits with {size} pods and finds no nodes")
+        projection.take(gang=surplus, pool=pool, nodes=nodes)
+        projection.hold(gang=surplus, pool=pool, size=size)
+        view = projection.current.pools[pool]
+        return placed(gang=surplus, view=view, assignment=nodes)
 
     def leaves(self, held: Admitted) -> bool:
         """Whether a gang is evicted, in part or as a whole, be it in this cycle."""

@@ -91,9 +91,11 @@ class ClusterView:
         if latest and same and not kept:
             return latest
         key = (pool, pods, _request_of(gang), tuple(sorted(kept.items())))
-        if key not in self._plans:
-            self._plans[key] = self._plan(gang=gang, view=view, pods=pods, kept=kept)
-        plan = self._plans[key]
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plan(gang=gang, view=view, pods=pods, kept=kept)
+            if pods in (gang.legal_sizes[0], gang.nodes):  # other sizes are tried once
+                self._plans[key] = plan
         if isinstance(plan, Rejection):
             return plan
         search = Search(

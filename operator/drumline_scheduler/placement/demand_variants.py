@@ -27,13 +27,13 @@ class DemandVariant:
     demand: Demand
     slice_levels: tuple[SliceLevel, ...]
     """All slices that are asked for, those inside nodes included."""
-    main: tuple[int, ...]
+    main: Sequence[int]
     """Positions of the main pods without anchor or fixed node."""
-    roles: tuple[tuple[int, ...], ...]
+    roles: tuple[Sequence[int], ...]
     """Positions by role."""
-    anchored: tuple[tuple[int, ...], ...] = ()
+    anchored: tuple[Sequence[int], ...] = ()
     """Positions by anchor."""
-    fixed: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    fixed: tuple[tuple[int, Sequence[int]], ...] = ()
     """Node ordinals and positions of main pods that have to share a node with others."""
 
 
@@ -43,9 +43,9 @@ class VacantPositions:
 
     kept: Mapping[int, int]
     """Node ordinals by position, of the pods that stay on nodes that exist."""
-    main: tuple[int, ...]
-    """Positions of main pods without a node."""
-    roles: tuple[tuple[int, ...], ...]
+    main: Sequence[int]
+    """Positions of main pods without a node; a range where all have none."""
+    roles: tuple[Sequence[int], ...]
     """Positions without a node, by role."""
 
 
@@ -60,16 +60,19 @@ def vacant_positions(
         kept: node names by position of the pods that stay.
         view: of the pool.
     """
-    roles: list[tuple[int, ...]] = []
+
+    def vacant(positions: range) -> Sequence[int]:
+        return tuple(i for i in positions if i not in kept) if kept else positions
+
+    roles: list[Sequence[int]] = []
     begin = 0
     for role in gang.roles:
-        positions = range(begin, begin + role.pods)
-        roles.append(tuple(i for i in positions if i not in kept))
+        roles.append(vacant(range(begin, begin + role.pods)))
         begin += role.pods
     ordinals = {i: view.ordinal_of[name] for i, name in kept.items() if name in view.ordinal_of}
     return VacantPositions(
         kept=ordinals,
-        main=tuple(i for i in range(begin, begin + pods) if i not in kept),
+        main=vacant(range(begin, begin + pods)),
         roles=tuple(roles),
     )
 
@@ -127,18 +130,20 @@ def _variant(
     ]
     shape = _shape(gang=gang, view=view, slice_levels=slice_levels)
     ranks = {i - extras: ordinal for i, ordinal in vacant.kept.items() if i >= extras}
-    groups = anchored(
-        tree=tree,
-        slice_levels=slice_levels,
-        required=required,
-        kept=ranks,
-        vacant=[i - extras for i in vacant.main],
-    )
-    if groups is None:
-        return None
-    positions = {
-        place: tuple(rank + extras for rank in members) for place, members in groups.items()
-    }
+    positions: dict[tuple[int, int] | None, Sequence[int]] = {None: vacant.main}
+    if ranks and slice_levels:
+        groups = anchored(
+            tree=tree,
+            slice_levels=slice_levels,
+            required=required,
+            kept=ranks,
+            vacant=[i - extras for i in vacant.main],
+        )
+        if groups is None:
+            return None
+        positions = {
+            place: tuple(rank + extras for rank in members) for place, members in groups.items()
+        }
     free = positions.pop(None, ())
     places = sorted(place for place in positions if place is not None)
     wide = [place for place in places if place[0] <= tree.leaf_depth]

@@ -98,8 +98,9 @@ class RoleMix:
             others = np.array([other for _, other in chunk], dtype=np.int64)
             both = ones[:, first] + others[:, second]
             best = np.maximum.reduceat(both, begins, axis=1)
-            rows = np.where(best < 0, NO_ROOM, best).tolist()
-            self.joins.update(zip(chunk, map(tuple, rows), strict=True))
+            rows: list[list[int]] = np.where(best < 0, NO_ROOM, best).tolist()
+            for pair, row in zip(chunk, rows, strict=True):
+                self.joins[pair] = tuple(row)
 
     def fold(self, parts_of: Sequence[Sequence[Frontier]]) -> list[Frontier | None]:
         """Return the frontier of each of several wholes; None for one without parts.
@@ -209,9 +210,9 @@ class Frontiers:
         self._size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
         self._taken = {(anchor.depth, anchor.identity): anchor.pods for anchor in anchors}
         self._nodes: dict[tuple[Vector, bool], Frontier] = {}
-        self._closed = (0, *(NO_ROOM for _ in mix.combinations[1:]))
+        self._closed: Frontier = (0, *(NO_ROOM for _ in mix.combinations[1:]))
         tree = index.tree
-        self.by_node = [self._closed] * len(tree.nodes)
+        self.by_node: list[Frontier] = [self._closed] * len(tree.nodes)
         self._count(range(len(tree.nodes)))
         self._rows: list[list[Frontier]] = [
             [self._closed] * len(row) for row in tree.starts[: tree.leaf_depth + 1]
@@ -263,15 +264,12 @@ class Frontiers:
         tree = self._index.tree
         node = self.mix.node(shape=self._index.shape, free=free, for_main=True)
         identity, parts = leaf, self._parts(tree.leaf_depth, leaf)
-        parts = parts + self.mix.multiple(node, count)
-        for below in range(tree.leaf_depth, depth - 1, -1):
-            (folded,) = self.mix.fold([parts])
-            changed = self._whole(below, identity, folded or self._closed)
-            if below == depth:
-                break
+        changed = self._folded(tree.leaf_depth, identity, parts + self.mix.multiple(node, count))
+        for below in range(tree.leaf_depth, depth, -1):
             identity, child = self._parent(below, identity), identity
             parts = self._parts(below - 1, identity)
             parts[child - tree.children(below - 1, identity).start] = changed
+            changed = self._folded(below - 1, identity, parts)
         row = [frontier[-1] for frontier in self._rows[depth]]
         row[identity] = changed[-1]
         return row
@@ -305,6 +303,11 @@ class Frontiers:
                 self._rows[depth][identity] = self._whole(depth, identity, whole or self._closed)
             if depth:
                 dirty = {self._parent(depth, identity) for identity in dirty}
+
+    def _folded(self, depth: int, identity: int, parts: Sequence[Frontier]) -> Frontier:
+        """The frontier of a domain if it had these parts."""
+        (folded,) = self.mix.fold([parts])
+        return self._whole(depth, identity, folded or self._closed)
 
     def _parts(self, depth: int, identity: int) -> list[Frontier]:
         """The frontiers of a domain's nodes or child domains, in their order."""

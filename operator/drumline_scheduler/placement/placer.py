@@ -17,6 +17,7 @@ from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.projection import Projection
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.rejections import Rejection, counted
+from drumline_scheduler.work import spend
 
 _NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
 
@@ -68,6 +69,7 @@ class Placer:
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | None:
         """Nodes as from `find`, or None without a reason, which is cheaper."""
+        spend(1)
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection) or search.question in self._rejected:
             return None

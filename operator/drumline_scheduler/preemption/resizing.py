@@ -11,6 +11,7 @@ The other pods stay where they are.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from drumline_scheduler.model import Admitted
 from drumline_scheduler.placement.placer import Placer, whereabouts
 from drumline_scheduler.placement.projection import Projection
 from drumline_scheduler.rejections import counted
+from drumline_scheduler.sizes import fitting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +39,32 @@ class Resizer:
         if any(position < gang.extras for position in held.lost):
             return None
         roles, whole = list(range(gang.extras)), _whole_slices(held)
-        for size in reversed([size for size in gang.sizes if size < held.size]):
-            kept = roles + whole[:size]
-            added = self._find(held=held, size=size, kept=kept)
+
+        def kept(size: int) -> list[int]:
+            return roles + whole[:size]
+
+        sizes = fitting(
+            gang.sizes[: bisect_left(gang.sizes, held.size)],
+            fits=lambda size: self._find(held=held, size=size, kept=kept(size)) is not None,
+        )
+        for size in sizes[-1:]:
+            added = self._find(held=held, size=size, kept=kept(size))
             if added is not None:
-                return self._resized(held=held, kept=kept, added=added)
+                return self._resized(held=held, kept=kept(size), added=added)
         return None
 
     def grow(self, held: Admitted) -> Resized | None:
         """The largest legal size above the present one that can be had now."""
         gang, kept = held.gang, range(len(held.assignment))
-        for size in reversed([size for size in gang.sizes if size > held.size]):
-            if not self.projection.has_quota(gang=gang, pool=held.pool, size=size):
-                continue
+
+        def fits(size: int) -> bool:
+            return (
+                self.projection.has_quota(gang=gang, pool=held.pool, size=size)
+                and self._find(held=held, size=size, kept=kept) is not None
+            )
+
+        sizes = fitting(gang.sizes[bisect_right(gang.sizes, held.size) :], fits=fits)
+        for size in sizes[-1:]:
             added = self._find(held=held, size=size, kept=kept)
             if added is not None:
                 self.projection.hold(gang=gang, pool=held.pool, size=size)

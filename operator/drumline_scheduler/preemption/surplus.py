@@ -4,7 +4,8 @@ A running gang gives up its surplus size by size, in whole slices: first slices 
 nodes that the preemptor needs, then those whose node is soonest empty, so that an autoscaler can
 take it away, then from the last node on. A shrinking gang loses only the restart
 of the evicted pods, because the others keep its work. So surplus is cheaper than the same GPUs of a
-gang that loses its work.
+gang that loses its work. Of many sizes only some are
+looked at (`sizes.few`).
 
 Example: a gang of legal sizes 2, 4 and 8 runs with 8 pods. Its units are 4 pods (it goes on with
 4), then 2 pods (it goes on with 2), then the last 2 pods (it is gone).
@@ -12,6 +13,7 @@ Example: a gang of legal sizes 2, 4 and 8 runs with 8 pods. Its units are 4 pods
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +22,7 @@ from drumline_scheduler.model import Admitted
 from drumline_scheduler.placement.allocations import Allocation
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.preemption.eviction_simulation import EvictionUnit
+from drumline_scheduler.sizes import few
 
 
 def has_surplus(held: Admitted) -> bool:
@@ -47,7 +50,7 @@ def split_surplus(
     leaving = _in_leaving_order(held=held, view=view, wanted=wanted)
     units: list[EvictionUnit] = []
     left, size, before, cost = list(range(len(held.assignment))), held.size, 0, 0.0
-    for smaller in reversed([s for s in gang.sizes if s < held.size]):
+    for smaller in reversed(few(gang.sizes[: bisect_left(gang.sizes, held.size)])):
         out, leaving = leaving[: size - smaller], leaving[size - smaller :]
         evicted = frozenset(out)
         left = [position for position in left if position not in evicted]
