@@ -46,7 +46,7 @@ from drumline_scheduler.queueing.groups import GangGroups
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.quota.usage_budgets import Budgets
 from drumline_scheduler.rejections import Rejection
-from drumline_scheduler.work import Work, counted
+from drumline_scheduler.work import Work, counted, current
 
 
 def decide(
@@ -59,13 +59,14 @@ def decide(
     Args:
         cycle: the cluster, the waiting gangs, the policy and the time.
         cache: of earlier cycles with the same policy; it saves time and changes no decision.
-        work: counts the steps, and shows another thread which gang is being decided.
+        work: counts the steps, and shows another thread which gang is being decided; None: that
+            of this thread.
 
     Raises:
         InvalidSnapshotError: if two gangs have the same uid.
         TooManyFaultsError: if more gangs raise than one call sets aside.
     """
-    cache, work = cache or CycleCache(), work or Work()
+    cache, work = cache or CycleCache(), work or current() or Work()
 
     def attempt(cycle: CycleInput) -> Decisions:
         work.clear()

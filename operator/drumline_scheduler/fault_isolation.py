@@ -8,7 +8,7 @@ cycle changes it; with a surplus gang, both are kept so. Pure: no I/O, no clock.
 The phases of a cycle name the gang that they decide (`deciding`). An exception without such a gang
 is traced to one by bisection over all gangs. The work is bounded: after a few faults of waiting
 gangs in one namespace, all waiting gangs of the namespace are set aside together, and after
-`MAX_FAULTS` the cycle fails.
+`MAX_FAULTS` the cycle fails. A gang that takes too long is not tried a second time.
 
 Example: the repair of A raises, and B and C wait. The first attempt is repeated without the cache.
 The third one leaves A as it is and starts B and C. The caller sets A aside (`set_aside`) for some
@@ -25,9 +25,12 @@ from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Blocked, BlockReason, Decisions, GangFault
 from drumline_scheduler.faults import GangError, Stage, fault_about, message_of
 from drumline_scheduler.model import Admitted, Gang, InvalidSnapshotError
+from drumline_scheduler.work import CycleCutError, OutOfStepsError
 
 MAX_FAULTS: Final = 48
 """Exceptions that one call of `decide` answers; with more, the cycle fails."""
+MAX_LIMITS: Final = 4
+"""Gangs that are stopped by a limit in one call, before the cycle fails: each takes seconds."""
 MAX_NAMESPACE_FAULTS: Final = 4
 """Exceptions on waiting gangs of one namespace, before all of its waiting gangs are set aside."""
 
@@ -88,18 +91,24 @@ def decide_around_faults(
         except InvalidSnapshotError:
             raise
         except Exception as error:
-            if first is None:
+            if first is None and not _is_limit(error):
                 first = error  # once more: what earlier cycles left behind may be the cause
                 continue
             if not search.set_aside(error):
                 raise
-            if search.count > MAX_FAULTS:
+            if search.count > MAX_FAULTS or search.limits >= MAX_LIMITS:
                 raise TooManyFaultsError(list(search.faults.values())) from error
         else:
             if first is not None and not search.faults:
                 cause = first.__cause__ or first if isinstance(first, GangError) else first
                 search.faults[""] = fault_about("", uid="", stage=Stage.CACHE, error=cause)
             return _with_faults(decisions, cycle=cycle, faults={**known, **search.faults})
+
+
+def _is_limit(error: Exception) -> bool:
+    """Return whether a gang took too long: another attempt would take as long."""
+    cause = error.__cause__ if isinstance(error, GangError) else error
+    return isinstance(cause, CycleCutError | OutOfStepsError)
 
 
 class _FaultSearch:
@@ -127,6 +136,8 @@ class _FaultSearch:
         """Faults by uid, in the order in which they were found."""
         self.count = 0
         """Exceptions so far."""
+        self.limits = 0
+        """How many of them are about a limit of time or steps."""
 
     @property
     def out(self) -> set[str]:
@@ -143,6 +154,9 @@ class _FaultSearch:
         if fault is None:
             return False
         self.count += 1
+        if _is_limit(error):
+            self.limits += 1
+            self._may_share_a_cause = False  # to find out would take as long again, many times
         alike = [each for each in self.faults.values() if each.error == fault.error]
         if len(alike) == 1 and self._may_share_a_cause:
             # Both may have met the same running gang, which is at fault.

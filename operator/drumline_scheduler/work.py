@@ -51,13 +51,15 @@ class Frame(Protocol):
 class Work:
     """What a cycle works on and how many steps it has taken."""
 
-    __slots__ = ("blamed", "frames", "steps")
+    __slots__ = ("attempts", "blamed", "frames", "steps")
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         """The parts that are being decided, the innermost last."""
         self.steps = 0
         """Steps so far."""
+        self.attempts = 0
+        """How many times the cycle has begun."""
         self.blamed: Frame | None = None
         """The part that an exception is about, if it is not the innermost one."""
 
@@ -75,6 +77,7 @@ class Work:
 
     def clear(self) -> None:
         """Begin another attempt at the cycle."""
+        self.attempts += 1
         self.frames.clear()
         self.blamed = None
 

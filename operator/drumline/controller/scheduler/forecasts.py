@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from drumline.controller.queues.usage_history import QueueUsageHistory
+from drumline.controller.scheduler.cycle_thread import CycleThread
 from drumline.controller.state.cluster import ClusterCache
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.telemetry import logs
@@ -40,12 +41,15 @@ from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_
 from drumline_scheduler.forecast.forecast import Forecast
 from drumline_scheduler.forecast.rough_starts import rough_starts
 from drumline_scheduler.model import Gang, Policy, Snapshot
+from drumline_scheduler.work import Work, counted
 
 log = logs.get("drumline.controller.scheduler.forecasts")
 
 INTERVAL_SECONDS = 60.0
 PAUSE_FACTOR = 20
 SAMPLES = 5
+MOST_SECONDS = 60.0
+"""Processor time of one forecast; a forecast that takes longer tells nothing."""
 
 
 class Forecasts:
@@ -130,12 +134,9 @@ class Forecasts:
         repeats = self._newest.repeats_for(cycle) if self._newest is not None else 0
         stopped = threading.Event()
         try:
-            starts = await asyncio.to_thread(
-                self._forecaster,
-                cycle,
-                samples=SAMPLES,
-                go_on=lambda: not stopped.is_set(),
-            )
+            starts = await CycleThread(
+                lambda work: self._forecast(cycle, work=work, stopped=stopped)
+            ).result()
         finally:
             stopped.set()  # cancelled, we are gone at once, but not the thread
         self._newest = Forecast(cycle=cycle, starts=tuple(starts), repeats=repeats)
@@ -145,6 +146,18 @@ class Forecasts:
         waiting = {gang.uid: gang for gang in pending}
         self._take(grouped(simulated=starts, rough=(), waiting=waiting), now=now)
         self._wake()
+
+    def _forecast(
+        self, cycle: CycleInput, *, work: Work, stopped: threading.Event
+    ) -> Sequence[ExpectedStart]:
+        """Forecast in this thread, until it is stopped or has used up its time."""
+        began = time.thread_time()
+        with counted(work):
+            return self._forecaster(
+                cycle,
+                samples=SAMPLES,
+                go_on=lambda: not stopped.is_set() and time.thread_time() - began < MOST_SECONDS,
+            )
 
     def look_at_line(
         self,

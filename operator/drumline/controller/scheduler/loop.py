@@ -5,8 +5,8 @@ parallel, and only then looks again: what it wrote is assumed by then, so no cap
 twice. A write that lost (409) changes nothing; the next cycle sees why.
 
 An exception on one gang is that gang's answer. An exception in a step that only informs or asks is
-logged and counted. Any other exception ends the cycle, and the next one follows after
-`FAILED_CYCLE_SECONDS`.
+logged and counted. A gang that takes too long is stopped (`cycle_thread`). Any other exception ends
+the cycle, and the next one follows after `FAILED_CYCLE_SECONDS`.
 
 The first cycle of a term explains nothing: why each of ten thousand jobs waits takes longer than
 what can start now, and the leader before has written it. The second follows at once.
@@ -25,6 +25,7 @@ from drumline.controller.pools.node_requests import NodeRequests
 from drumline.controller.queues.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.cycle_thread import CycleLimits, CycleThread
 from drumline.controller.scheduler.fault_memory import FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.guard import Guard
@@ -84,6 +85,7 @@ class SchedulerLoop:
         faults: the gangs that are set aside because the scheduler raised an exception on them.
         enqueue: wakes the reconciler for a job's key.
         admission: lets workloads go that are no TrainingJobs; None: they do not wait here.
+        limits: how much a cycle may use.
     """
 
     def __init__(
@@ -104,7 +106,9 @@ class SchedulerLoop:
         faults: FaultMemory,
         enqueue: Callable[[str], None],
         admission: WorkloadAdmission | None = None,
+        limits: CycleLimits | None = None,
     ) -> None:
+        self._limits = limits
         self._enqueue = enqueue
         self._admission = admission
         self._state = state
@@ -160,7 +164,7 @@ class SchedulerLoop:
         self._has_decided = True
         snapshot, pending = given.snapshot, given.pending
         gathered = time.perf_counter()
-        decisions = self._decide(given, jobs=jobs)
+        decisions = await self._decide(given, jobs=jobs)
         decided = time.perf_counter()
         self._decided_in = decided - started
         captured = decisions
@@ -226,15 +230,17 @@ class SchedulerLoop:
             explain=explains,
         )
 
-    def _decide(self, given: CycleInput, *, jobs: Mapping[str, Job]) -> Decisions:
-        """Decide a cycle, and remember its faults.
+    async def _decide(self, given: CycleInput, *, jobs: Mapping[str, Job]) -> Decisions:
+        """Decide a cycle in a thread, and remember its faults.
 
         Raises:
             TooManyFaultsError: the next cycle skips these gangs.
         """
         cache = self._cycle_cache if given.explain else None  # it keeps rejections as they are
         try:
-            decisions = decide(given, cache=cache)
+            decisions = await CycleThread(
+                lambda work: decide(given, cache=cache, work=work), limits=self._limits
+            ).result()
         except TooManyFaultsError as error:
             self._faults.take(error.faults, jobs=jobs, now=given.now)
             raise

@@ -11,6 +11,7 @@ import pytest
 
 from drumline.controller.queues.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
+from drumline.controller.scheduler.cycle_thread import CycleLimits
 from drumline.controller.scheduler.fault_memory import FIRST_SECONDS, FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.guard import Guard
@@ -28,7 +29,7 @@ from drumline_scheduler.admission import Admission
 from drumline_scheduler.guarded_nodes import GIVE_UP_SECONDS
 from drumline_scheduler.model import Gang, Policy, Snapshot
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
-from tests.unit.controller.views import node_view
+from tests.unit.controller.views import job_view, node_view
 
 MakeLoop = Callable[..., SchedulerLoop]
 
@@ -81,6 +82,7 @@ def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
         guard: Guard | None = None,
         clock: Callable[[], float] = lambda: NOW,
         admission: Mock | None = None,
+        limits: CycleLimits | None = None,
     ) -> SchedulerLoop:
         return SchedulerLoop(
             state=state or a_full_node(),
@@ -98,6 +100,7 @@ def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
             faults=FaultMemory(metrics=metrics, job_events=Mock()),
             enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
             admission=admission,
+            limits=limits,
         )
 
     return made
@@ -267,3 +270,32 @@ async def test_workloads_that_are_no_jobs_are_not_placed_as_jobs_where_handing_t
     loop = make_loop(committer, Mock(), asyncio.Event(), admission=admission)
     await loop.cycle()
     assert committer.carry_out.call_count == 1
+
+
+async def test_a_job_with_an_endless_search_is_named_and_set_aside(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch, metrics: Metrics
+) -> None:
+    admit: Callable[[Admission, Gang], object] = Admission.admit
+
+    def planted(admission: Admission, wanted: Gang) -> object:
+        while wanted.key == "team/endless":
+            pass
+        return admit(admission, wanted)
+
+    monkeypatch.setattr(Admission, "admit", planted)
+    state, messages = a_full_node(), Mock()
+    state.on_job(None, job_view("endless", uid="3", nodes=1, gpusPerNode=4))
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(
+        committer,
+        messages,
+        asyncio.Event(),
+        state=state,
+        limits=CycleLimits(gang_seconds=0.1, look_seconds=0.02),
+    )
+    await loop.cycle()
+    await loop.cycle()
+    reasons = {call.args[0].name: call.kwargs["reason"] for call in messages.set.call_args_list}
+    assert reasons == {"waits": "InsufficientGpus", "endless": "SchedulerError"}
+    name = "drumline_scheduling_faults_total"
+    assert metrics.registry.get_sample_value(name, {"stage": "admit"}) == 1

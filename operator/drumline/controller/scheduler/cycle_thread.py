@@ -1,0 +1,181 @@
+"""Decide a cycle in a thread of its own, and stop a cycle that takes too long.
+
+While the thread decides, the event loop goes on: it renews the lease and answers probes. It looks
+at the thread several times a second. If one gang, or a whole attempt, has used too much processor
+time or memory, the thread gets a `CycleCutError` (`PyThreadState_SetAsyncExc`), which becomes the
+answer of the gang that was decided. All other gangs are then decided without it. Processor time
+counts and not the time of day, so a busy machine cuts nothing.
+
+This is the last net: searches are bounded by themselves (`drumline_scheduler.work`). It stops
+Python code. A call into C that never returns, and one large allocation, are beyond it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from drumline_scheduler.work import CycleCutError, Frame, Work
+
+Result = TypeVar("Result")
+
+LOOK_SECONDS: Final = 0.25
+_PAGE: Final = 4096
+_STATM: Final = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleLimits:
+    """How much one cycle may use."""
+
+    gang_seconds: float = 5.0
+    """Processor time for one gang in one phase."""
+    attempt_seconds: float = 60.0
+    """Processor time for all gangs together, after each of which a cycle begins again."""
+    growth_bytes: int = 1 << 30
+    """Growth of the process while one attempt lasts."""
+    look_seconds: float = LOOK_SECONDS
+    """Time between two looks."""
+
+
+class CycleThread(Generic[Result]):
+    """One call in a thread.
+
+    Args:
+        call: what the thread does; the argument shows what it works on.
+        limits: how much it may use.
+    """
+
+    def __init__(
+        self, call: Callable[[Work], Result], *, limits: CycleLimits | None = None
+    ) -> None:
+        self._call = call
+        self._limits = limits or CycleLimits()
+        self._work = Work()
+        self._thread = threading.Thread(target=self._run, name="cycle", daemon=True)
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._done: asyncio.Future[Result] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # What the last looks saw.
+        self._attempt = 0
+        self._attempt_began = 0.0
+        self._resident = 0
+        self._seen: dict[int, tuple[Frame, float]] = {}
+        self._looks: dict[str, int] = {}
+
+    async def result(self) -> Result:
+        """Start the thread and return its result.
+
+        Raises:
+            CycleCutError: the thread was stopped and no gang explains it.
+            Exception: the call raised it.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._done = self._loop.create_future()
+        self._is_running = True
+        self._thread.start()
+        try:
+            while not self._done.done():
+                await asyncio.wait([self._done], timeout=self._limits.look_seconds)
+                if not self._done.done():
+                    self._look()
+            return self._done.result()
+        finally:
+            if not self._done.done():  # cancelled: nobody waits for the thread any more
+                self._done.cancel()
+                self._cut()
+
+    def _run(self) -> None:
+        result: Result | None = None
+        error: BaseException | None = None
+        try:
+            try:
+                result = self._call(self._work)
+            finally:
+                # From here on no exception comes from outside, nor one that is on its way.
+                with self._lock:
+                    self._is_running = False
+                    _raise_in(threading.get_ident(), None)
+        except BaseException as raised:  # noqa: BLE001 - it is raised where the result is awaited
+            error = raised
+        assert self._loop is not None  # noqa: S101 - set before the thread starts
+        with suppress(RuntimeError):  # the event loop may be closed by now
+            self._loop.call_soon_threadsafe(self._deliver, result, error)
+
+    def _deliver(self, result: Result | None, error: BaseException | None) -> None:
+        done = self._done
+        if done is None or done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # pyright: ignore[reportArgumentType] - the call's own result
+
+    def _look(self) -> None:
+        """Stop the thread if it uses too much."""
+        work, limits, ident = self._work, self._limits, self._thread.ident
+        frames, attempt = list(work.frames), work.attempts
+        used = None if ident is None else _used_by(ident)
+        if used is None:
+            return
+        if attempt != self._attempt:
+            self._attempt, self._attempt_began = attempt, used
+            self._resident, self._seen, self._looks = _resident_bytes(), {}, {}
+        # 1. The time of each part since it was first seen.
+        seen: dict[int, tuple[Frame, float]] = {}
+        for frame in frames:
+            known = self._seen.get(id(frame))
+            seen[id(frame)] = known if known is not None and known[0] is frame else (frame, used)
+        self._seen = seen
+        if frames:
+            uid = frames[-1].gang.uid
+            self._looks[uid] = self._looks.get(uid, 0) + 1
+        # 2. The innermost gang that takes too long, or the one that was seen most often.
+        for frame in reversed(frames):
+            if used - seen[id(frame)][1] > limits.gang_seconds:
+                self._cut(frame)
+                return
+        is_long = used - self._attempt_began > limits.attempt_seconds
+        is_large = _resident_bytes() - self._resident > limits.growth_bytes
+        if is_long or is_large:
+            often = max(frames, key=lambda frame: self._looks.get(frame.gang.uid, 0), default=None)
+            self._cut(often)
+
+    def _cut(self, frame: Frame | None = None) -> None:
+        """Raise in the thread, about a gang if one is known."""
+        with self._lock:
+            if self._is_running and self._thread.ident is not None:
+                self._work.blamed = frame
+                self._seen = {}  # the next attempt begins anew
+                _raise_in(self._thread.ident, CycleCutError)
+
+
+def _raise_in(ident: int, error: type[BaseException] | None) -> None:
+    """Raise an exception in a thread before its next instruction; None takes one back."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(ident), None if error is None else ctypes.py_object(error)
+    )
+
+
+def _used_by(ident: int) -> float | None:
+    """Seconds of processor time of a thread; None if it has ended."""
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(ident))
+    except OSError:
+        return None
+
+
+def _resident_bytes() -> int:
+    """Memory of this process; 0 where it is not known."""
+    try:
+        return int(_STATM.read_text().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,150 @@
+"""A search without an end is stopped, is one gang's answer, and holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from drumline.controller.scheduler.cycle_thread import CycleLimits, CycleThread
+from drumline_scheduler import BlockReason, CycleCache, CycleInput, Decisions, Gang, decide, work
+from drumline_scheduler.admission import Admission
+from drumline_scheduler.fault_isolation import MAX_LIMITS, TooManyFaultsError
+from drumline_scheduler.queueing.pending_gangs import PendingGangs
+from drumline_scheduler.work import CycleCutError, Work
+from tests.patience import HANG_SECONDS
+from tests.unit.scheduler.builders import BEST_EFFORT, cluster, gang, racks
+
+QUICK = CycleLimits(gang_seconds=0.1, attempt_seconds=60.0, look_seconds=0.02)
+WANTED = tuple(gang(name, at=float(at)) for at, name in enumerate("abc"))
+
+
+async def decided(
+    *pending: Gang, limits: CycleLimits = QUICK, cache: CycleCache | None = None
+) -> Decisions:
+    cycle = CycleInput(snapshot=cluster(*racks()), pending=pending, policy=BEST_EFFORT, now=0.0)
+    return await CycleThread(
+        lambda counted: decide(cycle, cache=cache, work=counted), limits=limits
+    ).result()
+
+
+def endless_for(monkeypatch: pytest.MonkeyPatch, *uids: str, keeps: bool = False) -> None:
+    """Plant a search without an end in the admission of some gangs."""
+    admit: Callable[..., Any] = Admission.admit
+
+    def planted(admission: Admission, wanted: Gang) -> Any:
+        kept: list[bytes] = []
+        while wanted.uid in uids:
+            if keeps:
+                kept.append(bytes(1 << 20))
+        return admit(admission, wanted)
+
+    monkeypatch.setattr(Admission, "admit", planted)
+
+
+async def test_an_endless_search_is_the_answer_of_its_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endless_for(monkeypatch, "uid-b")
+    ticks: list[object] = []
+    ticking = asyncio.create_task(_tick(ticks))
+    decisions = await decided(*WANTED, cache=CycleCache())
+    ticking.cancel()
+    assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-c"}
+    (blocked,) = decisions.blocked
+    assert (blocked.uid, blocked.reason) == ("uid-b", BlockReason.SCHEDULER_ERROR)
+    assert "CycleCutError" in blocked.message
+    assert [fault.uid for fault in decisions.faults] == ["uid-b"]
+    assert len(ticks) > 1  # the event loop went on, as it has to for the lease
+
+
+async def _tick(ticks: list[object]) -> None:
+    while True:
+        ticks.append(None)
+        await asyncio.sleep(0)
+
+
+async def test_a_search_that_takes_memory_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless_for(monkeypatch, "uid-b", keeps=True)
+    limits = CycleLimits(gang_seconds=60.0, growth_bytes=64 << 20, look_seconds=0.01)
+    decisions = await decided(*WANTED, limits=limits)
+    assert [fault.uid for fault in decisions.faults] == ["uid-b"]
+    assert len(decisions.placed) == 2
+
+
+async def test_an_endless_search_outside_of_the_phases_is_traced_to_its_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    update: Callable[..., None] = PendingGangs.update
+
+    def planted(pending: PendingGangs, gangs: Iterable[Gang]) -> None:
+        gangs = tuple(gangs)
+        while any(each.uid == "uid-b" for each in gangs):
+            pass
+        update(pending, gangs)
+
+    monkeypatch.setattr(PendingGangs, "update", planted)
+    limits = CycleLimits(gang_seconds=0.1, attempt_seconds=0.1, look_seconds=0.02)
+    decisions = await decided(*WANTED, limits=limits)
+    assert [fault.uid for fault in decisions.faults] == ["uid-b"]
+    assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-c"}
+
+
+async def test_a_call_ends_after_few_endless_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next cycle sets them aside and looks at the others."""
+    pending = [gang(f"e{i}", at=float(i), key=f"team-{i}/e") for i in range(2 * MAX_LIMITS)]
+    endless_for(monkeypatch, *(each.uid for each in pending))
+    with pytest.raises(TooManyFaultsError) as raised:
+        await decided(*pending, *WANTED)
+    assert len(raised.value.faults) == MAX_LIMITS
+
+
+async def test_a_search_with_too_many_steps_stops_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a thread, as in the simulator and in `drumline decide`."""
+    admit: Callable[..., Any] = Admission.admit
+
+    def planted(admission: Admission, wanted: Gang) -> Any:
+        while wanted.uid == "uid-b":
+            work.spend(1000)
+        return admit(admission, wanted)
+
+    monkeypatch.setattr(Admission, "admit", planted)
+    monkeypatch.setattr(work, "MOST_GANG_STEPS", 100_000)
+    cycle = CycleInput(snapshot=cluster(*racks()), pending=WANTED, policy=BEST_EFFORT, now=0.0)
+    decisions = decide(cycle)
+    assert [fault.uid for fault in decisions.faults] == ["uid-b"]
+    assert len(decisions.placed) == 2
+
+
+async def test_results_and_exceptions_are_handed_on() -> None:
+    assert await CycleThread(lambda _: 7).result() == 7
+
+    def fails(_: Work) -> None:
+        raise KeyError("planted")
+
+    with pytest.raises(KeyError, match="planted"):
+        await CycleThread(fails).result()
+
+
+async def test_a_cancelled_cycle_leaves_no_thread_behind() -> None:
+    ended, began = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def endless(_: Work) -> None:
+        try:
+            loop.call_soon_threadsafe(began.set)
+            while True:
+                pass
+        except CycleCutError:
+            ended.set()
+            raise
+
+    waiting = asyncio.create_task(CycleThread(endless).result())
+    await began.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await asyncio.to_thread(ended.wait, HANG_SECONDS)
