@@ -11,6 +11,7 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
 from drumline.lifecycle.model.observed import Observed, PodEnd, PodFacts
+from drumline.lifecycle.plan.start_check import StartRefusal
 from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline_contract import FinalReport, Progress, pod_name
 
@@ -152,3 +153,8 @@ def pod_manifest(job: Job, *, index: int, gpus: PoolGpus, settings: PodSettings)
     """The pod of one member."""
     (manifest,) = pod_manifests(job, indices=(index,), gpus=gpus, settings=settings)
     return manifest
+
+
+async def may_start(job: Job, *, replaces: bool) -> StartRefusal | None:
+    """A check of a start to which nothing is known to object."""
+    del job, replaces

@@ -137,8 +137,8 @@ class TrainingJobStatus(ApiModel):
     restarts: int | None = None
     """Number of recoveries that count against a limit of recovery, in place or with new pods."""
     failed_starts: int | None = None
-    """Number of consecutive failed starts, limited by recovery.maxFailedStarts. Unset after all
-    pods ran."""
+    """Number of consecutive starts that failed or were refused, limited by recovery.maxFailedStarts.
+    Unset after all pods ran, and when the spec has changed."""
     step: int | None = None
     """Number of completed optimizer steps, as last reported."""
     total_steps: int | None = None

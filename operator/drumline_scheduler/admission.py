@@ -26,6 +26,7 @@ from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.model import Gang, Queue
 from drumline_scheduler.placement.placer import placed
 from drumline_scheduler.placement.quota_remedies import QuotaRemedyChecker
+from drumline_scheduler.preemption.preemptor import HELPED_BY_PREEMPTION
 from drumline_scheduler.queueing.expected_ends import GangPlacement
 from drumline_scheduler.queueing.groups import GangGroup
 from drumline_scheduler.queueing.pending_gangs import is_individual
@@ -33,7 +34,7 @@ from drumline_scheduler.queueing.reservation_plan import ReservationRequest
 from drumline_scheduler.queueing.reservations import RESERVED_FOR
 from drumline_scheduler.quota.entitlement import Entitlements
 from drumline_scheduler.quota.queue_access import QueueAccess
-from drumline_scheduler.rejections import Rejection, noting_spared
+from drumline_scheduler.rejections import Rejection, noting_free_only, noting_spared
 from drumline_scheduler.sizes import few, fitting
 from drumline_scheduler.turns import Turns
 
@@ -144,8 +145,11 @@ class Admission:
                 preemption = self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
                     return preemption
+            rejection = self._merged(gang=gang, outcome=outcome)
+            if isinstance(outcome, RejectedByPools) and rejection.reason in HELPED_BY_PREEMPTION:
+                rejection = noting_free_only(rejection, why=gang.evicts_not)
             rejection = noting_spared(
-                self._merged(gang=gang, outcome=outcome),
+                rejection,
                 spared=[held.gang.key for held in session.candidates.take_spared()],
             )
             if is_ready:

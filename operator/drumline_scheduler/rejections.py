@@ -80,6 +80,13 @@ def noting_spared(rejection: Rejection, *, spared: Sequence[str]) -> Rejection:
     return replace(rejection, message=f"{rejection.message}; {note}")
 
 
+def noting_free_only(rejection: Rejection, *, why: str) -> Rejection:
+    """Return the rejection with the reason why nobody is evicted for the gang, if there is one."""
+    if not why:
+        return rejection
+    return replace(rejection, message=f"{rejection.message}; evicts no other job: {why}")
+
+
 def bounded(text: str) -> str:
     """The text, cut where it would not fit into a condition's message."""
     return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
@@ -104,6 +111,8 @@ def amount(*, resource: str, count: int) -> str:
             return f"{count / _GIB:.1f} GiB {kind}"
         case "cpu_millis":
             return f"{count / 1000:g} CPU"
+        case _ if resource.startswith("hugepages-"):
+            return f"{count / _GIB:.1f} GiB {resource}"
         case _:
             return counted(count, _UNITS[resource]) if resource in _UNITS else f"{count} {resource}"
 

@@ -29,6 +29,7 @@ from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.reconciler.executor import Executor, RetryLater
 from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.reconciler.shared_objects import SharedObjects
+from drumline.controller.scheduler.checked_starts import CheckedStarts
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.workloads.evictions import ForeignEvictions
@@ -47,6 +48,7 @@ from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.model import Policy
+from tests.builders import may_start
 from tests.property.invariants import violations
 from tests.property.tiny_autoscaler import TinyAutoscaler, TinyNodeRequests
 from tests.property.tiny_cluster import EPOCH, NAMESPACE, NOW, JobState, Json, text_of
@@ -288,6 +290,7 @@ class _Operator:
             signing_key=KEYS.current_id,
             foreseen=reconciler.foreseen,
             announce=reconciler.announce,
+            starts=CheckedStarts(check=may_start, scheduling=self.cache.scheduling),
             foreign=ForeignEvictions(
                 client=self.api,
                 pools=(),

@@ -20,6 +20,9 @@
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, patch] # patch: the node for which a claim's volume is provisioned, an annotation
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list] # a namespace's, before others are evicted for one of its jobs
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [create, patch] # patch: a drain may evict members whose nodes announce their end

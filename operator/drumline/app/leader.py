@@ -30,8 +30,10 @@ from drumline.controller.reconciler.executor import Executor
 from drumline.controller.reconciler.orphan_sweep import OrphanSweep
 from drumline.controller.reconciler.reconciler import Reconciler, work
 from drumline.controller.reconciler.shared_objects import SharedObjects
+from drumline.controller.reconciler.start_check import StartCheck
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.scheduler.captures import CycleCaptures
+from drumline.controller.scheduler.checked_starts import CheckedStarts
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.fault_memory import FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
@@ -314,7 +316,17 @@ class LeaderComponents:
             share_of=self._state.share_of,
             foreseen=self._reconciler.foreseen,
             announce=self._reconciler.announce,
+            starts=self._wire_checked_starts(),
         )
+
+    def _wire_checked_starts(self) -> CheckedStarts:
+        check = StartCheck(
+            client=self._term.client,
+            pods=self._pods,
+            gpus_of=self._state.gpus_of,
+            terminates=self._state.namespaces.terminating.__contains__,
+        )
+        return CheckedStarts(check=check.refusal, scheduling=self._state.scheduling)
 
     def _wire_messages(self, node_requests: NodeRequests, forecasts: Forecasts) -> WaitingMessages:
         return WaitingMessages(

@@ -138,10 +138,11 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         reason=_text(status.reason),
         message=_text(status.message),
         terminating=bool(metadata.deletion_timestamp),
+        nominated_node="" if spec.node_name else sys.intern(status.nominated_node_name or ""),
         deletion_time=metadata.deletion_timestamp or "",
         finalizers=_finalizers(metadata) if metadata.deletion_timestamp else (),
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
-        requests=pod_requests(spec),
+        requests=pod_requests(spec, status),
         channel_claim=channel_claim(status),
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=_init_container_views(spec, status),
@@ -231,6 +232,7 @@ def _namespace_view(wire_namespace: builtin.Identity) -> NamespaceView:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=metadata.labels or {},
+        terminating=bool(metadata.deletion_timestamp),
     )
 
 
@@ -241,6 +243,7 @@ def _priority_class_view(wire_priority_class: builtin.PriorityClass) -> Priority
         resource_version=wire_priority_class.metadata.resource_version,
         value=wire_priority_class.value,
         global_default=wire_priority_class.global_default,
+        preempts=wire_priority_class.preemption_policy != "Never",
     )
 
 

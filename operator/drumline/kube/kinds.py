@@ -95,6 +95,7 @@ CONFIG_MAPS: Final = _core("configmaps", "ConfigMap")
 PRIORITY_CLASSES: Final = _grouped(
     "scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False
 )
+RESOURCE_QUOTAS: Final = _core("resourcequotas", "ResourceQuota")
 PERSISTENT_VOLUME_CLAIMS: Final = _core("persistentvolumeclaims", "PersistentVolumeClaim")
 STORAGE_CLASSES: Final = _grouped(
     "storage.k8s.io", "storageclasses", "StorageClass", namespaced=False

@@ -3,39 +3,83 @@
 Containers run together, so their requests add up; init containers run one after the other, so the
 largest counts; an init container that restarts always (a sidecar, KEP-753) runs beside all that
 come after it. Requests of the pod as a whole (KEP-2837) replace the sum for the resources they
-name. The runtime's overhead comes on top. An in-place resize counts by the spec, not by what the
-kubelet has actuated yet.
+name. The runtime's overhead comes on top. While an in-place resize is pending, the larger of the
+spec and of what the kubelet has allocated and actuated counts.
 """
 
 from __future__ import annotations
 
-from drumline.kube.quantity import amount
+from collections.abc import Callable
+
+from drumline.kube.quantity import CPU, amount
 from drumline_api.base import POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
 from drumline_api.objects.builtin import Container, PodSpec, PodStatus, Quantities
 
 Amounts = dict[str, int]
+_Part = Callable[[Container], Quantities | None]
 
 
-def pod_requests(spec: PodSpec) -> Amounts:
+def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
     """The pod's requests by resource name: CPU in thousandths, all others in whole units.
 
     A claim for a channel of a ComputeDomain is none for Kubernetes; it counts as one here.
 
+    Args:
+        spec: of the pod.
+        status: of the pod; it shows what a resize that is pending still holds.
+
     Raises:
         ValueError: One of them is no quantity.
     """
-    together: Amounts = {}
-    for container in spec.containers:
-        _add(together, _requests(container))
-    if spec.init_containers:
-        together = _with_init_containers(together, spec.init_containers)
-    if spec.resources is not None:
-        together |= _parsed(spec.resources.requests)
+    together = _sum(spec, _requests)
+    if status is not None:
+        _raise_to(together, _held_beside(spec, status))
     if spec.overhead:
         _add(together, _parsed(spec.overhead))
     if any(claim.name == POD_CLAIM_CHANNEL for claim in spec.resource_claims or ()):
         together[RESOURCE_CHANNEL] = 1
     return together
+
+
+def pod_limits(spec: PodSpec) -> Amounts:
+    """The pod's limits, summed as a ResourceQuota sums them.
+
+    Raises:
+        ValueError: One of them is no quantity.
+    """
+    return _sum(spec, lambda container: container.resources.limits)
+
+
+def _sum(spec: PodSpec, part: _Part) -> Amounts:
+    together: Amounts = {}
+    for container in spec.containers:
+        _add(together, _parsed(part(container)))
+    if spec.init_containers:
+        together = _with_init_containers(together, spec.init_containers, part)
+    if spec.resources is not None:
+        together |= _parsed(part(Container(resources=spec.resources)))
+    return together
+
+
+def _held_beside(spec: PodSpec, status: PodStatus) -> Amounts:
+    """The requests by what the kubelet has allocated and actuated: larger while it shrinks a pod.
+
+    https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/1287-in-place-update-pod-resources
+    """
+    seen = {each.name: each for each in (status.container_statuses or ())}
+    seen |= {each.name: each for each in (status.init_container_statuses or ())}
+    if not any(each.allocated_resources or each.resources for each in seen.values()):
+        return {}
+
+    def held(container: Container) -> Quantities | None:
+        shown = seen.get(container.name)
+        most = _parsed(container.resources.requests)
+        if shown is not None:
+            _raise_to(most, _parsed(shown.allocated_resources))
+            _raise_to(most, _parsed(shown.resources.requests if shown.resources else None))
+        return {name: f"{count}m" if name == CPU else count for name, count in most.items()}
+
+    return _sum(spec, held)
 
 
 def channel_claim(status: PodStatus) -> str:
@@ -44,11 +88,13 @@ def channel_claim(status: PodStatus) -> str:
     return next((each.resource_claim_name or "" for each in made), "")
 
 
-def _with_init_containers(together: Amounts, init_containers: list[Container]) -> Amounts:
+def _with_init_containers(
+    together: Amounts, init_containers: list[Container], part: _Part
+) -> Amounts:
     peak: Amounts = {}
     sidecars: Amounts = {}
     for container in init_containers:
-        requests = _requests(container)
+        requests = _parsed(part(container))
         if container.restart_policy == "Always":
             _add(sidecars, requests)
             _raise_to(peak, sidecars)
@@ -60,8 +106,8 @@ def _with_init_containers(together: Amounts, init_containers: list[Container]) -
     return together
 
 
-def _requests(container: Container) -> Amounts:
-    return _parsed(container.resources.requests)
+def _requests(container: Container) -> Quantities | None:
+    return container.resources.requests
 
 
 def _parsed(quantities: Quantities | None) -> Amounts:

@@ -139,6 +139,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         ready: Its Ready condition.
         reason: Why it failed as a whole (`Evicted`, `OutOfcpu`), with `message`.
         terminating: Whether its deletion was requested: its resources are still held.
+        nominated_node: Where its scheduler keeps room for it while it is not bound.
         deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
         finalizers: What holds the object of a pod whose deletion was requested.
         disruption_reason: The reason of a true DisruptionTarget condition, else empty.
@@ -165,6 +166,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
     message: str = ""
     terminating: bool = False
+    nominated_node: str = ""
     deletion_time: str = ""
     finalizers: tuple[str, ...] = ()
     disruption_reason: str = ""
@@ -231,6 +233,7 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         labels: All of them: queues may select by any.
+        terminating: Whether it is being deleted: nothing can be created there.
     """
 
     name: str
@@ -238,10 +241,15 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource_version: str
     namespace: str = ""
     labels: dict[str, str] = {}
+    terminating: bool = False
 
 
 class PriorityClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One PriorityClass."""
+    """One PriorityClass.
+
+    Attributes:
+        preempts: Whether its preemptionPolicy allows preemption.
+    """
 
     name: str
     uid: str
@@ -249,6 +257,7 @@ class PriorityClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: int
     namespace: str = ""
     global_default: bool = False
+    preempts: bool = True
 
 
 class StorageClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

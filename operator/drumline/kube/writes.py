@@ -66,6 +66,26 @@ async def create(
     return await _send(client, Verb.CREATE, resource, path=path, body=_bytes(body), sending=sending)
 
 
+async def dry_run(client: KubeClient, resource: Resource, *, body: Body, namespace: str) -> bytes:
+    """Have the API server admit an object without storing it; returns the object as admitted.
+
+    Admission runs whole: quotas, LimitRanges, Pod Security and webhooks.
+
+    Raises:
+        Forbidden: RBAC, a quota or Pod Security would refuse it; the message says which.
+        Invalid: The object is wrong.
+        KubeError: Anything else; a webhook may not support dry runs.
+    """
+    request = Request(
+        verb=Verb.CREATE,
+        resource=resource,
+        path=resource.path(namespace=namespace),
+        query={"dryRun": "All"},
+        body=_bytes(body),
+    )
+    return await client.send(request)
+
+
 async def create_many(
     client: KubeClient,
     resource: Resource,

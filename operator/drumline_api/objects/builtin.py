@@ -158,6 +158,8 @@ class ContainerStatus(ObjectPart, frozen=True):
     ready: bool = False
     image_id: str = msgspec.field(default="", name="imageID")
     state: ContainerState = ContainerState()
+    allocated_resources: Quantities | None = None
+    resources: ResourceRequirements | None = None
 
 
 class PodClaimStatus(ObjectPart, frozen=True):
@@ -175,6 +177,7 @@ class PodStatus(ObjectPart, frozen=True):
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
     start_time: str | None = None
+    nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
@@ -315,6 +318,43 @@ class PriorityClass(ObjectPart, frozen=True):
     value: int
     global_default: bool = False
     preemption_policy: str | None = None
+
+
+class ScopeRequirement(ObjectPart, frozen=True):
+    """One condition on the pods that a ResourceQuota counts."""
+
+    scope_name: str
+    operator: str = "Exists"
+    values: list[str] | None = None
+
+
+class ScopeSelector(ObjectPart, frozen=True):
+    """The conditions on the pods that a ResourceQuota counts: all of them."""
+
+    match_expressions: list[ScopeRequirement] | None = None
+
+
+class ResourceQuotaSpec(ObjectPart, frozen=True):
+    """A ResourceQuota's spec."""
+
+    hard: Quantities | None = None
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(ObjectPart, frozen=True):
+    """A ResourceQuota's status."""
+
+    hard: Quantities | None = None
+    used: Quantities | None = None
+
+
+class ResourceQuota(ObjectPart, frozen=True):
+    """A ResourceQuota."""
+
+    metadata: Metadata
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
 class StorageClass(ObjectPart, frozen=True):

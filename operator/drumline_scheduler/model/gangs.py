@@ -129,6 +129,12 @@ class Gang:
     """After a rejected create: not tried again before this time."""
     retry_cause: str = ""
     """Why it backs off: the message of the rejected create."""
+    preempts: bool = True
+    """False: its priority class has `preemptionPolicy: Never`. It never evicts or moves others."""
+    refusal: str = ""
+    """Why its pods would probably be refused, such as by a ResourceQuota; '' if nothing is known.
+    Until a start has succeeded it gets free capacity only: nobody is evicted or moved for it, and
+    it is not moved itself."""
     sizes: tuple[int, ...] = ()
     """The numbers of main pods it can run with, ascending, `nodes` the last; empty: only that."""
     resizable: bool = True
@@ -193,6 +199,13 @@ class Gang:
             whole = piece.pods
         if self.slices and any(size % self.slices[0].pods for size in self.sizes):
             raise ValueError(f"{self.key}: every size must be made of whole slices")
+
+    @property
+    def evicts_not(self) -> str:
+        """Why nobody is evicted or moved for it; '' if the policy of its queue decides."""
+        if not self.preempts:
+            return "its priority class has preemptionPolicy Never"
+        return self.refusal
 
     @property
     def namespace(self) -> str:

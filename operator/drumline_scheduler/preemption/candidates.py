@@ -170,6 +170,7 @@ class Candidates:
     def _may_move(self, held: Admitted) -> bool:
         return (
             not (held.lost or held.giving_up or held.is_foreign or self._is_protected(held))
+            and not held.gang.refusal  # it could not start again
             and not (held.gang.surplus or held.gang.surplus_of)  # they would move one by one
             and not self._is_spared(held)
             and self._budgets.rejection(held.gang) is None  # it could not start again

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
-from drumline_scheduler.model import Queue
+from drumline_scheduler.model import Queue, Reclaim
 from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
 from drumline_scheduler.quota.usage import GangUsage, UsageByQueue
 from drumline_scheduler.quota.user_limits import UserLimits
@@ -122,6 +122,8 @@ def has_to_wait(asked: Shortage) -> Rejection:
     for held in blockers:  # a job may hold more than its places: pods that run on
         gpus_of[held.gang.key] += held.gpus
     held_by = named([f"{key} ({gpus})" for key, gpus in gpus_of.items()])
+    if not asked.capped:
+        held_by += _reclaim_text(asked)
     if hanging := [pod for held in blockers for pod in held.gang.hanging]:
         held_by += f"; should have ended: {named(hanging)}"
     if asked.capped:
@@ -182,6 +184,29 @@ def _room_text(asked: Shortage, *, left: int) -> str:
         f"queue {queue.name} holds {cohorts.usage[leaf]} GPUs of pool {asked.pool},"
         f" nominal {nominal}, and may take {left} more (cohort"
         f" {asked.tree.branches[root].name}: {free} of {cohorts.quota[root]} free)"
+    )
+
+
+def _reclaim_text(asked: Shortage) -> str:
+    """The setting with which the queue may take back what its cohort is entitled to, if any.
+
+    Under `Any`, every branch of the gang's side has to stay within its quota, so a queue without a
+    quota of its own never reclaims. Under `FairShare` the topmost one has to.
+    """
+    cohorts, queue = asked.cohorts, asked.queue
+    if queue.preemption.reclaim is not Reclaim.ANY:
+        return ""
+    within = [
+        branch
+        for branch in cohorts.paths[asked.leaf][:-1]
+        if cohorts.usage[branch] + asked.gpus <= cohorts.quota[branch]
+    ]
+    if asked.leaf in within or not within:
+        return ""
+    owner = asked.tree.branches[within[-1]].name
+    return (
+        f"; cohort {owner} is within its quota, from which queue {queue.name} reclaims with"
+        " preemption.reclaim: FairShare alone"
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from drumline.kube.pod_requests import pod_requests
-from drumline_api.objects.builtin import PodSpec
+from drumline.kube.pod_requests import pod_limits, pod_requests
+from drumline_api.objects.builtin import PodSpec, PodStatus
 
 
 def _asks(*, always: bool = False, **requests: str) -> dict[str, Any]:
@@ -67,3 +67,32 @@ def _asks(*, always: bool = False, **requests: str) -> dict[str, Any]:
 )
 def test_requests_of_a_pod(spec: dict[str, Any], expected: dict[str, int]) -> None:
     assert pod_requests(msgspec.convert(spec, PodSpec)) == expected
+
+
+def _shown(**fields: dict[str, Any]) -> PodStatus:
+    return msgspec.convert({"containerStatuses": [{"name": "any", **fields}]}, PodStatus)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"allocatedResources": {"memory": "900Gi"}}, 900),
+        ({"resources": {"requests": {"memory": "700Gi"}}}, 700),
+        ({"allocatedResources": {"memory": "10Gi"}}, 10),
+        ({"allocatedResources": {"memory": "5Gi"}}, 10),
+        ({}, 10),
+    ],
+)
+def test_the_larger_figure_counts_while_a_resize_is_pending(
+    status: dict[str, Any], expected: int
+) -> None:
+    spec = msgspec.convert({"containers": [_asks(memory="10Gi", cpu="500m")]}, PodSpec)
+    assert pod_requests(spec, _shown(**status)) == {"memory": expected << 30, "cpu": 500}
+
+
+def test_limits_are_summed_as_requests_are() -> None:
+    def limited(cpu: str) -> dict[str, Any]:
+        return {"name": "any", "resources": {"limits": {"cpu": cpu}}}
+
+    raw = {"containers": [limited("1"), limited("2")], "initContainers": [limited("4")]}
+    assert pod_limits(msgspec.convert(raw, PodSpec)) == {"cpu": 4000}

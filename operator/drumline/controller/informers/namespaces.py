@@ -1,4 +1,4 @@
-"""The labels of namespaces, and which of these queues are open to by them."""
+"""Namespaces: their labels, by which queues are open to them, and whether they are deleted."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ class NamespaceCache:
         self._labels: dict[str, dict[str, str]] = {}
         self._selected: dict[str, frozenset[str]] = {}
         """By selector, as text, until a namespace has other labels."""
+        self.terminating: set[str] = set()
+        """Namespaces that are being deleted, so that nothing can be created in them."""
 
     def on_namespace(self, old: NamespaceView | None, new: NamespaceView | None) -> bool:
-        """Take in an event, None as `new`: deleted; returns whether any label is another."""
+        """Take in an event, None as `new`: deleted; returns whether it changes any decision."""
         if new is None:
             known = None if old is None else self._labels.pop(old.name, None)
+            self.terminating.discard("" if old is None else old.name)
             changed = known is not None
         else:
             changed = self._labels.get(new.name) != new.labels
+            changed |= new.terminating != (new.name in self.terminating)
             self._labels[new.name] = new.labels
+            (self.terminating.add if new.terminating else self.terminating.discard)(new.name)
         if changed:
             self._selected.clear()
         return changed

@@ -73,24 +73,35 @@ class PriorityCache:
     """The values of the PriorityClasses."""
 
     def __init__(self) -> None:
-        self._values: dict[str, int] = {}
-        self._default = 0
+        self._classes: dict[str, PriorityClassView] = {}
+        self._default: PriorityClassView | None = None
+        self.polite: frozenset[str | None] = frozenset()
+        """Classes with `preemptionPolicy: Never`; None if jobs without a class have one."""
 
     def on_priority_class(
         self, old: PriorityClassView | None, new: PriorityClassView | None
     ) -> None:
         """Take in an event; None as `new`: deleted."""
         if old is not None:
-            self._values.pop(old.name, None)
-            self._default = 0 if old.global_default else self._default
+            self._classes.pop(old.name, None)
+            self._default = None if old.global_default else self._default
         if new is not None:
-            self._values[new.name] = new.value
-            self._default = new.value if new.global_default else self._default
+            self._classes[new.name] = new
+            self._default = new if new.global_default else self._default
+        default = {None: self._default} if self._default is not None else {}
+        classes: dict[str | None, PriorityClassView] = {**self._classes, **default}
+        self.polite = frozenset(name for name, each in classes.items() if not each.preempts)
 
     def value_of(self, name: str | None) -> int | None:
         """The value of this class; the global default without a name, None for an unknown class."""
-        return self._default if name is None else self._values.get(name)
+        known = self._class_of(name)
+        if known is None:
+            return 0 if name is None else None
+        return known.value
 
     def exists(self, name: str | None) -> bool:
         """Whether a job may name this class: it exists, or no class is named."""
-        return name is None or name in self._values
+        return name is None or name in self._classes
+
+    def _class_of(self, name: str | None) -> PriorityClassView | None:
+        return self._default if name is None else self._classes.get(name)

@@ -36,7 +36,6 @@ STARTUP_TAINT_PREFIXES = (
 """Those that cluster-autoscaler knows without its flag --startup-taint."""
 STARTUP_TAINT_SUFFIX = "/agent-not-ready"
 """Of node.cilium.io, ebs.csi.aws.com and their like, until their agent runs there."""
-_NOT_COUNTED = ("hugepages-", "attachable-volumes-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,7 @@ def resources_of(amounts: Mapping[str, int], *, units: GpuUnits, pods: int | Non
         pods=_capped(amounts.get("pods", 0)) if pods is None else pods,
         ephemeral_bytes=_capped(amounts.get("ephemeral-storage", 0)),
         extended=tuple(
-            (name, _capped(amount))
-            for name, amount in amounts.items()
-            if name not in plain and not name.startswith(_NOT_COUNTED)
+            (name, _capped(amount)) for name, amount in amounts.items() if name not in plain
         ),
     )
 

@@ -91,6 +91,8 @@ class NodeCache:
         self._distrusted: dict[str, str] = {}
         self.standings: Mapping[str, NodeStanding] = {}
         """Of the nodes that something speaks against; set by `node_standings.judge`."""
+        self._nominated: dict[str, set[str]] = defaultdict(set)
+        """By node: uids of pods that are not bound, and for which another scheduler keeps room."""
         self._out_of_service: set[str] = set()
         self.promised: set[str] = set()
         """Nodes with the taint that keeps kube-scheduler off what gangs were promised."""
@@ -107,6 +109,7 @@ class NodeCache:
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Take in an event of a pod, of any owner."""
+        self._nominate(old, new)
         if old is not None:
             self._remove(old)
         if new is not None and new.node_name and not new.finished:
@@ -121,6 +124,15 @@ class NodeCache:
             if not pods:
                 del self._pods[pod.node_name]
         self._values.pop(pod.node_name, None)
+
+    def _nominate(self, old: PodView | None, new: PodView | None) -> None:
+        """Take in on which node another scheduler keeps room for a pod that is not bound."""
+        for pod in filter(None, (old, new)):
+            if pod.nominated_node:
+                self._nominated[pod.nominated_node].discard(pod.uid)
+                self._values.pop(pod.nominated_node, None)
+        if new is not None and new.nominated_node and not (new.node_name or new.finished):
+            self._nominated[new.nominated_node].add(new.uid)
 
     def on_node(self, old: NodeView | None, new: NodeView | None) -> NodeChange:
         """Take in an event of a node; an update ends the distrust of its earlier state."""
@@ -326,8 +338,18 @@ class NodeCache:
             hanging=tuple(map(_hanging_text, filter(self._hangs, leaving)))[:MAX_HANGING],
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
-            standing=self.standings.get(view.name, TRUSTED),
+            standing=self._standing(view.name),
         )
+
+    def _standing(self, name: str) -> NodeStanding:
+        """What follows from what is known against a node.
+
+        One that another scheduler keeps for a pod is taken after equal nodes.
+        """
+        standing = self.standings.get(name, TRUSTED)
+        if not self._nominated.get(name):
+            return standing
+        return replace(standing, suspicion=standing.suspicion + 1)
 
     def _ends_soon(self, pod: PodView) -> bool:
         """Whether it makes sense to wait for the end of a pod that is, or will be, deleted."""

@@ -28,8 +28,12 @@ from drumline.telemetry import logs
 log = logs.get("drumline.controller.reconciler.claims")
 
 
-async def prepare_claims(client: KubeClient, job: Job) -> ClaimUnusable | None:
+async def prepare_claims(
+    client: KubeClient, job: Job, *, binds: bool = True
+) -> ClaimUnusable | None:
     """Have the job's claims bound; returns why its pods cannot use one of them, if so.
+
+    With `binds=False` nothing is written: the claims are only looked at.
 
     One read for each claim or class that the job names, for each generation. Where RBAC does not
     allow it nothing is done: the kubelet says what is wrong with a claim.
@@ -40,7 +44,7 @@ async def prepare_claims(client: KubeClient, job: Job) -> ClaimUnusable | None:
     """
     try:
         for name in claim_names(job):
-            unusable = await _prepare(client, job, name)
+            unusable = await _prepare(client, job, name, binds=binds)
             if unusable is not None:
                 return unusable
         for volume, name in pod_claim_classes(job):
@@ -52,7 +56,7 @@ async def prepare_claims(client: KubeClient, job: Job) -> ClaimUnusable | None:
     return None
 
 
-async def _prepare(client: KubeClient, job: Job, name: str) -> ClaimUnusable | None:
+async def _prepare(client: KubeClient, job: Job, name: str, *, binds: bool) -> ClaimUnusable | None:
     namespace = job.namespace
     try:
         raw = await reads.get(client, PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
@@ -68,6 +72,8 @@ async def _prepare(client: KubeClient, job: Job, name: str) -> ClaimUnusable | N
             return None
         case ClaimUnusable():
             return step
+        case SelectNode() if not binds:
+            return None
         case SelectNode(node=node):
             metadata = {
                 "resourceVersion": view.resource_version,

@@ -26,7 +26,6 @@ from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.state.snapshots import Backoff
 from drumline.kube.errors import Conflict, KubeError, NotLeader
-from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.failures import refused_by_kubelet
 from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
@@ -37,6 +36,7 @@ from drumline.lifecycle.model.verdict import Refusal
 from drumline.lifecycle.plan.claims import ClaimUnusable
 from drumline.lifecycle.plan.planner import plan_job
 from drumline.lifecycle.plan.slow_start import start_refused
+from drumline.lifecycle.plan.start_check import remedy_of_refusal
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
@@ -46,8 +46,6 @@ from drumline_contract import Pause, Progress
 
 log = logs.get("drumline.controller.reconciler.reconciler")
 
-FIRST_BACKOFF_SECONDS = 10.0
-MAX_BACKOFF_SECONDS = 600.0
 GOOD_RUN_SECONDS = 600.0
 STATUS_REFRESH_SECONDS = 10.0
 """At least this long between two writes that only say how a slow start goes on."""
@@ -266,11 +264,16 @@ class Reconciler:
         return job.is_supervised and job.status.phase == Phase.RUNNING
 
     async def _requeue_rejected(self, job: Job, message: str) -> None:
-        """The API server rejects this gang: give its nodes back and requeue it with a backoff."""
+        """The API server rejects this gang: a failed start, its nodes are given back."""
         cause = f"the API server refused its pods: {message}"
         log.warning("gang_refused", job=job.key, error=message)
-        now = self._clock()
-        status = transitions.requeued(job, reason=Reason.API_REFUSED, message=cause, now=now)
+        status = start_refused(
+            job,
+            message=cause,
+            remedy=remedy_of_refusal(message),
+            now=self._clock(),
+            reason=Reason.API_REFUSED,
+        )
         await self._writer.write(job, status)
         self.announce(job, status)
 
@@ -299,11 +302,9 @@ class Reconciler:
         count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
         count = max(count, status.failed_starts or 0)  # survives the operator
         free_losses = 1 if reason in _NEVER_FREE else 2
-        steps = min(count - free_losses, 16)
-        delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
         cause = status.incident or reason
-        self._state.scheduling.backoffs[job.uid] = Backoff(
-            until=now + delay, cause=cause, count=count
+        self._state.scheduling.backoffs[job.uid] = Backoff.after(
+            count - free_losses + 1, cause=cause, count=count, now=now
         )
 
     def announce(self, job: Job, status: TrainingJobStatus) -> None:

@@ -3,6 +3,9 @@
 A decision is written onto the version of the job that it was made from: when the job was written
 since, the write conflicts, nothing has happened, and the next cycle decides again.
 
+Before a gang evicts or moves others, its own start is checked (`checked_starts`). A start that
+would be refused counts as a failed start, and nobody is asked to leave.
+
 A preemption takes two steps, so that a crash between any two writes nominates each node for one job
 at most and evicts no job without need: first the preemptor is nominated to its future nodes (from
 then on reserved for it), then the victims get `Disrupted`. An eviction is withdrawn when its
@@ -18,12 +21,13 @@ which it gives its nodes up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from drumline.controller.job_events import JobEvents
 from drumline.controller.jobs.status_writer import StatusWriter
+from drumline.controller.scheduler.checked_starts import CheckedStarts
 from drumline.controller.scheduler.evictions import (
     JobEviction,
     given_up_indices,
@@ -86,6 +90,7 @@ class Committer:
         share_of: what of a GPU of a pool each GPU of a job is; None: all.
         foreseen: the status that a job's plan comes to before there is anything to do.
         announce: logs and counts a written status, and tells it to users.
+        starts: checks the start of a gang before others are evicted or moved for it.
     """
 
     def __init__(
@@ -104,7 +109,9 @@ class Committer:
         share_of: Callable[[Job, str], GpuShare | None],
         foreseen: Callable[[Job], TrainingJobStatus],
         announce: Callable[[Job, TrainingJobStatus], None],
+        starts: CheckedStarts,
     ) -> None:
+        self._starts = starts
         self._writer = writer
         self._foreign = foreign
         self._pods = pods
@@ -188,19 +195,13 @@ class Committer:
 
     async def _place(self, placed: Placed, job: Job, *, surplus: Placed | None, now: float) -> bool:
         beyond = () if surplus is None else surplus.assignment
-        status = membership.admitted(
+        status = self._admitted(
             job,
             pool=placed.pool,
-            nodes=member_order(job.spec, placed.assignment),
+            nodes=placed.assignment,
             surplus_pool=None if surplus is None else surplus.pool,
             surplus=beyond,
-            epoch=self._epoch,
-            image=image_of(job, self._pods),
-            agent_image=new_agent_image(job, self._pods),
-            priority=self._priority_of(job),
             now=now,
-            signing_key=self._signing_key if job.has_agents else None,
-            share=self._share_of(job, placed.pool),
         )
         if not await self._write(job, status):
             return False
@@ -233,6 +234,32 @@ class Committer:
         )
         return True
 
+    def _admitted(
+        self,
+        job: Job,
+        *,
+        pool: str,
+        nodes: Sequence[str],
+        now: float,
+        surplus_pool: str | None = None,
+        surplus: Sequence[str] = (),
+    ) -> TrainingJobStatus:
+        """The status of a waiting job that gets these nodes."""
+        return membership.admitted(
+            job,
+            pool=pool,
+            nodes=member_order(job.spec, nodes),
+            surplus_pool=surplus_pool,
+            surplus=surplus,
+            epoch=self._epoch,
+            image=image_of(job, self._pods),
+            agent_image=new_agent_image(job, self._pods),
+            priority=self._priority_of(job),
+            now=now,
+            signing_key=self._signing_key if job.has_agents else None,
+            share=self._share_of(job, pool),
+        )
+
     def _count_replaced(self, moved: Replacement, job: Job) -> None:
         self._metrics.jobs.members_replaced.inc(len(moved.positions))
         log.info(
@@ -264,6 +291,8 @@ class Committer:
         on_fault: OnFault | None,
     ) -> bool:
         preemptor = jobs[preemption.uid]
+        if not await self._may_start(preemptor, preemption, jobs, now=now):
+            return False
         if not await self._foreign.evict(preemption, now=now):
             return False
         status = disruption.nominated(
@@ -286,7 +315,35 @@ class Committer:
         ]
         return await write_each(writes, on_fault=on_fault)
 
+    async def _movers_may_start(self, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
+        """Whether all jobs that are to move could start again on their new nodes."""
+        movers = [jobs[job_uid(victim.uid)] for victim in preemption.victims if victim.moves_to]
+        refusals = [await self._starts.refusal_of(job, now=now) for job in movers]
+        return all(refusal is None for refusal in refusals)
+
+    async def _may_start(self, job: Job, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
+        """Whether a gang and all that move for it could start; False: nobody is evicted for it."""
+        refusal = await self._starts.refusal_of(self._started(job, preemption, now=now), now=now)
+        if refusal is None:
+            return await self._movers_may_start(preemption, jobs, now=now)
+        if job.status.assignment is not None:
+            return False
+        status = refusal.status(job, now=now)
+        if await self._write(job, status):
+            self._starts.note(job, status, now=now)
+            self._announce(job, status)
+        return False
+
+    def _started(self, job: Job, preemption: Preemption, *, now: float) -> Job:
+        """The job as it would be once its victims have left."""
+        if job.status.assignment is not None:  # a repair: its pods are like those that it has
+            return job
+        status = self._admitted(job, pool=preemption.pool, nodes=preemption.assignment, now=now)
+        return replace(job, status=status)
+
     async def _move(self, move: Move, job: Job, *, now: float) -> bool:
+        if await self._starts.refusal_of(job, now=now) is not None:
+            return False
         eviction = JobEviction(
             by=str(move.why),
             by_uid=job.uid,

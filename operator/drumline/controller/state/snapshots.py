@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from drumline.controller.informers.namespaces import NamespaceCache
 from drumline.controller.informers.specs import PriorityCache, SpecCache
@@ -41,6 +41,7 @@ from drumline.lifecycle.model.chains import Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Verdict
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
+from drumline.lifecycle.plan.start_check import failed_start_of
 from drumline.scope import InstallationScope
 from drumline_api.base import LABEL_INDEX, LABEL_JOB
 from drumline_api.gpupool import GpuPoolSpec
@@ -49,8 +50,33 @@ from drumline_contract import Progress
 from drumline_scheduler.model import Admitted, Gang, Snapshot, Toleration
 from drumline_scheduler.resources import NOTHING, Resources
 
+FIRST_BACKOFF_SECONDS = 10.0
+MAX_BACKOFF_SECONDS = 600.0
 RISK_SECONDS = 60.0
 """For how long a figure of the work that an eviction would lose is kept unseen."""
+
+
+class Evicts(NamedTuple):
+    """What keeps a gang from having others evicted."""
+
+    preempts: bool
+    refusal: str
+
+
+_ANYBODY: Final = Evicts(preempts=True, refusal="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedStart:
+    """A start that a check refused before anybody was evicted for it."""
+
+    generation: int
+    """Of the job's spec."""
+    failed_starts: int
+    """`status.failedStarts` with this one. More of them: the last start failed by itself."""
+    until: float = 0.0
+    """Nobody is evicted for it, nor is it moved, before this time (seconds since the epoch)."""
+    message: str = ""
 
 
 class _MadeOf(NamedTuple):
@@ -58,6 +84,7 @@ class _MadeOf(NamedTuple):
 
     backoff: Backoff | None
     priority: int
+    evicts: Evicts
     added: Resources
     verdict: Verdict | None
     predecessors: Standing
@@ -82,6 +109,13 @@ class Backoff:
     until: float
     cause: str
     count: int
+
+    @classmethod
+    def after(cls, failures: int, *, cause: str, count: int, now: float) -> Backoff:
+        """The backoff after so many failures in a row: 10, 20, 40 ... 600 seconds; 0: none."""
+        steps = min(failures - 1, 16)
+        delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
+        return cls(until=now + delay, cause=cause, count=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +183,9 @@ class SnapshotBuilder:
         """By uid: what writes whose answer was lost may have taken, in the last snapshot."""
         self.backoffs: dict[str, Backoff] = {}
         """By uid of the job."""
+        self.checked: dict[str, CheckedStart] = {}
+        """By uid of a job whose start a check refused last."""
+        self._now = 0.0
         self.left_out: dict[str, str] = {}
         """Jobs at which the operator failed, with the reason, each once for each of its specs;
         cleared by its reader."""
@@ -159,7 +196,7 @@ class SnapshotBuilder:
 
     def snapshot(self, *, now: float) -> Snapshot:
         """The cluster now: O(nodes changed since the last snapshot + admitted jobs)."""
-        sources = self._sources
+        sources, self._now = self._sources, now
         nodes = sources.nodes.in_pools(sources.pools.by_name, roles=self._remaining.on_node)
         return Snapshot(
             nodes=tuple(nodes),
@@ -216,7 +253,7 @@ class SnapshotBuilder:
         self._remaining.forget(namespace, uid)
         by_uids = (
             *(self._gangs, self._positions, self._admitted, self._added, self.backoffs),
-            self._leaving_since,
+            *(self._leaving_since, self.checked),
         )
         for by_uid in by_uids:
             by_uid.pop(uid, None)
@@ -363,6 +400,7 @@ class SnapshotBuilder:
         made_of = _MadeOf(
             backoff=backoff,
             priority=self.priority_of(job),
+            evicts=self._evicts(job),
             added=self._added.get(job.uid, NOTHING),
             verdict=job.verdict,
             predecessors=self._sources.chains.standing_of(job),
@@ -388,8 +426,30 @@ class SnapshotBuilder:
         except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
             self._leave_out(job, error)
             return None
+        if made_of.evicts is not _ANYBODY:
+            preempts, refusal = made_of.evicts
+            gang = replace(gang, preempts=preempts, refusal=refusal)
         self._gangs[job.uid] = (job, made_of, gang)
         return gang
+
+    def _evicts(self, job: Job) -> Evicts:
+        """Whether others may be evicted for a job.
+
+        A start that was refused by a check alone is checked again after its backoff.
+        """
+        sources, refusal, checked = self._sources, "", self.checked.get(job.uid)
+        if checked is not None and checked.generation != job.object_generation:
+            checked = None
+        if job.namespace in sources.namespaces.terminating:
+            refusal = f"namespace {job.namespace} is being deleted"
+        elif checked is not None and checked.until > self._now:
+            refusal = checked.message
+        elif (failed := job.status.failed_starts) and (
+            checked is None or failed > checked.failed_starts
+        ):
+            refusal = failed_start_of(job)
+        preempts = job.spec.priority_class_name not in sources.priorities.polite
+        return Evicts(preempts, refusal) if refusal or not preempts else _ANYBODY
 
     def _leave_out(self, job: Job, error: Exception) -> None:
         """The operator failed at this job: that is its verdict until its spec changes."""

@@ -1,5 +1,7 @@
 """What every written status says of itself: which spec it is about, and whether all is well.
 
+Failed starts are counted for one spec: the first status of a newer spec has none.
+
 Derived from the phase in one place, so that no transition can forget it. kstatus (Flux, Argo CD,
 `kpt live`) and `kubectl wait` read it:
 
@@ -29,6 +31,8 @@ def as_written(job: Job, status: TrainingJobStatus, *, now: float) -> TrainingJo
         status: what was decided.
         now: seconds since the epoch.
     """
+    if is_unobserved(job) and status.assignment is None and status.phase != Phase.FAILED:
+        status = changed(status, failed_starts=None)  # these were starts of another spec
     status = changed(status, observed_generation=job.object_generation)
     if status.phase is None:
         return status

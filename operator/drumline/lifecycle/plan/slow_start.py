@@ -153,13 +153,20 @@ def with_failed_start(job: Job, *, message: str, remedy: str, now: float) -> Job
     return replace(job, status=status)
 
 
-def start_refused(job: Job, *, message: str, remedy: str, now: float) -> TrainingJobStatus:
+def start_refused(
+    job: Job,
+    *,
+    message: str,
+    remedy: str,
+    now: float,
+    reason: Reason = Reason.START_BLOCKED,
+) -> TrainingJobStatus:
     """This start cannot succeed: the job is queued again, or fails where it may try no more."""
     job = with_failed_start(job, message=message, remedy=remedy, now=now)
     if job.finished:
         return job.status
     text = f"{message}: {remedy}"
-    return transitions.requeued(job, reason=Reason.START_BLOCKED, message=text, now=now)
+    return transitions.requeued(job, reason=reason, message=text, now=now)
 
 
 def _begin(job: Job) -> float:

@@ -229,6 +229,15 @@ def test_a_charged_pod_that_hangs_counts_as_staying(nodes: NodeCache, clock: Clo
     assert seen() == (False, "other/theirs on node-0")
 
 
+def test_a_node_that_another_scheduler_keeps_for_a_pod_is_taken_last(nodes: NodeCache) -> None:
+    waits = foreign_pod("waits", node="", nominated_node="node-0")
+    assert only(nodes).suspicion == 0
+    nodes.on_pod(None, waits)
+    assert only(nodes).suspicion == 1
+    nodes.on_pod(waits, foreign_pod("waits", node="node-0"))
+    assert only(nodes).suspicion == 0
+
+
 def test_a_node_whose_gpus_do_not_come_is_set_up_without_an_event(
     nodes: NodeCache, clock: Clock
 ) -> None:

@@ -9,6 +9,8 @@ from msgspec import structs
 
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.snapshots import CheckedStart
+from drumline.kube.views import NamespaceView
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Blocked, BlockReason
@@ -46,10 +48,10 @@ def running(priority_class: str, *, version: int = 1) -> Any:
     return job_view(version=version, status=status, **spec)
 
 
-def preempted(state: ClusterCache) -> list[str]:
+def preempted(state: ClusterCache, **status: Any) -> list[str]:
     """The jobs that give way to a job of priority 100 in the same queue."""
     spec: dict[str, Any] = {"nodes": 1, "gpusPerNode": 8, "priorityClassName": "high"}
-    state.on_job(None, job_view("urgent", uid="urgent", **spec))
+    state.on_job(None, job_view("urgent", uid="urgent", status=status, **spec))
     decisions = decide(
         CycleInput(
             snapshot=state.scheduling.snapshot(now=NOW),
@@ -103,3 +105,49 @@ def test_a_waiting_job_is_rejected_above_what_training_may_have(state: ClusterCa
     assert isinstance(blocked, Blocked)
     assert blocked.reason is BlockReason.PRIORITY_TOO_HIGH
     assert "priority 2000001000 is above 1000000000" in blocked.message
+
+
+def a_polite_class(name: str, value: int, *, default: bool = False) -> Any:
+    return structs.replace(priority_view(name, value, default=default), preempts=False)
+
+
+def test_a_class_that_never_preempts_evicts_nobody(state: ClusterCache) -> None:
+    polite = a_polite_class("high", 100)
+    state.on_priority_class(priority_view("high", 100), polite)
+    assert preempted(state) == []
+    state.on_priority_class(polite, priority_view("high", 100))
+    assert preempted(state) == ["team/llama"]
+
+
+def test_the_default_class_counts_for_jobs_that_name_none(state: ClusterCache) -> None:
+    state.on_priority_class(None, a_polite_class("usual", 100, default=True))
+    spec: dict[str, Any] = {"nodes": 1, "gpusPerNode": 8}
+    state.on_job(None, job_view("plain", uid="plain", **spec))
+    assert [gang.preempts for gang in state.scheduling.pending()] == [False]
+
+
+def test_a_job_of_a_namespace_that_is_being_deleted_evicts_nobody(state: ClusterCache) -> None:
+    going = NamespaceView(name="team", uid="team", resource_version="1", terminating=True)
+    assert state.namespaces.on_namespace(None, going)
+    assert preempted(state) == []
+    assert state.namespaces.on_namespace(going, None)
+    assert preempted(state) == ["team/llama"]
+
+
+@pytest.mark.parametrize(
+    ("checked", "expected"),
+    [
+        (None, []),
+        (CheckedStart(generation=1, failed_starts=2), ["team/llama"]),
+        (CheckedStart(generation=1, failed_starts=1), []),
+        (CheckedStart(generation=1, failed_starts=2, until=NOW + 1, message="refused"), []),
+    ],
+)
+def test_a_job_whose_last_start_failed_evicts_nobody_unless_a_check_found_it(
+    state: ClusterCache, checked: CheckedStart | None, expected: list[str]
+) -> None:
+    if checked is not None:
+        state.scheduling.checked["urgent"] = checked
+    assert preempted(state, failedStarts=2, incident="no quota") == expected
+    state.scheduling.forget("team", "urgent")
+    assert "urgent" not in state.scheduling.checked

@@ -43,7 +43,7 @@ def test_resources_by_the_pools_own_gpu_name() -> None:
         memory_bytes=8,
         pods=110,
         ephemeral_bytes=9,
-        extended=(("rdma/hca", 2),),
+        extended=(("rdma/hca", 2), ("hugepages-2Mi", 5), ("attachable-volumes-csi", 3)),
     )
     assert resources_of(amounts, units=GpuUnits({"other/gpu": 1}), pods=1).gpus == 0
 

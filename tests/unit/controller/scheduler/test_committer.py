@@ -16,8 +16,10 @@ from drumline.controller.job_events import JobEvents
 from drumline.controller.jobs.status_writer import StatusWriter
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.scheduler import committer as committer_module
+from drumline.controller.scheduler.checked_starts import CheckedStarts
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.snapshots import SnapshotBuilder
 from drumline.controller.workloads.evictions import ForeignEvictions
 from drumline.controller.workloads.suspension import WorkloadSuspension
 from drumline.kube.client import KubeClient
@@ -29,11 +31,14 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.planner import plan_job
+from drumline.lifecycle.plan.start_check import StartRefusal
 from drumline.telemetry.metrics import Metrics
 from drumline_api.conditions import DisruptionKind, Phase, Reason
 from drumline_api.jobstatus import TrainingJobStatus
 from drumline_scheduler.decisions import (
     Decisions,
+    Move,
+    MoveReason,
     Placed,
     Preemption,
     QueueEviction,
@@ -100,7 +105,9 @@ class Site:
         committer: Committer,
         written: dict[str, dict[str, Any]],
         announced: list[tuple[str, TrainingJobStatus]],
+        scheduling: SnapshotBuilder,
     ) -> None:
+        self.scheduling = scheduling
         self.committer = committer
         self.written = written
         self.announced = announced
@@ -114,7 +121,17 @@ def seen(job: Job) -> Observed:
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
+def refused() -> dict[str, StartRefusal]:
+    """By name: the jobs whose pods the API server would refuse."""
+    return {}
+
+
+@pytest.fixture
+async def site(refused: dict[str, StartRefusal]) -> AsyncIterator[Site]:
+    async def check(job: Job, *, replaces: bool) -> StartRefusal | None:
+        del replaces
+        return refused.get(job.name)
+
     written: dict[str, dict[str, Any]] = {}
     announced: list[tuple[str, TrainingJobStatus]] = []
 
@@ -166,8 +183,9 @@ async def site() -> AsyncIterator[Site]:
                 plan_job(job, seen(job), now=NOW, epoch=EPOCH).status or job.status
             ),
             announce=lambda job, status: announced.append((job.name, status)),
+            starts=CheckedStarts(check=check, scheduling=state.scheduling),
         )
-        yield Site(committer, written, announced)
+        yield Site(committer, written, announced, state.scheduling)
 
 
 async def test_a_victim_of_a_broken_gang_keeps_leaving_while_that_waits(site: Site) -> None:
@@ -392,3 +410,91 @@ async def test_a_job_starts_with_its_surplus_in_a_single_write(site: Site) -> No
     assert written["assignment"]["gpuPool"] == "h100"
     assert written["assignment"]["nodes"] == ["a", "b", "s"]
     assert written["assignment"]["surplus"] == {"gpuPool": "spot", "indices": [2]}
+
+
+WAITS = replace(a_job(name="waits", nodes=2), uid="uid-waits")
+NO_QUOTA = StartRefusal(message="ResourceQuota few has no room", remedy="raise it")
+
+
+def a_preemption(*victims: Victim) -> Decisions:
+    preemption = Preemption(
+        key=WAITS.key,
+        uid=WAITS.uid,
+        pool="h100",
+        assignment=("a", "b"),
+        victims=victims,
+        message="needs 4 GPUs",
+    )
+    return Decisions(preemptions=(preemption,))
+
+
+def a_victim(**more: Any) -> Victim:
+    fields: dict[str, Any] = {
+        "gpus": 4,
+        "gpu_seconds_lost": 0.0,
+        "why": VictimReason.LOWER_PRIORITY,
+    }
+    return Victim(key=VICTIM.key, uid=VICTIM.uid, **fields, **more)
+
+
+async def test_nobody_is_evicted_for_a_job_whose_pods_would_be_refused(
+    site: Site, refused: dict[str, StartRefusal]
+) -> None:
+    jobs = {job.uid: job for job in (WAITS, VICTIM)}
+    refused["waits"] = NO_QUOTA
+    assert not await site.committer.carry_out(a_preemption(a_victim()), jobs=jobs, now=NOW)
+    assert site.written.keys() == {"waits"}
+    status = site.written["waits"]
+    assert (status["reason"], status["failedStarts"]) == (Reason.API_REFUSED, 1)
+    assert not missing(status["message"], "ResourceQuota few", "raise it")
+    assert "nominated" not in status
+    assert site.scheduling.backoffs[WAITS.uid].until == NOW + 10
+    refused.clear()
+    assert await site.committer.carry_out(a_preemption(a_victim()), jobs=jobs, now=NOW)
+    assert "disruption" in site.written["victim"]
+
+
+async def test_refused_checks_count_and_fail_the_job_with_the_remedy(
+    site: Site, refused: dict[str, StartRefusal]
+) -> None:
+    refused["waits"] = NO_QUOTA
+    often = with_status(WAITS, WAITS.status.model_copy(update={"failed_starts": 4}))
+    jobs = {job.uid: job for job in (often, VICTIM)}
+    await site.committer.carry_out(a_preemption(a_victim()), jobs=jobs, now=NOW)
+    status = site.written["waits"]
+    assert (status["phase"], status["reason"]) == (Phase.FAILED, Reason.START_FAILED)
+    assert not missing(status["message"], "ResourceQuota few", "raise it", "5 of 5")
+
+
+@pytest.mark.parametrize("how", ["moves", "is moved"])
+async def test_no_job_is_moved_that_could_not_start_again(
+    site: Site, refused: dict[str, StartRefusal], how: str
+) -> None:
+    refused["victim"] = NO_QUOTA
+    jobs = {job.uid: job for job in (WAITS, VICTIM)}
+    places = {"moves_to_pool": "h100", "moves_to": ("x", "y")}
+    decisions = a_preemption(a_victim(**places))
+    if how == "moves":
+        fields: dict[str, Any] = {"why": MoveReason.DEFRAGMENTATION, "gpu_seconds_lost": 0.0}
+        move = Move(key=VICTIM.key, uid=VICTIM.uid, pool="h100", assignment=("x", "y"), **fields)
+        decisions = Decisions(moves=(move,))
+    assert not await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
+    assert site.written == {}
+    checked = site.scheduling.checked[VICTIM.uid]
+    assert (checked.until > NOW, checked.message) == (True, NO_QUOTA.message)
+
+
+async def test_a_repair_evicts_nobody_if_its_new_pods_would_be_refused(
+    site: Site, refused: dict[str, StartRefusal]
+) -> None:
+    refused["other"] = NO_QUOTA
+    jobs = {job.uid: job for job in (PREEMPTOR, VICTIM)}
+    preemption = replace(
+        a_preemption(a_victim()).preemptions[0],
+        key=PREEMPTOR.key,
+        uid=PREEMPTOR.uid,
+        replaced=(1,),
+    )
+    decisions = Decisions(preemptions=(preemption,))
+    assert not await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
+    assert site.written == {}

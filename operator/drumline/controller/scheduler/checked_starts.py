@@ -1,0 +1,104 @@
+"""Remember which starts were checked before others were evicted or moved for them.
+
+A start that passes is not checked again for `PASSED_SECONDS`, as long as the job's spec stays. One
+that would be refused counts as a failed start in the job's status, so a new leader knows of it. The
+gang backs off as after any failed start, is checked again then, and fails after `maxFailedStarts`.
+A running gang that would be moved or repaired at the cost of others is left in peace for
+`REFUSED_SECONDS` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from drumline.controller.state.snapshots import Backoff, CheckedStart, SnapshotBuilder
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.plan.slow_start import start_refused
+from drumline.lifecycle.plan.start_check import StartRefusal
+from drumline_api.conditions import Reason
+from drumline_api.jobstatus import TrainingJobStatus
+
+PASSED_SECONDS: Final = 30.0
+REFUSED_SECONDS: Final = 600.0
+MAX_PASSED: Final = 10_000
+"""Jobs whose passed checks are remembered."""
+
+
+class Check(Protocol):
+    """Asks the API server whether a job could start."""
+
+    def __call__(self, job: Job, *, replaces: bool) -> Awaitable[StartRefusal | None]:
+        """Return why the start would be refused; None if nothing speaks against it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedStart:
+    """A start that would be refused."""
+
+    why: StartRefusal
+
+    def status(self, job: Job, *, now: float) -> TrainingJobStatus:
+        """The status of a waiting job with this failed start."""
+        status = start_refused(
+            job,
+            message=self.why.message,
+            remedy=self.why.remedy,
+            now=now,
+            reason=Reason.API_REFUSED,
+        )
+        return status.model_copy(update={"nominated": None})
+
+
+class CheckedStarts:
+    """Checks each start once, and tells the snapshots what came of it.
+
+    Args:
+        check: asks the API server.
+        scheduling: takes what is known of starts.
+    """
+
+    def __init__(self, *, check: Check, scheduling: SnapshotBuilder) -> None:
+        self._check = check
+        self._scheduling = scheduling
+        self._passed: dict[str, tuple[int, float]] = {}
+        """By uid: generation of the spec, and until when the answer counts."""
+
+    async def refusal_of(self, job: Job, *, now: float) -> RefusedStart | None:
+        """Return why a job could not start; None: it could, or nobody knows.
+
+        Args:
+            job: with the assignment that it would start with, or runs with.
+            now: seconds since the epoch.
+        """
+        known = self._passed.get(job.uid)
+        if known is not None and known[0] == job.object_generation and now < known[1]:
+            return None
+        runs = job.status.started_at is not None
+        why = await self._check(job, replaces=runs)
+        if why is None:
+            while len(self._passed) >= MAX_PASSED:
+                del self._passed[next(iter(self._passed))]
+            self._passed[job.uid] = (job.object_generation, now + PASSED_SECONDS)
+            return None
+        self._passed.pop(job.uid, None)
+        if runs:
+            self._scheduling.checked[job.uid] = CheckedStart(
+                generation=job.object_generation,
+                failed_starts=job.status.failed_starts or 0,
+                until=now + REFUSED_SECONDS,
+                message=why.message,
+            )
+        return RefusedStart(why)
+
+    def note(self, job: Job, status: TrainingJobStatus, *, now: float) -> None:
+        """A refused start was written: the job is checked again after its backoff."""
+        count = status.failed_starts or 0
+        self._scheduling.checked[job.uid] = CheckedStart(
+            generation=job.object_generation, failed_starts=count
+        )
+        self._scheduling.backoffs[job.uid] = Backoff.after(
+            count, cause=status.incident or str(status.reason), count=count, now=now
+        )
