@@ -19,7 +19,7 @@
   verbs: [create] # a job's token, which is derived and never read back
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [get, patch] # patch: the node for which a claim's volume is provisioned, an annotation
+  verbs: [get, list, watch, patch] # patch: the node for which a claim's volume is provisioned, an annotation
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [list] # a namespace's, before others are evicted for one of its jobs

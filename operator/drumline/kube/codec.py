@@ -17,9 +17,11 @@ from drumline.kube.placement import gate_of
 from drumline.kube.pod_requests import channel_claim, pod_requests
 from drumline.kube.quantity import amount
 from drumline.kube.views import (
+    ClaimView,
     ConditionView,
     ContainerView,
     EventView,
+    ExpressionView,
     Key,
     NamespaceView,
     NodeView,
@@ -29,6 +31,7 @@ from drumline.kube.views import (
     PriorityClassView,
     StorageClassView,
     TrainingJobView,
+    VolumeView,
 )
 from drumline_api.objects import builtin
 from drumline_api.objects.base import Metadata, ObjectPart, OwnerReference
@@ -41,6 +44,7 @@ _MAX_TEXT_CHARS: Final = 1024
 _MAX_IMAGE_CHARS: Final = 640
 _MAX_CONDITION_CHARS: Final = 256
 _MAX_FINALIZERS: Final = 3
+_MAX_TERMS: Final = 64
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 T = TypeVar("T")
 
@@ -283,10 +287,53 @@ def _trainer(raw: msgspec.Raw, *, dropped_bytes: int) -> dict[str, Any] | None:
 
 
 def _storage_class_view(stored: builtin.StorageClass) -> StorageClassView:
+    metadata = stored.metadata
     return StorageClassView(
-        name=stored.metadata.name,
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
         provisioner=stored.provisioner,
         binding_mode=stored.volume_binding_mode or "Immediate",
+        topologies=tuple(
+            tuple(
+                ExpressionView(key=label.key, operator="In", values=tuple(label.values or ()))
+                for label in term.match_label_expressions or ()
+            )
+            for term in (stored.allowed_topologies or ())[:_MAX_TERMS]
+        ),
+    )
+
+
+def _volume_view(stored: builtin.PersistentVolume) -> VolumeView:
+    metadata, affinity = stored.metadata, stored.spec.node_affinity
+    required = affinity.required if affinity is not None else None
+    terms = (required.node_selector_terms or ()) if required is not None else ()
+    return VolumeView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        affinity=tuple(
+            tuple(map(_expression_view, (*(t.match_expressions or ()), *(t.match_fields or ()))))
+            for t in terms[:_MAX_TERMS]
+        ),
+    )
+
+
+def _expression_view(stored: builtin.PodNodeExpression) -> ExpressionView:
+    return ExpressionView(
+        key=stored.key, operator=stored.operator, values=tuple(stored.values or ())
+    )
+
+
+def _claim_view(stored: builtin.PersistentVolumeClaim) -> ClaimView:
+    metadata = stored.metadata
+    return ClaimView(
+        namespace=sys.intern(metadata.namespace),
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        volume=stored.spec.volume_name or "",
+        storage_class=sys.intern(stored.spec.storage_class_name or ""),
     )
 
 
@@ -348,6 +395,8 @@ node = _decoder(builtin.Node, _node_view)
 namespace = _decoder(builtin.Identity, _namespace_view)
 priority_class = _decoder(builtin.PriorityClass, _priority_class_view)
 storage_class = _decoder(builtin.StorageClass, _storage_class_view)
+persistent_volume = _decoder(builtin.PersistentVolume, _volume_view)
+persistent_volume_claim = _decoder(builtin.PersistentVolumeClaim, _claim_view)
 event = _decoder(builtin.StoredEvent, _event_view)
 custom_object = _decoder(_Custom, _object_view)
 """Spec and status are plain JSON."""

@@ -97,6 +97,7 @@ PRIORITY_CLASSES: Final = _grouped(
 )
 RESOURCE_QUOTAS: Final = _core("resourcequotas", "ResourceQuota")
 PERSISTENT_VOLUME_CLAIMS: Final = _core("persistentvolumeclaims", "PersistentVolumeClaim")
+PERSISTENT_VOLUMES: Final = _core("persistentvolumes", "PersistentVolume", namespaced=False)
 STORAGE_CLASSES: Final = _grouped(
     "storage.k8s.io", "storageclasses", "StorageClass", namespaced=False
 )

@@ -266,11 +266,47 @@ class StorageClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         provisioner: What makes its volumes.
         binding_mode: `Immediate` or `WaitForFirstConsumer`.
+        topologies: Where it provisions: all expressions of at least one term; empty: anywhere.
     """
 
     name: str
+    uid: str = ""
+    resource_version: str = ""
+    namespace: str = ""
     provisioner: str = ""
     binding_mode: str = "Immediate"
+    topologies: tuple[tuple[ExpressionView, ...], ...] = ()
+
+
+class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One PersistentVolume.
+
+    Attributes:
+        affinity: The nodes that can mount it: all expressions of at least one term; empty: any. The
+            key `metadata.name` means the node's name.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    affinity: tuple[tuple[ExpressionView, ...], ...] = ()
+
+
+class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One PersistentVolumeClaim.
+
+    Attributes:
+        volume: The name of its volume, empty while it is not bound.
+        storage_class: The name of its class, empty where it has none.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    volume: str = ""
+    storage_class: str = ""
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -357,12 +357,72 @@ class ResourceQuota(ObjectPart, frozen=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+class VolumeNodeTerm(ObjectPart, frozen=True):
+    """One term of a volume's node affinity; `matchFields` compares the node's name."""
+
+    match_expressions: list[PodNodeExpression] | None = None
+    match_fields: list[PodNodeExpression] | None = None
+
+
+class VolumeNodeTerms(ObjectPart, frozen=True):
+    """The nodes from which a volume can be mounted: all conditions of at least one term."""
+
+    node_selector_terms: list[VolumeNodeTerm] | None = None
+
+
+class VolumeNodeAffinity(ObjectPart, frozen=True):
+    """A volume's node affinity."""
+
+    required: VolumeNodeTerms | None = None
+
+
+class PersistentVolumeSpec(ObjectPart, frozen=True):
+    """A PersistentVolume's spec."""
+
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class PersistentVolume(ObjectPart, frozen=True):
+    """A PersistentVolume."""
+
+    metadata: Metadata
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class ClaimSpec(ObjectPart, frozen=True):
+    """A PersistentVolumeClaim's spec."""
+
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+
+
+class PersistentVolumeClaim(ObjectPart, frozen=True):
+    """A PersistentVolumeClaim."""
+
+    metadata: Metadata
+    spec: ClaimSpec = ClaimSpec()
+
+
+class TopologyLabel(ObjectPart, frozen=True):
+    """The values that a node's label may have."""
+
+    key: str = ""
+    values: list[str] | None = None
+
+
+class TopologyTerm(ObjectPart, frozen=True):
+    """Labels of nodes for which a class provisions volumes: all of them."""
+
+    match_label_expressions: list[TopologyLabel] | None = None
+
+
 class StorageClass(ObjectPart, frozen=True):
     """A StorageClass."""
 
     metadata: Metadata
     provisioner: str = ""
     volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologyTerm] | None = None
 
 
 class EventSeries(ObjectPart, frozen=True):

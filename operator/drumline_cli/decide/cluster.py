@@ -62,7 +62,10 @@ _GROUPS: Final = {
     "Namespace": "",
     "Node": "",
     "Pod": "",
+    "PersistentVolume": "",
+    "PersistentVolumeClaim": "",
     "PriorityClass": "scheduling.k8s.io",
+    "StorageClass": "storage.k8s.io",
     GpuPool.KIND: GROUP,
     TrainingQueue.KIND: GROUP,
     TrainingJob.KIND: GROUP,
@@ -74,7 +77,15 @@ _GROUPS: Final = {
     **{name: kind.resource.group for name, kind in OTHER_KINDS.items()},
 }
 _NAMESPACED: Final = frozenset(
-    {"Pod", TrainingJob.KIND, JOBS.kind, JOB_SETS.kind, RESOURCE_CLAIMS.kind, *OTHER_KINDS}
+    {
+        "Pod",
+        "PersistentVolumeClaim",
+        TrainingJob.KIND,
+        JOBS.kind,
+        JOB_SETS.kind,
+        RESOURCE_CLAIMS.kind,
+        *OTHER_KINDS,
+    }
 )
 
 
@@ -326,6 +337,18 @@ def _priority_class(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.on_priority_class(None, _decoded(manifest, codec.priority_class))
 
 
+def _volume(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.volumes.on_volume(None, _decoded(manifest, codec.persistent_volume))
+
+
+def _volume_claim(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.volumes.on_claim(None, _decoded(manifest, codec.persistent_volume_claim))
+
+
+def _storage_class(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.volumes.on_storage_class(None, _decoded(manifest, codec.storage_class))
+
+
 _WORKLOADS: Final[Mapping[str, tuple[Resource, Callable[[bytes], WorkloadView]]]] = {
     JOBS.kind: (JOBS, workloads.batch_job),
     JOB_SETS.kind: (JOB_SETS, workloads.job_set),
@@ -359,7 +382,10 @@ _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
     "Namespace": _namespace,
     "Node": _node,
     "Pod": _pod,
+    "PersistentVolume": _volume,
+    "PersistentVolumeClaim": _volume_claim,
     "PriorityClass": _priority_class,
+    "StorageClass": _storage_class,
     GpuPool.KIND: _pool,
     TrainingQueue.KIND: _queue,
     TrainingJob.KIND: _job,

@@ -19,10 +19,13 @@ from drumline.kube.kinds import (
     JOBS,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    STORAGE_CLASSES,
     TRAINING_JOBS,
     TRAINING_QUEUES,
     Resource,
@@ -35,6 +38,9 @@ from drumline_cli.manifests import ManifestDocument
 _KINDS: Final = (NODES, PRIORITY_CLASSES, GPU_POOLS, TRAINING_QUEUES, TRAINING_JOBS)
 _WHERE_ALLOWED: Final = (
     (NAMESPACES, ""),
+    (PERSISTENT_VOLUMES, ""),
+    (PERSISTENT_VOLUME_CLAIMS, ""),
+    (STORAGE_CLASSES, ""),
     (JOBS, LABEL_QUEUE),
     (JOB_SETS, LABEL_QUEUE),
     *((kind.resource, LABEL_QUEUE) for kind in OTHER_KINDS.values()),

@@ -21,6 +21,7 @@ from drumline_scheduler.model.gangs import (
     PredecessorState,
     Role,
     Slice,
+    VolumeReach,
     order_key,
 )
 from drumline_scheduler.model.nodes import (
@@ -94,6 +95,7 @@ __all__ = [
     "TaintEffect",
     "Toleration",
     "TolerationOperator",
+    "VolumeReach",
     "WaitingRule",
     "WhenSpent",
     "WithinQueue",

@@ -52,6 +52,16 @@ class NodeRequirement:
     values: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeReach:
+    """The nodes from which the pods of a gang can use a volume."""
+
+    name: str
+    """For messages: `volume pv-1 of claim data`."""
+    terms: tuple[tuple[NodeRequirement, ...], ...]
+    """All requirements of at least one term; the key `metadata.name` means the node's name."""
+
+
 class PredecessorState(StrEnum):
     """Why a predecessor still holds a gang back."""
 
@@ -122,6 +132,8 @@ class Gang:
     """Labels a node must have with these values."""
     affinity: tuple[tuple[NodeRequirement, ...], ...] = ()
     """Required node affinity: all requirements of at least one term; empty: any node."""
+    volumes: tuple[VolumeReach, ...] = ()
+    """Its volumes that cannot be used from every node."""
     tolerations: tuple[Toleration, ...] = ()
     excluded_nodes: frozenset[str] = frozenset()
     """Nodes that it avoids, as a GPU there failed it."""

@@ -289,6 +289,7 @@ def _request_of(gang: Gang) -> Hashable:
         gang.roles,
         gang.tolerations,
         gang.affinity,
+        gang.volumes,
         gang.excluded_nodes,
         tuple(sorted(gang.selector.items())),
     )

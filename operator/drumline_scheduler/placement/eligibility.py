@@ -20,6 +20,7 @@ from drumline_scheduler.model import (
     Taint,
     TaintEffect,
     Toleration,
+    VolumeReach,
 )
 
 
@@ -35,6 +36,7 @@ class Ineligibility(StrEnum):
     EXCLUDED = "avoided as a GPU there failed the job"
     SELECTOR = "without the labels asked for"
     AFFINITY = "outside the job's node affinity"
+    VOLUME = "out of reach of a volume"
     TAINT = "tainted"
     SHARED = "with shared GPUs, on which two ranks of a job could meet"
 
@@ -66,10 +68,14 @@ class NodeFilter:
     affinity: tuple[tuple[NodeRequirement, ...], ...]
     tolerations: tuple[Toleration, ...]
     excluded: frozenset[str]
+    volumes: tuple[VolumeReach, ...] = ()
     may_share: bool = False
 
     def ineligibility(self, node: Node) -> Ineligibility | None:
         """Why a node is ineligible; None: it is eligible."""
+        return self._out_of_service(node) or self._closed_to_gang(node)
+
+    def _out_of_service(self, node: Node) -> Ineligibility | None:
         if not node.ready:
             return Ineligibility.NOT_READY
         if node.starting:
@@ -82,12 +88,17 @@ class NodeFilter:
             return Ineligibility.DISRUPTED
         if node.quarantined and not self._accepts_quarantine:
             return Ineligibility.QUARANTINED
+        return None
+
+    def _closed_to_gang(self, node: Node) -> Ineligibility | None:
         if node.name in self.excluded:
             return Ineligibility.EXCLUDED
         if any(node.labels.get(name) != value for name, value in self.selector):
             return Ineligibility.SELECTOR
         if self.affinity and not any(_meets(node.labels, term) for term in self.affinity):
             return Ineligibility.AFFINITY
+        if self.volumes and self.unreachable(node):
+            return Ineligibility.VOLUME
         if any(self._stands(taint) for taint in node.taints):
             return Ineligibility.TAINT
         if node.shares_gpus and not self.may_share:
@@ -96,7 +107,7 @@ class NodeFilter:
 
     def eligible(self, nodes: Sequence[Node]) -> list[bool]:
         """Whether each node is eligible."""
-        if self.selector or self.affinity or self.excluded:
+        if self.selector or self.affinity or self.excluded or self.volumes:
             return [self.ineligibility(node) is None for node in nodes]
         return [
             node.ready
@@ -106,6 +117,18 @@ class NodeFilter:
             )
             for node in nodes
         ]
+
+    def unreachable(self, node: Node) -> str:
+        """The first volume that cannot be used from a node; '' if all can."""
+        names = {**node.labels, "metadata.name": node.name}
+        return next(
+            (
+                volume.name
+                for volume in self.volumes
+                if not any(_meets(names, term) for term in volume.terms)
+            ),
+            "",
+        )
 
     @property
     def _accepts_quarantine(self) -> bool:
@@ -122,6 +145,7 @@ def node_filter_of(gang: Gang) -> NodeFilter:
         affinity=gang.affinity,
         tolerations=gang.tolerations,
         excluded=gang.excluded_nodes,
+        volumes=gang.volumes,
         may_share=gang.may_share,
     )
 

@@ -181,6 +181,8 @@ def _has_ineligible_node(search: Search) -> bool:
 
 def _closed_text(*, search: Search, node: Node) -> str | None:
     why = search.shape.node_filter.ineligibility(node)
+    if why is Ineligibility.VOLUME:
+        return f"out of reach of {search.shape.node_filter.unreachable(node)}"
     return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
 
 

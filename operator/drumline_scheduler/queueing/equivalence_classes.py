@@ -55,6 +55,7 @@ def _key(gang: Gang) -> Hashable:
         gang.roles,
         tuple(sorted(gang.selector.items())),
         gang.affinity,
+        gang.volumes,
         gang.tolerations,
         gang.excluded_nodes,
         gang.sizes,

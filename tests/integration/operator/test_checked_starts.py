@@ -93,3 +93,14 @@ def test_a_job_evicts_once_what_it_lacked_is_there(site: Site, low: str) -> None
     site.kube.create({**claim, "metadata": {**claim["metadata"], "name": "dta"}})
     site.wait("high", phase_is("Running"))
     assert preemptions(site, low) == 1
+
+
+def test_a_job_without_resources_starts_where_a_limit_range_has_low_defaults(site: Site) -> None:
+    defaults = {"default": {"memory": "512Mi", "cpu": "500m"}}
+    site.kube.create(named(site, "LimitRange", {"limits": [{"type": "Container", **defaults}]}))
+    site.submit("plain", nodes=1, gpusPerNode=8, template=TEMPLATE)
+    site.wait("plain", phase_is("Running"))
+    (pod,) = site.pods("plain")
+    main = next(each for each in pod["spec"]["containers"] if each["name"] == "trainer")
+    asked, most = main["resources"]["requests"], main["resources"]["limits"]
+    assert (most["cpu"], most["memory"]) == (asked["cpu"], asked["memory"])

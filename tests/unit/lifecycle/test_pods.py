@@ -13,6 +13,7 @@ import pytest
 
 from drumline.controller.jobs.conversion import gang_of
 from drumline.lifecycle.manifests.compute_domains import compute_domain
+from drumline.lifecycle.manifests.containers import with_limits
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.model.hardware import PoolGpus, largest_hardware
 from drumline.lifecycle.model.job import Job
@@ -715,3 +716,18 @@ def test_pods_get_what_their_pool_says_about_its_gpus() -> None:
     environment = pod["spec"]["containers"][0]["env"]
     (text,) = [entry["value"] for entry in environment if entry["name"] == "DRUMLINE_CONFIG"]
     assert json.loads(text)["hardware"] == {"gpu": "GB200", "domain_gpus": 72}
+
+
+def test_a_pod_gets_limits_where_it_states_none() -> None:
+    stated = {"requests": {"cpu": "1", "memory": "1Gi", "x/y": "2"}, "limits": {"cpu": "4"}}
+    free = {"requests": {"cpu": "100m", "memory": "128Mi"}}
+    spec = {
+        "containers": [{"name": "main", "resources": stated}],
+        "initContainers": [{"name": "side", "resources": free}, {"name": "bare"}],
+    }
+    made = with_limits({"kind": "Pod", "spec": spec})["spec"]
+    (main,), (side, bare) = made["containers"], made["initContainers"]
+    assert main["resources"]["limits"] == {"cpu": "4", "memory": "1Gi"}
+    assert main["resources"]["requests"] == stated["requests"]
+    assert side["resources"]["limits"] == free["requests"]
+    assert bare == {"name": "bare"}

@@ -21,10 +21,13 @@ from drumline.kube.kinds import (
     JOBS,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    STORAGE_CLASSES,
     TRAINING_JOBS,
     TRAINING_QUEUES,
     Resource,
@@ -32,13 +35,16 @@ from drumline.kube.kinds import (
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.kube.suspendable import decoder_of
 from drumline.kube.views import (
+    ClaimView,
     Key,
     NamespaceView,
     NodeView,
     ObjectView,
     PodView,
     PriorityClassView,
+    StorageClassView,
     TrainingJobView,
+    VolumeView,
 )
 from drumline.kube.workload_kinds import OTHER_KINDS
 from drumline.kube.workload_views import WorkloadView
@@ -67,6 +73,20 @@ class DeviceInformers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeInformers:
+    """Of volumes, and of what is bound to them."""
+
+    volumes: Informer[VolumeView]
+    classes: Informer[StorageClassView]
+    claims: tuple[Informer[ClaimView], ...]
+    """One for each namespace of the scope, or one for all."""
+
+    def all(self) -> tuple[Informer[Any], ...]:
+        """All of them."""
+        return (self.volumes, self.classes, *self.claims)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Informers:
     """One cache a kind."""
 
@@ -78,6 +98,7 @@ class Informers:
     nodes: Informer[NodeView]
     priority_classes: Informer[PriorityClassView]
     namespaces: Informer[NamespaceView]
+    volumes: VolumeInformers
     devices: DeviceInformers | None = None
     """None: Dynamic Resource Allocation is not looked at."""
     workloads: tuple[Informer[WorkloadView], ...] = ()
@@ -114,6 +135,7 @@ class Informers:
             nodes=informer(NODES, codec.node),
             priority_classes=informer(PRIORITY_CLASSES, codec.priority_class),
             namespaces=informer(NAMESPACES, codec.namespace, on_forbidden=_warn_of_selectors),
+            volumes=_of_volumes(informer, scope=scope),
         )
         _measure_ages(made, metrics, kinds=made.all())
         return made
@@ -128,6 +150,7 @@ class Informers:
             self.nodes,
             self.priority_classes,
             self.namespaces,
+            *self.volumes.all(),
             *(self.devices.all() if self.devices is not None else ()),
             *self.workloads,
         )
@@ -268,6 +291,29 @@ def _of_devices(informer: Callable[..., Informer[Any]]) -> DeviceInformers:
         slices=informer(RESOURCE_SLICES, slices, on_forbidden=_warn_of_dra),
         claims=informer(RESOURCE_CLAIMS, claims, on_forbidden=_warn_of_dra),
     )
+
+
+def _of_volumes(
+    informer: Callable[..., Informer[Any]], *, scope: InstallationScope
+) -> VolumeInformers:
+    claims = partial(
+        informer,
+        PERSISTENT_VOLUME_CLAIMS,
+        codec.persistent_volume_claim,
+        on_forbidden=_warn_of_volumes,
+    )
+    return VolumeInformers(
+        volumes=informer(
+            PERSISTENT_VOLUMES, codec.persistent_volume, on_forbidden=_warn_of_volumes
+        ),
+        classes=informer(STORAGE_CLASSES, codec.storage_class, on_forbidden=_warn_of_volumes),
+        claims=tuple(claims(selection=Selection(namespace=namespace)) for namespace in scope.reads),
+    )
+
+
+def _warn_of_volumes(error: Unreadable) -> None:
+    """With rights of before: jobs are placed without regard to where their volumes are."""
+    log.warning("volumes_unreadable", why=error.message)
 
 
 def _warn_of_dra(error: Unreadable) -> None:

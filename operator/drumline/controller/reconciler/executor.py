@@ -38,6 +38,7 @@ from drumline.kube.kinds import (
     TRAINING_JOBS,
 )
 from drumline.lifecycle.manifests import children
+from drumline.lifecycle.manifests.containers import with_limits
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.conditions import is_true
@@ -61,6 +62,7 @@ from drumline.lifecycle.plan.actions import (
     RestoreChildren,
 )
 from drumline.lifecycle.plan.claims import ClaimUnusable
+from drumline.lifecycle.plan.start_check import wants_limits
 from drumline.telemetry import logs
 from drumline_api.base import LABEL_GENERATION, LABEL_JOB_UID
 from drumline_api.conditions import ConditionType
@@ -224,9 +226,7 @@ class Executor:
             )
         names: list[str] = [manifest["metadata"]["name"] for manifest in manifests]
         memory.unseen |= dict.fromkeys(names, self._clock())
-        outcomes = await writes.create_many(
-            self._client, PODS, bodies=manifests, namespace=job.namespace
-        )
+        outcomes = await self._create_all(manifests, namespace=job.namespace)
         errors = {
             name: outcome
             for name, outcome in zip(names, outcomes, strict=True)
@@ -245,6 +245,23 @@ class Executor:
         if errors:
             conflict = await name_conflict(self._client, namespace=job.namespace, names=errors)
             raise GangRejected(conflict) if conflict else RetryLater(TAKEN_NAME_RETRY_SECONDS)
+
+    async def _create_all(
+        self, manifests: list[dict[str, Any]], *, namespace: str
+    ) -> list[writes.Written | KubeError]:
+        """Create pods, with limits of their own if a LimitRange's default limits refuse them."""
+        create = writes.create_many
+        outcomes = await create(self._client, PODS, bodies=manifests, namespace=namespace)
+        refused = [
+            position
+            for position, outcome in enumerate(outcomes)
+            if isinstance(outcome, Invalid) and wants_limits(outcome.message)
+        ]
+        limited = [with_limits(manifests[position]) for position in refused]
+        again = await create(self._client, PODS, bodies=limited, namespace=namespace)
+        for position, outcome in zip(refused, again, strict=True):
+            outcomes[position] = outcome
+        return outcomes
 
     async def _delete_generations(
         self, job: Job, generations: tuple[int, ...], memory: JobMemory

@@ -20,6 +20,7 @@ from drumline.kube.errors import Forbidden, Invalid, KubeError, NotFound, NotLea
 from drumline.kube.kinds import PODS, RESOURCE_QUOTAS, SECRETS
 from drumline.kube.pod_requests import Amounts, pod_limits, pod_requests
 from drumline.kube.quantity import CPU, amount
+from drumline.lifecycle.manifests.containers import with_limits
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.hardware import PoolGpus
@@ -32,6 +33,7 @@ from drumline.lifecycle.plan.start_check import (
     StartRefusal,
     quota_amounts,
     refusal_of_start,
+    wants_limits,
 )
 from drumline.telemetry import logs
 from drumline_api.objects import builtin
@@ -130,7 +132,7 @@ class StartCheck:
         metadata["generateName"] = f"{job.name}-"  # the name may still be a leaving pod's
         body = {**pod, "metadata": metadata}
         try:
-            answer = await writes.dry_run(self._client, PODS, body=body, namespace=job.namespace)
+            answer = await self._admitted(body, namespace=job.namespace)
         except (Forbidden, Invalid) as error:
             if "does not support dry run" in error.message:
                 return "", {}
@@ -139,6 +141,16 @@ class StartCheck:
         planned = pod_requests(msgspec.convert(pod["spec"], builtin.PodSpec))
         more = {name: count - planned.get(name, 0) for name, count in admitted.items()}
         return "", {name: count for name, count in more.items() if count > 0}
+
+    async def _admitted(self, body: Json, *, namespace: str) -> bytes:
+        """The pod as it would be admitted, with limits of its own where it needs them."""
+        try:
+            return await writes.dry_run(self._client, PODS, body=body, namespace=namespace)
+        except Invalid as error:
+            if not wants_limits(error.message):
+                raise
+        body = with_limits(body)
+        return await writes.dry_run(self._client, PODS, body=body, namespace=namespace)
 
     async def _quotas(self, job: Job, spec: builtin.PodSpec) -> tuple[QuotaFacts, ...]:
         try:

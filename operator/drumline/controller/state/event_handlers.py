@@ -67,6 +67,11 @@ class EventHandlers:
         for workloads in informers.workloads:
             self.follow(workloads)
         informers.namespaces.subscribe(self._on_namespace)
+        volumes = self._state.volumes
+        for claims in informers.volumes.claims:
+            claims.subscribe(self._waking(volumes.on_claim))
+        informers.volumes.volumes.subscribe(self._waking(volumes.on_volume))
+        informers.volumes.classes.subscribe(self._waking(volumes.on_storage_class))
         if informers.devices is not None:
             informers.devices.slices.subscribe(self._on_slice)
             informers.devices.claims.subscribe(self._on_claim)
@@ -145,6 +150,15 @@ class EventHandlers:
     def _on_priority_class(self, event: Event[PriorityClassView]) -> None:
         self._state.on_priority_class(*_sides(event))
         self._wake_scheduler()
+
+    def _waking(self, take: Callable[[Any, Any], bool]) -> Callable[[Event[Any]], None]:
+        """A subscriber that wakes the scheduler where an event may change a decision."""
+
+        def on_event(event: Event[Any]) -> None:
+            if take(*_sides(event)):
+                self._wake_scheduler()
+
+        return on_event
 
     def _on_namespace(self, event: Event[NamespaceView]) -> None:
         if self._state.namespaces.on_namespace(*_sides(event)):

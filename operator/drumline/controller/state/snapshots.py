@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from drumline.controller.informers.namespaces import NamespaceCache
 from drumline.controller.informers.specs import PriorityCache, SpecCache
+from drumline.controller.informers.volumes import VolumeCache
 from drumline.controller.jobs.chains import Chains
 from drumline.controller.jobs.conversion import added_requests, effective_priority, gang_of
 from drumline.controller.jobs.jobs import JobCache
@@ -47,7 +48,7 @@ from drumline_api.base import LABEL_INDEX, LABEL_JOB
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_contract import Progress
-from drumline_scheduler.model import Admitted, Gang, Snapshot, Toleration
+from drumline_scheduler.model import Admitted, Gang, Snapshot, Toleration, VolumeReach
 from drumline_scheduler.resources import NOTHING, Resources
 
 FIRST_BACKOFF_SECONDS = 10.0
@@ -90,6 +91,7 @@ class _MadeOf(NamedTuple):
     predecessors: Standing
     pool: GpuPoolSpec | None
     queue_spot: str | None
+    volumes: tuple[VolumeReach, ...]
 
 
 class _KnownAdmitted(NamedTuple):
@@ -132,6 +134,7 @@ class Sources:
     budgets: QueueBudgets
     interruptions: Interruptions
     priorities: PriorityCache
+    volumes: VolumeCache
     workloads: Workloads | None
 
 
@@ -251,6 +254,7 @@ class SnapshotBuilder:
     def forget(self, namespace: str, uid: str) -> None:
         """The job of this uid is gone."""
         self._remaining.forget(namespace, uid)
+        self._sources.volumes.forget(uid)
         by_uids = (
             *(self._gangs, self._positions, self._admitted, self._added, self.backoffs),
             *(self._leaving_since, self.checked),
@@ -396,7 +400,8 @@ class SnapshotBuilder:
         The same object as long as version, spec, verdict, backoff, priority, predecessors and what
         admission adds are.
         """
-        backoff, queue = self.backoffs.get(job.uid), self._sources.queues.get(job.spec.queue)
+        sources = self._sources
+        backoff, queue = self.backoffs.get(job.uid), sources.queues.get(job.spec.queue)
         made_of = _MadeOf(
             backoff=backoff,
             priority=self.priority_of(job),
@@ -406,6 +411,7 @@ class SnapshotBuilder:
             predecessors=self._sources.chains.standing_of(job),
             pool=self._sources.pools.get(job.spec.gpu_pool or ""),
             queue_spot=queue.spot if queue is not None else None,
+            volumes=sources.volumes.reach_of(job) if sources.volumes.is_known else (),
         )
         known = self._gangs.get(job.uid)
         if known is not None and known[1] == made_of and _is_same_version(known[0], job):
@@ -429,6 +435,8 @@ class SnapshotBuilder:
         if made_of.evicts is not _ANYBODY:
             preempts, refusal = made_of.evicts
             gang = replace(gang, preempts=preempts, refusal=refusal)
+        if made_of.volumes:
+            gang = replace(gang, volumes=made_of.volumes)
         self._gangs[job.uid] = (job, made_of, gang)
         return gang
 

@@ -121,6 +121,27 @@ def main_requests(job: Job, role: RoleSpec | None = None) -> dict[str, str]:
     return least | _stated_resources(job, role)
 
 
+def with_limits(manifest: Json) -> Json:
+    """Return a pod whose CPU and memory are limited to its requests where it states no limit.
+
+    A LimitRange of the namespace gives each container a default limit. If that is below what is
+    requested, no pod without a limit of its own can be created there.
+    """
+    spec = dict(manifest["spec"])
+    for kind in ("containers", "initContainers"):
+        if kind in spec:
+            spec[kind] = [_limited(container) for container in spec[kind]]
+    return {**manifest, "spec": spec}
+
+
+def _limited(container: Json) -> Json:
+    resources = container.get("resources", {})
+    requests = resources.get("requests", {})
+    least = {name: requests[name] for name in ("cpu", "memory") if name in requests}
+    limits = {**least, **resources.get("limits", {})}
+    return {**container, "resources": {**resources, "limits": limits}} if limits else container
+
+
 def _resources(pod: PodInput) -> Json:
     role = pod.role.role if pod.role is not None else None
     gpus = {pod.gpu_resource: str(pod.gpus)} if pod.gpus else {}

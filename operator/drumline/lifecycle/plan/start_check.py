@@ -91,6 +91,11 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | None:
     return None
 
 
+def wants_limits(words: str) -> bool:
+    """Whether a LimitRange's default limit is below a request, by the API server's words."""
+    return "must be less than or equal to" in words
+
+
 def remedy_of_refusal(words: str) -> str:
     """Return what repairs a refusal in the API server's words."""
     remedies = (remedy for part, remedy in _REMEDIES if part in words)

@@ -1,0 +1,53 @@
+"""From which nodes the claims of a job can be used, as events tell it."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from drumline.controller.informers.volumes import VolumeCache
+from drumline.kube.views import ClaimView, ExpressionView, StorageClassView, VolumeView
+from tests.builders import a_job
+
+MOUNTS = {
+    "image": "any:1",
+    "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}],
+    "volumeMounts": [{"name": "d", "mountPath": "/data"}],
+}
+JOB = a_job(template=MOUNTS)
+CLAIM = ClaimView(namespace=JOB.namespace, name="data", uid="c", resource_version="1")
+BOUND = structs.replace(CLAIM, volume="pv")
+ZONE = ((ExpressionView(key="zone", operator="In", values=("a",)),),)
+VOLUME = VolumeView(name="pv", uid="v", resource_version="1", affinity=ZONE)
+
+
+def names(cache: VolumeCache) -> list[str]:
+    return [reach.name for reach in cache.reach_of(JOB)]
+
+
+def test_a_claim_restricts_its_job_from_when_it_is_bound_until_its_volume_is_gone() -> None:
+    cache = VolumeCache()
+    assert not cache.on_claim(None, CLAIM)
+    assert not cache.is_known
+    assert cache.on_volume(None, VOLUME)
+    assert (cache.is_known, names(cache)) == (True, [])
+    assert cache.on_claim(CLAIM, BOUND)
+    assert names(cache) == ["volume pv of claim data"]
+    assert not cache.on_claim(BOUND, structs.replace(BOUND, resource_version="2"))
+    assert cache.on_volume(VOLUME, None)
+    assert (cache.is_known, names(cache)) == (False, [])
+
+
+def test_a_claim_of_another_namespace_restricts_nothing() -> None:
+    cache = VolumeCache()
+    cache.on_volume(None, VOLUME)
+    cache.on_claim(None, structs.replace(BOUND, namespace="other"))
+    assert names(cache) == []
+
+
+def test_a_class_restricts_claims_that_are_not_bound() -> None:
+    cache = VolumeCache()
+    assert cache.on_storage_class(None, StorageClassView(name="zonal", topologies=ZONE))
+    cache.on_claim(None, structs.replace(CLAIM, storage_class="zonal"))
+    assert names(cache) == ["storage class zonal of claim data"]
+    cache.on_claim(CLAIM, structs.replace(BOUND, storage_class="zonal"))
+    assert names(cache) == []
