@@ -8,6 +8,7 @@ from pydantic import Field
 
 from drumline_api.autoscaling import NodeSupplyStatus, PoolAutoscaling
 from drumline_api.base import (
+    DISTINCT,
     WRITTEN_AS_ONE,
     ApiModel,
     LabelKey,
@@ -177,6 +178,12 @@ class GpuPoolSpec(ApiModel):
     """GPU partitions that the nodes offer beside whole GPUs, as with MIG's mixed strategy. Jobs use
     such a pool only if they name it in gpuPool. Unset: no partitions. Cannot be added or removed
     later."""
+    auxiliary_resources: Annotated[
+        list[LabelKey] | None, Field(max_length=32, json_schema_extra=DISTINCT)
+    ] = None
+    """Devices of the nodes that jobs may request in resources and that no quota counts, for
+    instance example.com/fpga. Network devices such as rdma/hca are allowed without it. Jobs that
+    request another device do not start in this pool. Default: none."""
     devices: GpuDevices | None = None
     """Set if the GPUs are devices of Dynamic Resource Allocation. Pods still request them as
     gpuResource. Needs the chart's dynamicResources.enabled. Unset: a device plugin offers
@@ -217,6 +224,15 @@ class GpuPoolSpec(ApiModel):
             message="partitions may never be added or removed, because quotas count parts with"
             " them; create another GpuPool",
             field_path=".partitions",
+        ),
+        Rule(
+            rule="!has(self.auxiliaryResources) || self.auxiliaryResources.all(name,"
+            " name.matches('^[^/]+/[^/]+$') && !name.matches('^([^/]*[.])?kubernetes[.]io/')"
+            " && name != self.gpuResource && (!has(self.partitions)"
+            " || self.partitions.resources.all(each, each.resource != name)))",
+            message="auxiliaryResources: name devices (domain/name) that are no GPUs of the pool:"
+            " jobs ask for these by gpusPerNode, and the queue pays",
+            field_path=".auxiliaryResources",
         ),
         Rule(
             rule="has(self.devices) == has(oldSelf.devices)",

@@ -18,6 +18,13 @@ GPU: Final = (
 GPU_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi")
 """Taint keys that keep other pods off GPU nodes. Every job tolerates them, with any effect. They
 equal the resource names, as with the admission plugin ExtendedResourceToleration."""
+NETWORK_DEVICES: Final = (
+    *("rdma/", "vpc.amazonaws.com/efa", "networking.gke.io.networks/", "nvidia.com/hostdev"),
+    *("openshift.io/", "mellanox.com/", "intel.com/intel_sriov", "compute-domain.nvidia.com/"),
+)
+"""How the names of devices begin that are no accelerators: jobs get them in every pool. All other
+devices of a pool's nodes are refused unless its `auxiliaryResources` name them, as a vendor may
+offer the same chips under several names (aws.amazon.com/neuroncore and neurondevice)."""
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _OF_KUBERNETES: Final = re.compile(r"^([^/]*[.])?kubernetes[.]io/")
 
@@ -29,8 +36,17 @@ def is_gpu(resource: str) -> bool:
 
 def is_known(resource: str) -> bool:
     """Evaluate `KNOWN` in Python."""
-    is_device = "/" in resource and not _OF_KUBERNETES.search(resource)
-    return resource in _COMPUTE or resource.startswith("hugepages-") or is_device
+    return resource in _COMPUTE or resource.startswith("hugepages-") or is_device(resource)
+
+
+def is_device(resource: str) -> bool:
+    """Whether a device plugin offers it: domain/name."""
+    return "/" in resource and not _OF_KUBERNETES.search(resource)
+
+
+def is_network_device(resource: str) -> bool:
+    """Whether the name is one of `NETWORK_DEVICES`."""
+    return resource.startswith(NETWORK_DEVICES)
 
 
 def shares_gpus(labels: Mapping[str, str]) -> bool:

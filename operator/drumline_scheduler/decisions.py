@@ -36,6 +36,8 @@ class BlockReason(StrEnum):
     POOL_NOT_FOUND = "PoolNotFound"
     TOPOLOGY_LEVEL_UNKNOWN = "TopologyLevelUnknown"
     NO_QUOTA_IN_POOL = "NoQuotaInPool"
+    RESOURCE_NOT_ALLOWED = "ResourceNotAllowed"
+    """It requests a device that no quota counts, and no pool that it may use allows it."""
     CAPACITY_TYPE_NOT_ACCEPTED = "CapacityTypeNotAccepted"
     """Its queue or it uses spot pools only, or none, and all it may use are others."""
     PRICE_TOO_HIGH = "PriceTooHigh"

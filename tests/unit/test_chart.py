@@ -19,6 +19,7 @@ from drumline_api import crds
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.load import parse
 from drumline_api.policy import SchedulingPolicy
+from drumline_api.resource_names import NETWORK_DEVICES
 from drumline_api.trainingjob import TrainingJobSpec
 from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_cli.doctor.checks.tenants import queues
@@ -380,6 +381,17 @@ def leaves(node: Json, path: str = "") -> Iterator[tuple[str, Json]]:
         yield path, node
         for name, below in node["properties"].items():
             yield from leaves(below, f"{path}.{name}".lstrip("."))
+
+
+def test_foreign_pods_may_request_the_network_devices_that_jobs_may(render: Render) -> None:
+    objects = render(**{"foreignPods.enabled": True})
+    (policy,) = (
+        each
+        for each in objects
+        if name_of(each).endswith("-foreign-pods") and "variables" in each["spec"]
+    )
+    (uncharged,) = (each for each in policy["spec"]["variables"] if each["name"] == "uncharged")
+    assert f"!{json.dumps(list(NETWORK_DEVICES), separators=(',', ':'))}" in uncharged["expression"]
 
 
 def test_production_values_choose_backfill_and_fair_shares(helm: Path) -> None:

@@ -85,6 +85,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     "QueueHeld": "Wait for the queue's owner, or use another queue.",
     "BudgetSpent": "Wait until enough has flowed back, use another queue, or raise what the"
     " message names of the queue's budget.",
+    "ResourceNotAllowed": "Ask for GPUs by gpusPerNode, or add the device to auxiliaryResources of"
+    " the GpuPool.",
     "CapacityTypeNotAccepted": "Use a queue with quota in such pools, or change spot of the queue"
     " or the job.",
     "PriceTooHigh": "Wait for a lower price, or raise maxPricePerGpuHour of the queue or the job.",
@@ -109,6 +111,7 @@ IN_THE_SPEC: Final = frozenset(
         "QueueNotFound",
         "PoolNotFound",
         "NoQuotaInPool",
+        "ResourceNotAllowed",
         "NamespaceNotAllowed",
         "TopologyLevelUnknown",
     }

@@ -301,6 +301,7 @@ class StoredGpuPoolSpec(ObjectPart, frozen=True):
     node_selector: dict[str, str] = {}
     gpu_resource: str = "nvidia.com/gpu"
     partitions: StoredGpuPartitions | None = None
+    auxiliary_resources: list[str] | None = None
     devices: StoredGpuDevices | None = None
     topology_levels: list[StoredTopologyLevel] | None = None
     capacity: StoredPoolCapacity | None = None

@@ -128,6 +128,9 @@ class Pool:
     parts_per_gpu: int = 1
     """How many of its `gpus` a GPU is: what is added up over pools is divided by it first."""
 
+    auxiliary: frozenset[str] = frozenset()
+    """Devices of its nodes that gangs may request beside GPUs, and that no quota counts."""
+
     def in_gpus(self, amount: int) -> Fraction:
         """So many `gpus` of this pool in GPUs."""
         return Fraction(amount, self.parts_per_gpu)

@@ -2,15 +2,16 @@
 
 A gang that names pools is tried in these, in its order of preference; pools that do not exist or in
 which its queue has no quota are skipped, as are those whose capacity type or price queue or gang do
-not accept. A gang that names none is tried in all pools in which its queue has quota, the cheapest
-first (`pool_prices`), then by name. A pool with partitions, which counts parts of GPUs, is tried
-only for gangs that name it alone.
+not accept, and those that do not allow a device that the gang requests. A gang that names none is
+tried in all pools in which its queue has quota, the cheapest first (`pool_prices`), then by name. A
+pool with partitions, which counts parts of GPUs, is tried only for gangs that name it alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from drumline_api.resource_names import is_device, is_network_device
 from drumline_scheduler.decisions import BlockReason
 from drumline_scheduler.model import Gang, Pool, Queue
 from drumline_scheduler.quota.pool_prices import accepts, not_accepted, turn_of
@@ -37,19 +38,28 @@ class PoolSelector:
         """Names of the pools to try, in order, or the rejection if there are none."""
         names = requested_pools(gang)
         is_surplus = bool(gang.surplus_of)
-        key = (queue.name, names, gang.pool, gang.partition, gang.price_rule, is_surplus)
+        key = (
+            *(queue.name, names, gang.pool, gang.partition, gang.price_rule, is_surplus),
+            _devices(gang),
+        )
         if key not in self._open:
             usable = self._usable(gang, queue=queue)
-            accepted = [pool for pool in usable if accepts(pool, gang=gang, queue=queue)]
+            accepted = [
+                pool
+                for pool in usable
+                if not uncharged_devices(gang, pool) and accepts(pool, gang=gang, queue=queue)
+            ]
             if not names:
                 accepted.sort(key=lambda pool: turn_of(pool, gang=gang, queue=queue))
             self._open[key] = tuple(pool.name for pool in accepted)
         return self._open[key] or self._rejection(gang=gang, queue=queue, names=names)
 
     def accepts(self, *, gang: Gang, queue: Queue, pool: str) -> bool:
-        """Whether queue and gang accept what a pool is paid as and costs."""
+        """Whether queue and gang accept a pool's type and price, and the pool their devices."""
         known = self._pools.get(pool)
-        return known is not None and accepts(known, gang=gang, queue=queue)
+        if known is None or uncharged_devices(gang, known):
+            return False
+        return accepts(known, gang=gang, queue=queue)
 
     def are_alike(self, pool: str, other: str) -> bool:
         """Whether two pools have and count GPUs of one kind, as far as that is known."""
@@ -72,7 +82,10 @@ class PoolSelector:
     def _rejection(self, *, gang: Gang, queue: Queue, names: tuple[str, ...]) -> Rejection:
         usable = self._usable(gang, queue=queue)
         if usable:
-            return not_accepted(usable, gang=gang, queue=queue)
+            charged = [pool for pool in usable if not uncharged_devices(gang, pool)]
+            if not charged:
+                return _not_allowed(gang, usable)
+            return not_accepted(charged, gang=gang, queue=queue)
         known = sorted(self._pools.keys() & set(names or queue.nominal))
         if names and not known:
             which = f"pool {names[0]} does" if len(names) == 1 else f"pools {named(names)} do"
@@ -95,6 +108,36 @@ def counts_like(gang: Gang, pool: Pool) -> bool:
     if gang.partition:
         return gang.partition in pool.partitions
     return not pool.partitions or gang.pool == pool.name
+
+
+def uncharged_devices(gang: Gang, pool: Pool) -> tuple[str, ...]:
+    """Return the devices that the gang's pods request and that the pool does not allow.
+
+    The pool's own GPUs count in the quota. Another name of the same chips would not.
+    """
+    counted = {pool.gpu_resource, *pool.partitions} if pool.partitions else set[str]()
+    return tuple(
+        name
+        for name in _devices(gang)
+        if name not in pool.auxiliary and name not in counted and not is_network_device(name)
+    )
+
+
+def _devices(gang: Gang) -> tuple[str, ...]:
+    pods = (gang.per_pod, *(role.per_pod for role in gang.roles))
+    names = {name for pod in pods for name, _ in pod.extended}
+    return tuple(sorted(filter(is_device, names)))
+
+
+def _not_allowed(gang: Gang, pools: list[Pool]) -> Rejection:
+    devices = {pool.name: uncharged_devices(gang, pool) for pool in pools}
+    name, pool = min((each[0], pool) for pool, each in devices.items())
+    return Rejection(
+        reason=BlockReason.RESOURCE_NOT_ALLOWED,
+        message=f"resources: no quota counts {name}, and pool {pool} does not allow it: ask for"
+        " GPUs by gpusPerNode, or add the name to auxiliaryResources of the GpuPool",
+        needed=gang.gpus,
+    )
 
 
 def _unlike(gang: Gang, pool: Pool) -> Rejection:

@@ -253,6 +253,26 @@ def test_slices_of_gpus_are_gpus(helm: Helm, kubectl: Kubectl, namespace: str) -
         assert user.refusal(notebook(resource="example.com/nic")) == ""
 
 
+def test_devices_that_may_be_gpus_under_another_name_are_refused(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    values = (
+        "foreignPods.enabled",
+        "foreignPods.gpuResources={aws.com/core,nvidia.com/gpu}",
+        "foreignPods.auxiliaryResources={aws.com/nic}",
+    )
+    with in_force(helm, kubectl, namespace, *values, names=POLICIES):
+        user = Submitter(kubectl, namespace)
+        user.wait_for_refusal(notebook(resource="aws.com/core"))
+        assert "no quota counts aws.com/device" in user.refusal(
+            notebook(queue="research", resource="aws.com/device")
+        )
+        for resource in ("aws.com/nic", "nvidia.com/hostdev", "example.com/fpga"):
+            assert user.refusal(notebook(resource=resource)) == ""
+        for resource in ("aws.com/core", "nvidia.com/mig-1g.10gb"):
+            assert user.refusal(notebook(queue="research", resource=resource)) == ""
+
+
 def test_no_toleration_and_no_node_of_its_own_gets_a_pod_to_promised_places(
     helm: Helm, kubectl: Kubectl, namespace: str
 ) -> None:

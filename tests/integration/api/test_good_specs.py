@@ -393,6 +393,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "TrainingJob", spot="Avoid", maxPricePerGpuHour="1.25"
     ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
+    "a pool with other devices": manifest(
+        "GpuPool", auxiliaryResources=[f"{'a' * 60}.com/{'b' * 60}-{n}" for n in range(32)]
+    ),
     "a pool of devices": manifest(
         "GpuPool",
         devices={"driver": "gpu.nvidia.com", "deviceClassName": ".".join(["a" * 62] * 4)},

@@ -108,6 +108,7 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
         ),
         parts_per_gpu=1 if partitions is None else partitions.parts_per_gpu,
         gpu_resource=spec.gpu_resource,
+        auxiliary=frozenset(spec.auxiliary_resources or ()),
         gpu_model=spec.hardware.gpu if spec.hardware else "",
         lost_percent=lost_percent,
     )

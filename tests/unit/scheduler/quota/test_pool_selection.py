@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from drumline_scheduler import BlockReason, Gang, Queue, Remedy, RemedyKind, Snapshot
-from drumline_scheduler.model import Pool
-from tests.unit.scheduler.builders import cluster, gang, node, queue, run
+from drumline_scheduler.model import Pool, Role
+from drumline_scheduler.quota.pool_selection import uncharged_devices
+from tests.texts import missing
+from tests.unit.scheduler.builders import cluster, gang, node, pod, queue, room, run
 
 POOLS = ("a", "b", "c")
 RESEARCH = Queue(name="research", nominal={"a": 2, "b": 2, "c": 2})
@@ -139,3 +141,42 @@ def test_a_partition_that_a_pool_does_not_have_is_told(
     (blocked,) = run(replace(world(), pools=PARTS), *jobs(1, **changes)).blocked
     assert (blocked.reason, blocked.message) == (BlockReason.POOL_NOT_FOUND, message)
     assert (blocked.remedy and blocked.remedy.where) == right
+
+
+NEURON = "aws.amazon.com/neurondevice"
+
+
+@pytest.mark.parametrize("where_named", ["main", "role"])
+def test_a_device_that_no_quota_counts_is_refused_in_pools_that_do_not_allow_it(
+    where_named: str,
+) -> None:
+    snapshot = world()
+    asks = pod(1, extended=((NEURON, 15), ("rdma/hca", 1)))
+    job = gang("g", pools=("a", "b"))
+    if where_named == "main":
+        job = replace(job, per_pod=asks)
+    else:
+        job = replace(job, roles=(Role(name="r", pods=1, per_pod=asks),))
+    (blocked,) = run(snapshot, job).blocked
+    assert blocked.reason is BlockReason.RESOURCE_NOT_ALLOWED
+    assert not missing(blocked.message, NEURON, "pool a", "auxiliaryResources", "gpusPerNode")
+    allowing = replace(
+        snapshot,
+        pools=tuple(replace(each, auxiliary=frozenset({NEURON})) for each in snapshot.pools[1:]),
+        nodes=tuple(
+            replace(each, allocatable=room(4, extended=((NEURON, 16), ("rdma/hca", 1))))
+            for each in snapshot.nodes
+        ),
+    )
+    assert where(job, snapshot=allowing) == ["b"]
+
+
+def test_parts_of_gpus_are_charged_and_a_second_name_of_whole_ones_is_not() -> None:
+    half, whole = "amd.com/half", "amd.com/gpu"
+    pool = Pool(name="a", partitions=(half,), parts_per_gpu=2, gpu_resource=whole)
+    plain = replace(pool, partitions=(), parts_per_gpu=1)
+    job = gang("g", pool="a", partition=half)
+    asks = replace(job, per_pod=pod(1, extended=((half, 1),)))
+    assert uncharged_devices(asks, pool) == ()
+    assert uncharged_devices(asks, plain) == (half,)
+    assert uncharged_devices(replace(job, per_pod=pod(extended=((whole, 1),))), plain) == (whole,)
