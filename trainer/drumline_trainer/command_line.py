@@ -6,10 +6,13 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from drumline_contract.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
+from drumline_contract.regular_files import read_regular
 from drumline_contract.shapes.hugging_face import with_model_of_folder
+
+_MOST_CONFIG_BYTES: Final = 16 << 20
 
 
 def configured(
@@ -30,7 +33,7 @@ def configured(
     raw: dict[str, Any] = under or {}
     if file is not None:
         try:
-            read = json.loads(file.read_bytes())
+            read = json.loads(read_regular(file, limit=_MOST_CONFIG_BYTES))
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file}: {error}") from error
         if not isinstance(read, dict):

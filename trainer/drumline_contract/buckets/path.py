@@ -8,8 +8,6 @@ about the file, so nobody may take it for a folder that lacks something.
 from __future__ import annotations
 
 import errno
-import os
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ from typing import Final, TypeVar
 from drumline_contract import BUCKET_SCHEMES, checked_bucket
 from drumline_contract.buckets.failures import BucketError, StoreError
 from drumline_contract.buckets.objects import ObjectBucket
+from drumline_contract.regular_files import read_regular
 
 _READER: Final = "drumline_contract.buckets.path"
 T = TypeVar("T")
@@ -106,18 +105,7 @@ def read_file(path: AnyPath, *, limit: int) -> bytes:
     """The whole of a small file. Raises OSError with a `strerror`: missing, unreadable, larger."""
     if isinstance(path, BucketPath):
         return path.read(limit=limit)
-    with open(path, "rb", opener=_open_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EISDIR, "not a file with a content")
-        body = file.read(limit + 1)
-    if len(body) > limit:
-        raise OSError(errno.EFBIG, f"larger than {limit} bytes")
-    return body
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Without a wait for whoever writes into a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    return read_regular(path, limit=limit)
 
 
 def write_file(path: AnyPath, body: bytes) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drumline_contract.config import ConfigError, DataConfig
+from drumline_contract.regular_files import open_regular
 from drumline_trainer.data.contents import HEAD_BYTES, content_digest, other_format
 from drumline_trainer.data.learned_spans import LearnedSpans
 
@@ -126,7 +127,7 @@ class Corpus:
     def _read_file(self, index: int, offset: int, length: int) -> bytes:
         path = self.folder / self.paths[index]
         try:
-            with path.open("rb", buffering=0) as file:
+            with open_regular(path, buffering=0) as file:
                 file.seek(offset)
                 piece = file.read(length)
                 modified = os.fstat(file.fileno()).st_mtime_ns
@@ -214,7 +215,7 @@ def refuse_other_formats(corpus: Corpus) -> None:
     for name in corpus.paths[::step]:
         path = corpus.folder / name
         try:
-            with path.open("rb", buffering=0) as file:
+            with open_regular(path, buffering=0) as file:
                 head = file.read(HEAD_BYTES)
         except OSError as error:
             raise ConfigError(f"data.source: {path}: {error.strerror}") from error

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from drumline_contract.config import ConfigError, ModelConfig
 from drumline_contract.config.variants import Family
+from drumline_contract.regular_files import open_regular
 from drumline_trainer.data.contents import content_digest
 from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.dataset import Batch, Dataset
@@ -61,7 +62,7 @@ class MappedFile:
 @functools.lru_cache(maxsize=4)
 def _digest_of_file(mapped: MappedFile) -> str:
     """Kept: every checkpoint asks for it."""
-    with mapped.path.open("rb", buffering=0) as file:
+    with open_regular(mapped.path, buffering=0) as file:
 
         def read(start: int, length: int) -> bytes:
             return os.pread(file.fileno(), length, start)

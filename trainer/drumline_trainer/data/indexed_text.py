@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drumline_contract.config import ConfigError
+from drumline_contract.regular_files import open_regular
 from drumline_trainer.data.corpus import Corpus, corpus_of_files
 from drumline_trainer.data.learned_spans import LearnedSpans
 from drumline_trainer.data.records.tokenizer import LoadedTokenizer
@@ -142,7 +143,7 @@ def open_indexed(indices: list[Path], *, tokenizer: LoadedTokenizer) -> IndexedT
 def _is_index(path: Path) -> bool:
     if path.suffix != _INDEX or not path.is_file():
         return False
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
@@ -160,7 +161,7 @@ def _read_index(path: Path) -> _Index:
     """Raises IndexedTextError."""
     try:
         tokens_bytes = path.with_suffix(_TOKENS).stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise IndexedTextError(f"data.source: {error.filename}: {error.strerror}") from error

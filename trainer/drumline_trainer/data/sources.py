@@ -13,6 +13,7 @@ from drumline_contract.config import ConfigError, DataConfig, ModelConfig
 from drumline_contract.config.data import S3_SCHEME, Packing
 from drumline_contract.config.mixture import MixturePlan, parsed_mixture
 from drumline_contract.config.variants import Family
+from drumline_contract.regular_files import read_regular
 from drumline_trainer.data.corpus import PYTHON_STDLIB, open_corpus, refuse_other_formats
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
@@ -23,7 +24,11 @@ from drumline_trainer.data.indexed_text import IndexedText, indexed_files, open_
 from drumline_trainer.data.mixture import MixtureDataset, dealt
 from drumline_trainer.data.preference_dataset import PreferenceDataset
 from drumline_trainer.data.record_text import MemoryText, open_records, records_of
-from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokenizer
+from drumline_trainer.data.records.tokenizer import (
+    MOST_TOKENIZER_BYTES,
+    TOKENIZER_FILE,
+    LoadedTokenizer,
+)
 from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.index import INDEX_FILE
 from drumline_trainer.data.shards.s3_store import S3ShardStore
@@ -186,7 +191,7 @@ def _open_indexed(indices: list[Path], *, tokenizer_file: AnyPath | None) -> Ind
 
 def _check_tokenizer(file: str, shards: ShardText) -> None:
     try:
-        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_regular(Path(file), limit=MOST_TOKENIZER_BYTES)).hexdigest()
     except OSError as error:
         shards.close()
         raise ConfigError(f"data.tokenizer: {file}: {error.strerror}") from error

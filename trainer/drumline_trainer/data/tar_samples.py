@@ -6,6 +6,7 @@ and 0007.txt are one sample. A tar without compression can be read from any samp
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from drumline_contract.config import ConfigError
+from drumline_contract.regular_files import NotRegularError, open_regular
 
 TAR_SUFFIX: Final = ".tar"
 
@@ -44,10 +46,10 @@ def tar_samples(path: Path, *, offset: int = 0) -> Iterator[TarSample]:
         ConfigError: it is compressed, damaged, or cut off.
         OSError: its storage fails.
     """
-    size = path.stat().st_size
-    if offset >= size:
-        return
-    with _named_errors(path), path.open("rb") as file:
+    with _named_errors(path), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if offset >= size:
+            return
         file.seek(offset)
         with tarfile.open(fileobj=file, mode="r:") as tar:
             members = (member for member in tar if member.isreg() and not _is_hidden(member.name))
@@ -81,6 +83,8 @@ def _is_hidden(name: str) -> bool:
 def _named_errors(path: Path) -> Generator[None]:
     try:
         yield
+    except NotRegularError as error:
+        raise ConfigError(f"data.source: {path}: {error.strerror}") from error
     except (tarfile.TarError, EOFError) as error:  # an OSError is the storage's, and may pass
         raise ConfigError(
             f"data.source: {path}: not a whole tar without compression: {error}"

@@ -32,8 +32,8 @@ DTYPES: Final = {
 """By safetensors' names."""
 LENGTH_BYTES: Final = 8
 """In front of the header."""
-MOST_HEADER_BYTES: Final = 100_000_000
-"""As in the library."""
+MOST_HEADER_BYTES: Final = 16 << 20
+"""More than 100,000 tensors. The library takes 100 MB, which are gigabytes once they are parsed."""
 CHUNK_BYTES: Final = 256 << 10
 """Digested and written at once: small enough to be in the processor's cache for both."""
 _DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}

@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from drumline_contract.buckets.path import AnyPath, BucketPath
+from drumline_contract.regular_files import open_regular
 from drumline_trainer.tensor_files.layout import (
     DTYPES,
     LENGTH_BYTES,
@@ -78,8 +79,10 @@ def open_tensor_file(path: AnyPath) -> AbstractContextManager[OpenTensorFile]:
     """Open a file of a folder or of a bucket. Raises SafetensorError, OSError, StoreError."""
     if isinstance(path, BucketPath):
         return _open_ranges(path)
-    with path.open("rb") as file:  # the library's errors do not say which one it was
-        file.read(1)
+    with open_regular(path) as file:  # the library's errors do not say which one it was
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        if length > MOST_HEADER_BYTES:
+            raise SafetensorError(f"a header of {length} bytes; at most {MOST_HEADER_BYTES}")
     opened = safe_open(path, framework="pt", device="cpu")
     return cast("AbstractContextManager[OpenTensorFile]", opened)
 
@@ -94,7 +97,7 @@ def _open_ranges(path: BucketPath) -> Generator[OpenTensorFile]:
 def read_header(path: AnyPath) -> dict[str, StoredTensor]:
     """Where each tensor of a file lies. Raises SafetensorError, OSError, StoreError."""
     if isinstance(path, Path):
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             return _header(lambda start, stop: os.pread(file.fileno(), stop - start, start), size)
     size = path.size()

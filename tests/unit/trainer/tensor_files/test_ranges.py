@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from safetensors.torch import save
 from drumline_contract.buckets.failures import StoreError
 from drumline_contract.buckets.objects import ObjectBucket
 from drumline_contract.buckets.path import AnyPath, any_path
+from drumline_contract.regular_files import NotRegularError
 from drumline_trainer.tensor_files import ranges
+from drumline_trainer.tensor_files.layout import LENGTH_BYTES, MOST_HEADER_BYTES
 from drumline_trainer.tensor_files.ranges import OpenTensorFile, open_tensor_file, read_header
 from tests.store_proxy import Fate, Proxy
 
@@ -135,3 +138,18 @@ def test_what_is_no_file_of_tensors_is_refused_before_it_is_read(
     file.write_bytes(body)
     with pytest.raises(SafetensorError, match="a header of"):
         read_header(file)
+
+
+@pytest.mark.parametrize("read", [open_tensor_file, read_header])
+def test_a_pipe_and_a_header_of_gigabytes_are_refused_at_once(
+    read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotRegularError):
+        read(tmp_path / "pipe")
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.write((MOST_HEADER_BYTES + 1).to_bytes(LENGTH_BYTES, "little"))
+        file.truncate(MOST_HEADER_BYTES + 100)
+    with pytest.raises(SafetensorError, match=f"header of {MOST_HEADER_BYTES + 1} bytes"):
+        read(large)

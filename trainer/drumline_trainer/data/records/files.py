@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+import mmap
 import zlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from drumline_contract.config import ConfigError
+from drumline_contract.regular_files import NotRegularError, open_regular
+from drumline_trainer.data.records.arrow_batches import (
+    bounded_batches,
+    longest_value,
+    parquet_plan,
+)
 from drumline_trainer.data.records.kinds import Record
 from drumline_trainer.data.records.messages import without_nulls
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, ending, tar_samples
@@ -34,7 +41,6 @@ RECORD_SUFFIXES: Final = (
 _FIELDS, _TEXT = ".json", ".txt"
 _MOST_RECORD_BYTES: Final = 64 << 20
 """Of a line, or a member of a tar: of gzip, a few bytes could be gigabytes of one line."""
-_BATCH_ROWS: Final = 1024
 _READ_BYTES: Final = 1 << 20
 
 
@@ -71,7 +77,7 @@ def uncompressed_bytes(path: Path, *, most: int) -> int:
         OSError: its storage fails.
     """
     if path.name.endswith(_PACKED_LINES_SUFFIXES):
-        with _named_errors(path), gzip.open(path) as file:
+        with _named_errors(path), open_regular(path) as packed, gzip.open(packed) as file:
             size = 0
             while size <= most and (block := file.read(_READ_BYTES)):
                 size += len(block)
@@ -79,7 +85,8 @@ def uncompressed_bytes(path: Path, *, most: int) -> int:
     if path.suffix != ".parquet":
         return path.stat().st_size
     with _named_errors(path):
-        metadata = _pyarrow("pyarrow.parquet").read_metadata(path)
+        with open_regular(path) as file:
+            metadata = _pyarrow("pyarrow.parquet").read_metadata(file)
         groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
         return sum(group.total_byte_size for group in groups)
 
@@ -97,7 +104,8 @@ def decoded(content: bytes, path: Path, *, at: int) -> str:
 
 def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
     packed = path.name.endswith(_PACKED_LINES_SUFFIXES)
-    with _named_errors(path), gzip.open(path) if packed else path.open("rb") as file:
+    with _named_errors(path), open_regular(path) as stored:
+        file = gzip.open(stored) if packed else stored  # noqa: SIM115 - nothing but `stored` is open
         file.seek(offset)
         while line := file.readline(_MOST_RECORD_BYTES + 1):
             at, offset = offset, offset + len(line)
@@ -159,20 +167,37 @@ def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
 
 
 def _parquet(path: Path) -> Iterator[Any]:
-    file = _pyarrow("pyarrow.parquet").ParquetFile(path)
-    return file.iter_batches(batch_size=_BATCH_ROWS)
+    """Few rows at a time: a batch is not much larger in memory than what is stored."""
+    parquet = _pyarrow("pyarrow.parquet")
+    with open_regular(path) as stored:
+        metadata = parquet.read_metadata(stored)
+        plan = parquet_plan(metadata, path)
+        as_texts = parquet.ParquetFile(stored)
+        as_stored = parquet.ParquetFile(stored, read_dictionary=plan.texts)
+        for group in range(metadata.num_row_groups):
+            # a group has one dictionary for each column, and the first row brings it
+            first = next(as_stored.iter_batches(batch_size=1, row_groups=[group]), None)
+            longest = 0 if first is None else longest_value(first)
+            rows, expands = plan.of_group(group, longest=longest, most=_MOST_RECORD_BYTES)
+            file = as_texts if expands else as_stored
+            for batch in file.iter_batches(batch_size=rows, row_groups=[group]):
+                yield from bounded_batches(batch, path, most=_MOST_RECORD_BYTES)
 
 
 def _arrow(path: Path) -> Iterator[Any]:
     """A stream, as `datasets` saves it, or a file."""
-    ipc = _pyarrow("pyarrow.ipc")
-    with _pyarrow("pyarrow").memory_map(str(path)) as source:
-        if source.read(6) == b"ARROW1":
-            file = ipc.open_file(source)
-            yield from (file.get_batch(number) for number in range(file.num_record_batches))
-        else:
-            source.seek(0)
-            yield from ipc.open_stream(source)
+    arrow, ipc = _pyarrow("pyarrow"), _pyarrow("pyarrow.ipc")
+    with open_regular(path) as stored:
+        mapped = mmap.mmap(stored.fileno(), 0, access=mmap.ACCESS_READ)
+    source = arrow.BufferReader(arrow.py_buffer(mapped))
+    if source.read(6) == b"ARROW1":
+        file = ipc.open_file(source)
+        batches = (file.get_batch(number) for number in range(file.num_record_batches))
+    else:
+        source.seek(0)
+        batches = ipc.open_stream(source)
+    for batch in batches:
+        yield from bounded_batches(batch, path, most=_MOST_RECORD_BYTES)
 
 
 @contextmanager
@@ -184,6 +209,8 @@ def _named_errors(path: Path) -> Generator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, NotRegularError):
+            raise ConfigError(f"data.source: {path}: {error.strerror}") from error
         if isinstance(error, OSError) and error.errno is not None:
             raise
         damaged = isinstance(error, OSError | EOFError | zlib.error)  # gzip's own is an OSError

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from drumline_contract.config import ConfigError
+from drumline_contract.regular_files import open_regular
 from drumline_trainer.data.shards.text import ShardBlock
 
 _OPEN_FILES = 64
@@ -36,7 +37,7 @@ class FolderShardStore:
         """The content of a small file."""
         path = self._folder / name
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 content = file.read(limit + 1)
         except OSError as error:
             raise ConfigError(f"data.source: {path}: {error.strerror}") from error
@@ -70,7 +71,7 @@ class FolderShardStore:
             self._maps.move_to_end(name)
             return self._maps[name]
         try:
-            with (self._folder / name).open("rb") as file:
+            with open_regular(self._folder / name) as file:
                 mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except (OSError, ValueError) as error:
             raise ConfigError(f"data.source: {self._folder / name}: {error}") from error

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from drumline_contract.config import ConfigError
+from drumline_trainer.data import tar_samples
 from drumline_trainer.data.records import files
 from drumline_trainer.data.records.files import read_records, uncompressed_bytes
 from tests.unit.trainer.data.tars import write_tar
@@ -38,12 +39,12 @@ def test_storage_that_fails_while_records_are_measured_is_none_either(tmp_path: 
 def test_storage_that_fails_beneath_a_tar_is_none_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Lost(io.BytesIO):
+    class Lost(io.FileIO):
         def read(self, *_: Any) -> bytes:
             raise OSError(errno.ESTALE, "Stale file handle")
 
     path = write_tar(tmp_path / "a.tar", [("1.txt", b"text")])
-    monkeypatch.setattr(Path, "open", lambda *_: Lost())
+    monkeypatch.setattr(tar_samples, "open_regular", Lost)
     with pytest.raises(OSError, match="Stale file handle"):
         list(read_records(path, offset=0))
 
