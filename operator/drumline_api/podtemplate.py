@@ -37,6 +37,16 @@ from drumline_contract import (
     MODULE_PATTERN,
 )
 
+PLATFORM_KEYS: Final = (
+    "^([^/]*[.-])?(kubernetes[.]io|k8s[.]io|cncf[.]io|nri[.]io|noderesource[.]dev|drumline[.]dev"
+    "|karpenter[.]sh|volcano[.]sh|cilium[.]io|projectcalico[.]org|openshift[.]io|amazonaws[.]com"
+    "|gke[.]io|workload[.]identity|hashicorp[.]com)/"
+    "|^(k8s|io[.]kubernetes|io[.]containerd|io[.]katacontainers)[.]"
+)
+"""Labels and annotations that schedulers, network plugins, container runtimes and clouds act on,
+by the families of their names. The operator creates the pods, so a policy that asks who creates a
+pod would not see the user."""
+
 ResourceList = Annotated[dict[LabelKey, Quantity], Field(max_length=16)]
 """Requests and limits of one pod besides its GPUs: cpu, memory, ephemeral-storage, RDMA devices."""
 
@@ -268,10 +278,10 @@ class PodTemplate(ApiModel):
         *(
             Rule(
                 rule=f"!has(self.{field}) || self.{field}.all(key,"
-                " !key.matches("
-                "'^([^/]*[.])?(kubernetes[.]io|k8s[.]io|drumline[.]dev|karpenter[.]sh)/'))",
-                message=f"{field} of kubernetes.io, k8s.io, karpenter.sh and drumline.dev are"
-                " reserved; remove them",
+                f" !key.matches('{PLATFORM_KEYS}'))",
+                message=f"{field} that controllers of the cluster read (kubernetes.io, k8s.io,"
+                " networks, runtimes, clouds) are reserved; remove them, or set them in the pool's"
+                " podProfile",
                 field_path=f".{field}",
             )
             for field in ("annotations", "labels")

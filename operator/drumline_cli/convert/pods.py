@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from drumline_api.base import TOKEN_SECRET_SUFFIX
+from drumline_api.podtemplate import PLATFORM_KEYS
 from drumline_cli.convert.fields import Fields
 from drumline_cli.convert.model import ConversionError, Json
 from drumline_cli.convert.volumes import (
@@ -22,10 +23,7 @@ from drumline_contract import starts_ranks
 
 GPU: Final = "nvidia.com/gpu"
 _TEMPLATE: Final = "spec.template"
-_PLATFORM: Final = re.compile(
-    r"^([^/]*[.])?(kubernetes[.]io|k8s[.]io|x-k8s[.]io|drumline[.]dev|karpenter[.]sh|kubeflow[.]org"
-    r"|volcano[.]sh|istio[.]io)/"
-)
+_PLATFORM: Final = re.compile(rf"{PLATFORM_KEYS}|^([^/]*[.])?(kubeflow[.]org|istio[.]io)/")
 _NODE_STATE: Final = re.compile(r"^node(-role)?[.]kubernetes[.]io/")
 _REASONS: Final = {
     "restartPolicy": "Drumline restarts processes and pods itself, within spec.recovery",

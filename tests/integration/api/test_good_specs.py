@@ -126,7 +126,6 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "labels and groups of a site": template_job(
         labels={"team": "vision", "example.com/cost-center": "7"}, supplementalGroups=[1, 2000]
     ),
-    "network attachments": template_job(annotations={"k8s.v1.cni.cncf.io/networks": "rdma"}),
     "a command for each GPU, started by an agent": template_job(
         launch="PerGpu",
         command=["python3", "train.py"],
