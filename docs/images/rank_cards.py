@@ -78,10 +78,10 @@ class Picture:
         self.shapes.append(f'<path class="line" fill="none" d="M{left} {self.y} v6 H{right} v-6"/>')
         self.text("d m", (left + right) / 2, self.y + 20, words)
 
-    def write(self, name: str, *, title: str, told: str) -> None:
-        """To training-NAME.svg."""
+    def write(self, name: str, *, title: str, told: str, group: str = "training") -> None:
+        """Write GROUP-NAME.svg."""
         shapes = "\n  ".join(self.shapes)
-        (HERE / f"training-{name}.svg").write_text(
+        (HERE / f"{group}-{name}.svg").write_text(
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.y + 8}"'
             f' role="img" aria-labelledby="title desc" font-family="{FONT}">\n'
             f'  <title id="title">{title}</title>\n  <desc id="desc">{told}</desc>\n'

@@ -3,7 +3,7 @@
 A seating says how many pods of each kind (its roles in their order, then the main ones) each node
 gets. It knows no slots, no tree and no index: requests are added up node by node, and what a gang
 requires is read off the node names. Which of several lawful seatings is the best is measured here
-too, from the words of docs/scheduling.md.
+too, from the words of docs/architecture-scheduling.md.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from drumline.telemetry.metrics import Metrics
 from drumline.telemetry.notifier_metrics import NotifierMetrics
 from drumline_agent.api import prometheus as agent_metrics
 from drumline_agent.base.events import AgentEvent
+from drumline_api import base
 from drumline_api.base import GROUP, VERSION
 from drumline_api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline_api.crds import DEFINITIONS
@@ -153,7 +154,7 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
 
 def first_column(page: str, heading: str) -> set[str]:
     """The words in backquotes in the first cells of all tables below a heading of a page."""
-    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
     return {word for cell in cells for word in re.findall(r"`(\w+)`", cell)}
 
@@ -228,6 +229,20 @@ def test_every_log_event_that_is_named_exists() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "operator").rglob("*.py"))
     logged = set(re.findall(r'\blog\.\w+\(\s*"(\w+)"', source)) | set(AgentEvent)
     assert named <= logged, named - logged
+
+
+def test_every_label_annotation_and_taint_is_listed() -> None:
+    constants = {name: key for name, key in vars(base).items() if isinstance(key, str)}
+    prefixes = ("LABEL_", "ANNOTATION_", "TAINT_")
+    keys = {key for name, key in constants.items() if name.startswith(prefixes)}
+    listed = set(re.findall(r"`([a-z-]+)`", (ROOT / "docs" / "labels.md").read_text()))
+    assert {key.removeprefix(f"{GROUP}/") for key in keys} <= listed
+
+
+def test_every_example_is_in_the_gallery() -> None:
+    gallery = (ROOT / "examples" / "README.md").read_text()
+    examples = {path.name for path in (ROOT / "examples").iterdir()} - {"README.md"}
+    assert {name for name in examples if f"]({name})" not in gallery} == set()
 
 
 def test_the_reference_is_what_the_models_say() -> None:
