@@ -1,4 +1,4 @@
-"""Published measurements, and the tables of docs/planner.md: predictions beside them.
+"""Published measurements, and the tables of docs/architecture-planner.md: predictions beside them.
 
 `python -m tests.unit.trainer.planner.published` prints the tables, `...planner.targets` what is
 aimed at. Only measurements stand here.

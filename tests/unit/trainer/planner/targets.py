@@ -1,4 +1,4 @@
-"""What is aimed at in docs/planner.md, and what it is now, over the published measurements.
+"""What is aimed at in docs/architecture-planner.md, and what it is now, over the published measurements.
 
 `python -m tests.unit.trainer.planner.targets` prints the table.
 """

@@ -1,4 +1,4 @@
-"""Predictions beside published measurements, and docs/planner.md prints them as they are."""
+"""Predictions beside published measurements, and docs/architecture-planner.md prints them as they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline_planner.step_time import step_time
 
 from . import published, targets
 
-PAGE = (Path(__file__).parents[4] / "docs" / "planner.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "architecture-planner.md").read_text()
 
 
 def test_megatron_s_ten_models_are_met_within_ten_percent() -> None:
