@@ -255,6 +255,7 @@ def test_the_commands_are_those_of_the_program() -> None:
 
 def test_the_values_are_those_of_the_chart() -> None:
     assert chart_values.FILE.read_text() == chart_values.text(), "run `make generate`"
+    assert chart_values.README.read_text() == chart_values.readme(), "run `make generate`"
 
 
 def test_the_page_of_the_week_s_figures_is_generated() -> None:

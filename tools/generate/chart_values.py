@@ -1,6 +1,6 @@
-"""docs/values.md: every value of the chart, from values.schema.json and values.yaml.
+"""Write docs/values.md and the chart's README.md: every value, from schema and defaults.
 
-`python -m tools.generate.chart_values` writes it, `text()` is what it should hold.
+`python -m tools.generate.chart_values` writes both. `text()` and `readme()` return their content.
 """
 
 from __future__ import annotations
@@ -25,18 +25,79 @@ refuses keys that it does not know. helm/drumline/values-production.yaml is a st
 |---|---|---|
 """
 
+README = CHART / "README.md"
+README_HEADER = """\
+# Drumline
+
+Run distributed training jobs on Kubernetes GPUs: all Pods of a job start together, near each other
+and within quota. A lost process, Pod or node is replaced alone.
+
+Version {version}, alpha. Tested on CPUs with Kubernetes 1.34 to 1.36. Not yet run on GPUs or NCCL.
+
+## Requirements
+
+- Kubernetes {kubernetes}
+- GPU nodes with a device plugin
+- the images `{operator}` and `{trainer}` in your registry (docs/releasing.md of this repository)
+
+## Install
+
+```sh
+helm install drumline drumline-{version}.tgz --namespace drumline-system --create-namespace \\
+  --wait --set image.repository=REGISTRY/drumline/operator \\
+  --set trainerImage.repository=REGISTRY/drumline/trainer --set firstQueue.gpus=16
+```
+
+`firstQueue.gpus` creates a pool of all nodes with NVIDIA's label and a queue with this number of
+GPUs. The notes of the release contain a first job. For production start from
+values-production.yaml. docs/install.md and docs/upgrade.md of this repository have the details.
+
+## Uninstall
+
+`helm uninstall drumline --namespace drumline-system` keeps the CRDs and all jobs, unless
+`crds.keep` is false.
+
+## Security
+
+Report vulnerabilities as docs/security.md of this repository describes.
+
+## Values
+
+The schema rejects unknown keys.
+
+| value | default | meaning |
+|---|---|---|
+"""
+
 Json = dict[str, Any]
 
 
 def text() -> str:
-    """The whole page."""
+    """Return the content of docs/values.md."""
+    return HEADER + _table()
+
+
+def readme() -> str:
+    """Return the content of the chart's README.md, which Artifact Hub shows."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    header = README_HEADER.format(
+        version=chart["version"],
+        kubernetes=chart["kubeVersion"].removesuffix(".0-0").replace(">=", "") + " or newer",
+        operator=defaults["image"]["repository"],
+        trainer=defaults["trainerImage"]["repository"],
+    )
+    return header + _table()
+
+
+def _table() -> str:
     schema = json.loads((CHART / "values.schema.json").read_text())
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    return HEADER + "".join(rows(schema, defaults=defaults, path=""))
+    return "".join(rows(schema, defaults=defaults, path=""))
 
 
 def rows(schema: Json, *, defaults: Json, path: str) -> Iterator[str]:
-    """A row for each value below an object, and below the objects of its lists."""
+    """Yield a row for each value below an object, and below the objects of its lists."""
     for name, value in schema.get("properties", {}).items():
         below: Json = defaults.get(name) or {} if "properties" in value else {}
         shown = f"`{json.dumps(defaults[name])}`" if name in defaults and not below else ""
@@ -48,10 +109,11 @@ def rows(schema: Json, *, defaults: Json, path: str) -> Iterator[str]:
 
 
 def choices(value: Json) -> str:
-    """What it may be, where only a few things are."""
+    """Return the allowed values of an enum, as the start of a sentence."""
     allowed = [f"`{json.dumps(each)}`" for each in value.get("enum", [])]
     return f"{', '.join(allowed)}. " if allowed else ""
 
 
 if __name__ == "__main__":
     FILE.write_text(text(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")
