@@ -31,6 +31,8 @@ MOST_WORDS = 30
 """Of a sentence. A reader of English as a second language reads longer ones twice."""
 MOST_PARAGRAPH_WORDS = 80
 """Then a list, a table, an example or a heading: people scan pages for one fact."""
+MOST_USER_WORDS = 55_000
+"""Of all user pages, without code: who looks for a fact does not read more."""
 MOST_SUBJECT_CHARACTERS = 72
 """Of a commit: `git log --oneline` and review tools cut what is longer."""
 FRONTED = re.compile(
@@ -119,6 +121,20 @@ def blocks(text: str) -> Iterator[tuple[int, str, str]]:
             yield from ((start, "cell", cell.strip()) for cell in flat.strip("|").split("|"))
         else:
             yield start, "paragraph", flat
+
+
+def words_outside_code(text: str) -> int:
+    """Count the words of a page without code blocks and addresses of links."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return len(re.sub(r"\]\([^)]*\)", "]", prose).split())
+
+
+def size_findings(pages: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the number of words of all user pages together."""
+    words = sum(words_outside_code(text) for text in pages.values())
+    if words > MOST_USER_WORDS:
+        text = f"{words} words in user pages, at most {MOST_USER_WORDS}: shorten or delete"
+        yield Finding(rule="size", scope="docs", place="docs", text=text)
 
 
 def sentences(paragraph: str) -> list[str]:
@@ -235,9 +251,11 @@ def subject_problems(subject: str) -> list[str]:
 def findings() -> list[Finding]:
     """Check everything."""
     results = [*mood_findings(), *subject_findings()]
-    for name in tracked(*PAGES):
-        if not GENERATED.search(name) and not DESIGN.search(name):
-            results += page_findings(name, (ROOT / name).read_text())
+    names = [name for name in tracked(*PAGES) if not GENERATED.search(name)]
+    pages = {name: (ROOT / name).read_text() for name in names if not DESIGN.search(name)}
+    results += size_findings(pages)
+    for name, text in pages.items():
+        results += page_findings(name, text)
     for name in tracked(*(f"{folder}/*.py" for folder in SOURCES)):
         results += code_findings(name, (ROOT / name).read_text())
     return results

@@ -165,6 +165,12 @@ def test_troubleshooting_has_every_reason_and_no_other() -> None:
     assert {word for word in listed if word[0].isupper()} == {str(reason) for reason in known}
 
 
+def test_every_reason_has_an_anchor_that_messages_can_link() -> None:
+    anchors = re.findall(r'<a id="([a-z]+)"></a>', TROUBLESHOOTING)
+    assert len(anchors) == len(set(anchors))
+    assert {str(reason).lower() for reason in (*Reason, *BlockReason)} <= set(anchors)
+
+
 def rows_below(heading: str) -> list[list[str]]:
     """The cells of the table below a heading of troubleshooting.md, without its head."""
     section = TROUBLESHOOTING.split(f"\n## {heading}\n")[1].split("\n##")[0]

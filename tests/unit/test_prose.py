@@ -37,6 +37,16 @@ def test_a_finding_names_the_line_below_a_block_of_code() -> None:
     assert result.place == "docs/page.md:6"
 
 
+def test_code_and_addresses_are_not_counted_as_words() -> None:
+    assert prose.words_outside_code("One [two](three.md).\n\n```sh\nfour five\n```\n") == 2
+
+
+def test_all_pages_together_have_a_limit() -> None:
+    page = "word " * (prose.MOST_USER_WORDS // 2)
+    assert list(prose.size_findings({"a": page, "b": page})) == []
+    assert [each.rule for each in prose.size_findings({"a": page, "b": page + "more"})] == ["size"]
+
+
 def test_docstrings_and_messages() -> None:
     source = """\
 class Gang:
