@@ -17,6 +17,7 @@ from drumline.kube.codec import Undecodable, decoded
 from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.kinds import Resource as ResourceKind
 from drumline.kube.workload_kinds import KINDS, Json, WorkloadKind, at, parts_of
+from drumline.kube.workload_memory import WorkloadDecoder
 from drumline.kube.workload_views import ShapeView, WorkloadView
 from drumline.kube.workloads import (
     batch_job,
@@ -52,7 +53,7 @@ def decoder_of(kind: WorkloadKind) -> Callable[[bytes], WorkloadView]:
 def decoder_for(resource: ResourceKind) -> Callable[[bytes], WorkloadView]:
     """What decodes objects of a kind that waits by a switch of its own; raises Undecodable."""
     own: dict[ResourceKind, Callable[[bytes], WorkloadView]] = {JOBS: batch_job, JOB_SETS: job_set}
-    return own.get(resource) or decoder_of(KINDS[resource])
+    return WorkloadDecoder(own.get(resource) or decoder_of(KINDS[resource]))
 
 
 def suspendable(raw: bytes | msgspec.Raw, *, kind: WorkloadKind) -> WorkloadView:

@@ -11,9 +11,10 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from drumline.kube.codec import OUR_PREFIX, Undecodable, decoded
+from drumline.kube.codec import Undecodable, decoded
 from drumline.kube.placement import placement_of_template
 from drumline.kube.pod_requests import pod_requests
+from drumline.kube.workload_memory import own_texts
 from drumline.kube.workload_views import JobsView, ShapeView, WorkloadView
 from drumline_api.objects import builtin
 from drumline_api.objects.base import Metadata
@@ -220,8 +221,8 @@ def view_of(
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         creation_time=metadata.creation_timestamp or "",
-        labels=_ours(metadata.labels),
-        annotations=_ours(metadata.annotations),
+        labels=own_texts(metadata.labels),
+        annotations=own_texts(metadata.annotations),
         is_child=any(each.controller and each.kind in makers for each in owners),
         suspended=suspended,
         over=ended or bool(metadata.deletion_timestamp),
@@ -237,10 +238,6 @@ def _time(text: str | None) -> str:
     except (ValueError, OverflowError):
         return ""
     return text or ""
-
-
-def _ours(texts: dict[str, str] | None) -> dict[str, str]:
-    return {name: text for name, text in (texts or {}).items() if name.startswith(OUR_PREFIX)}
 
 
 def _or_one(number: int | None) -> int:

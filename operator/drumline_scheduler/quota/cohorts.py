@@ -45,13 +45,14 @@ class QueueTree:
 
     def __init__(self, queues: Iterable[Queue]) -> None:
         self.queues = named = {queue.name: queue for queue in queues}
-        parents = {name: _parent(queue=queue, queues=named) for name, queue in named.items()}
+        parents = parents_of(named)
+        depths = depths_of(parents)
         cohorts = {parent for parent in parents.values() if parent is not None}
         self.branches: list[Branch] = []
         self.leaf_of: dict[str, int] = {}
         """By name of the queue: the branch that holds its jobs."""
         above: dict[str, tuple[int, ...]] = {}
-        for name in sorted(named, key=lambda name: (_depth(name=name, parents=parents), name)):
+        for name in sorted(named, key=lambda name: (depths[name], name)):
             parent = parents[name]
             upward = above[parent] if parent is not None else ()
             queue = named[name]
@@ -201,22 +202,36 @@ def _room_below(*, quota: int, kept: int, limit: int | None, usage: int, above: 
     return max(0, kept - usage) + max(0, above)
 
 
-def _parent(*, queue: Queue, queues: Mapping[str, Queue]) -> str | None:
-    """The queue's parent, if it exists and the queue is not its own ancestor."""
-    if queue.parent not in queues:
-        return None
-    seen: set[str] = set()
-    above = queue.parent
-    while above is not None and above in queues and above not in seen:
-        if above == queue.name:
-            return None
-        seen.add(above)
-        above = queues[above].parent
-    return queue.parent
+def parents_of(queues: Mapping[str, Queue]) -> dict[str, str | None]:
+    """Each queue's parent, if it exists and the queue is not its own ancestor. O(queues)."""
+    circles: set[str] = set()
+    done: set[str] = set()
+    for name in queues:
+        line: dict[str, None] = {}
+        above: str | None = name
+        while above is not None and above in queues and above not in done and above not in line:
+            line[above] = None
+            above = queues[above].parent
+        if above in line:  # the part of the line from there on leads back to it
+            found = list(line)
+            circles.update(found[found.index(above) :])
+        done.update(line)
+    return {
+        name: queue.parent if queue.parent in queues and name not in circles else None
+        for name, queue in queues.items()
+    }
 
 
-def _depth(*, name: str, parents: Mapping[str, str | None]) -> int:
-    depth, above = 0, parents[name]
-    while above is not None:
-        depth, above = depth + 1, parents[above]
-    return depth
+def depths_of(parents: Mapping[str, str | None]) -> dict[str, int]:
+    """How many queues are above each. O(queues)."""
+    depths: dict[str, int] = {}
+    for name in parents:
+        line: list[str] = []
+        above: str | None = name
+        while above is not None and above not in depths:
+            line.append(above)
+            above = parents[above]
+        depth = -1 if above is None else depths[above]
+        for place, each in enumerate(reversed(line), start=1):
+            depths[each] = depth + place
+    return depths

@@ -47,6 +47,7 @@ from drumline.kube.views import (
     VolumeView,
 )
 from drumline.kube.workload_kinds import OTHER_KINDS
+from drumline.kube.workload_memory import WorkloadDecoder
 from drumline.kube.workload_views import WorkloadView
 from drumline.scope import InstallationScope
 from drumline.telemetry import logs
@@ -186,7 +187,7 @@ class Informers:
                     client,
                     metrics,
                     resource,
-                    decode,
+                    WorkloadDecoder(decode),
                     selection=Selection(namespace=namespace, label_selector=LABEL_QUEUE),
                     on_forbidden=_warning_of(namespace),
                     page_limit=LARGE_OBJECTS_PAGE,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drumline_scheduler import Queue
-from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
+from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree, depths_of, parents_of
 from tests.unit.scheduler.builders import queue
 
 TEAM = [queue("org"), queue("a", 8, parent="org"), queue("b", 4, parent="org")]
@@ -129,3 +132,45 @@ def test_taking_away_undoes_adding_at_every_level() -> None:
     cohorts.add(leaf=tree.leaf_of["b"], gpus=7)
     cohorts.add(leaf=tree.leaf_of["b"], gpus=-7)
     assert cohorts.usage == before
+
+
+@given(st.dictionaries(st.sampled_from("abcdefg"), st.sampled_from("abcdefgx") | st.none()))
+def test_parents_that_are_their_own_ancestors_count_as_none(
+    parents: dict[str, str | None],
+) -> None:
+    """The oracle walks up from each queue."""
+
+    def is_own_ancestor(name: str) -> bool:
+        above, seen = parents[name], set[str]()
+        while above is not None and above in parents and above not in seen:
+            seen.add(above)
+            above = parents[above]
+        return name in seen
+
+    tree = QueueTree([queue(name, parent=parent) for name, parent in parents.items()])
+    for name, parent in parents.items():
+        leaf = tree.branches[tree.leaf_of[name]]
+        above = {tree.branches[branch].name for branch in leaf.path} - {name}
+        expected = set[str]()
+        at = name
+        while (up := parents[at]) in parents and not is_own_ancestor(at):
+            assert up is not None
+            expected.add(up)
+            at = up
+        assert above == expected
+        assert parent in above or parent not in parents or is_own_ancestor(name)
+
+
+def test_a_long_line_of_parents_is_walked_once() -> None:
+    names = [f"q{i:05}" for i in range(3000)]
+    looked_at: list[str] = []
+
+    class Counted(dict[str, Queue]):
+        def __getitem__(self, name: str) -> Queue:
+            looked_at.append(name)
+            return super().__getitem__(name)
+
+    line = {name: queue(name, parent=above) for above, name in pairwise(["", *names])}
+    parents = parents_of(Counted(line))
+    assert len(looked_at) <= len(names)
+    assert depths_of(parents)["q02999"] == 2999

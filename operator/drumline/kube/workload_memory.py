@@ -1,0 +1,103 @@
+"""Bound what one event of a foreign workload costs.
+
+A tenant may write a large object and then patch an annotation of it as often as he likes. So a
+workload of more than `MAX_BYTES` is not read: it keeps waiting, and the log names it. Of a smaller
+one the spec is read again only if its generation or its status has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from drumline.kube.codec import OUR_PREFIX, Undecodable, decoded
+from drumline.kube.workload_views import WorkloadView
+from drumline_api.objects.base import Metadata, ObjectPart, OwnerReference
+
+MAX_BYTES: Final = 256 * 1024
+"""Of one workload, with the metadata that the API server adds."""
+_MOST_KNOWN: Final = 20_000
+"""Workloads that are remembered before all of them are forgotten."""
+
+
+class _Head(ObjectPart, frozen=True):
+    """A workload whose spec and status stay as they are."""
+
+    metadata: Metadata
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    generation: int
+    status: bytes
+    owners: tuple[OwnerReference, ...]
+    is_deleted: bool
+    view: WorkloadView
+
+
+_decoder: Final = msgspec.json.Decoder(_Head)
+
+
+class WorkloadDecoder:
+    """Decodes the workloads of one kind.
+
+    Args:
+        decode: decodes a whole object.
+    """
+
+    def __init__(self, decode: Callable[[bytes], WorkloadView]) -> None:
+        self._decode = decode
+        self._known: dict[str, _Known] = {}
+
+    def __call__(self, raw: bytes | msgspec.Raw) -> WorkloadView:
+        """Return one workload.
+
+        Raises:
+            Undecodable: it is too large, or not of this kind.
+        """
+        size = memoryview(raw).nbytes
+        if size > MAX_BYTES:
+            raise Undecodable(
+                f"the object has {size} bytes: want at most {MAX_BYTES} for a workload that waits"
+                " for quota; shorten its templates"
+            )
+        head = decoded(_decoder, raw)
+        metadata, status = head.metadata, bytes(head.status)
+        owners, is_deleted = (
+            tuple(metadata.owner_references or ()),
+            bool(metadata.deletion_timestamp),
+        )
+        known = self._known.get(metadata.uid)
+        if (
+            known is not None
+            and metadata.generation
+            and (known.generation, known.status) == (metadata.generation, status)
+            and (known.owners, known.is_deleted) == (owners, is_deleted)
+        ):
+            return structs.replace(
+                known.view,
+                resource_version=metadata.resource_version,
+                labels=own_texts(metadata.labels),
+                annotations=own_texts(metadata.annotations),
+            )
+        view = self._decode(bytes(raw))
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[metadata.uid] = _Known(
+            generation=metadata.generation,
+            status=status,
+            owners=owners,
+            is_deleted=is_deleted,
+            view=view,
+        )
+        return view
+
+
+def own_texts(texts: dict[str, str] | None) -> dict[str, str]:
+    """Return the labels or annotations that are ours."""
+    return {name: text for name, text in (texts or {}).items() if name.startswith(OUR_PREFIX)}
