@@ -14,7 +14,7 @@ which a marker is in its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, Protocol
 
@@ -43,6 +43,20 @@ class Ends:
     """Tokens that end an answer: the end of texts, and those of the generation settings."""
     special: frozenset[str] = frozenset()
     """All special tokens. What follows one at the end of a turn is not learned."""
+    tail: str = ""
+    """Text that the template writes after an answer that nothing follows."""
+
+    def of_template(self, write: Write) -> Ends:
+        """Add the tail of a template. A template that refuses a short conversation has none."""
+        marked = _marked([{"role": "user", "content": "?"}], 1, write)
+        return replace(self, tail=marked[1] if marked else "")
+
+    @property
+    def turn(self) -> str:
+        """The beginning of the tail, up to the special token that ends a turn; maybe empty."""
+        gap = len(self.tail) - len(self.tail.lstrip())
+        ends = [end for end in (*self.stops, *self.special) if self.tail.startswith(end, gap)]
+        return self.tail[: gap + len(max(ends, key=len))] if ends else ""
 
 
 def answer_spans(
@@ -130,6 +144,11 @@ def _after_first(whole: str, start: int, texts: Sequence[str]) -> int | None:
 
 def _with_end(whole: str, start: int, stop: int, ends: Ends) -> int:
     """Move the stop to the end of the token that ends the turn, where there is one."""
+    if ends.turn:
+        if whole[start:stop].endswith(ends.tail):  # some write the end of texts after the turn's
+            return stop - len(ends.tail) + len(ends.turn)
+        if whole.startswith(ends.turn, stop):
+            return stop + len(ends.turn)
     answer = whole[start:stop].rstrip()
     if any(answer.endswith(end) for end in ends.special):
         return start + len(answer)

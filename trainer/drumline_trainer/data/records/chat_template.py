@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import jinja2
@@ -94,7 +95,9 @@ class ChatTemplate:
             raise ConfigError(
                 f"data.chat_template: is no template: {type(error).__name__}: {error}"
             ) from error
-        return cls(source=source, tokens=tokens, ends=ends, words=words, template=template)
+        made = cls(source=source, tokens=tokens, ends=ends, words=words, template=template)
+        write = partial(made._text, Conversation(turns=(), variables={}))
+        return replace(made, ends=ends.of_template(write))
 
     def render(self, conversation: Conversation) -> LearnedText:
         """A conversation, and what in it is learned.

@@ -97,5 +97,9 @@ def _metaspace(special: Sequence[str]) -> Tokenizer:
         special_tokens=[*special, "<unk>", *(f"<0x{n:02X}>" for n in range(256))],
         show_progress=False,
     )
+    library.pre_tokenizer = pre_tokenizers.Split(
+        "\u2581", "merged_with_next"
+    )  # no token of two words
     library.train_from_iterator(SENTENCES, trainer)
+    library.pre_tokenizer = None
     return library
