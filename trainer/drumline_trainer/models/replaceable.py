@@ -239,6 +239,9 @@ class LayerLoop(nn.Module):
 class TokenEmbedding(nn.Embedding):
     """A vector for every word of the vocabulary; where embeddings are tied also the head."""
 
+    head_weight: Tensor | None = None
+    """What the head multiplies with, where that is another copy of the weight."""
+
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Every word's score, of shape B S V: the inner product with its vector."""
-        return F.linear(x_BSD, self.weight)
+        return F.linear(x_BSD, self.weight if self.head_weight is None else self.head_weight)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from drumline_contract.config import Precision
 from drumline_trainer.models.build import layer_modules
 
+_HEAD_WEIGHT = "head_weight"
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -47,7 +48,8 @@ def frozen_to_compute_type(module: nn.Module, precision: Precision) -> None:
 def copy_on_use(stage: nn.Module, precision: Precision) -> None:
     """Let each layer, and what is left at the root, compute with copies made in its forward pass.
 
-    The fp32 parameters stay what is updated; gradients arrive in them as fp32 sums.
+    The fp32 parameters stay what is updated; gradients arrive in them as fp32 sums. A tied
+    embedding has a copy for each of its two uses: sums within one copy would have its type.
     """
     layers = layer_modules(stage)
     inside = {parameter for layer in layers for parameter in layer.parameters()}
@@ -60,15 +62,28 @@ def copy_on_use(stage: nn.Module, precision: Precision) -> None:
             and parameter.requires_grad
             and (unit is not stage or parameter not in inside)
         ]
-        _Copies(unit, places, dtype=compute_type(precision))
+        head = getattr(stage, "embedding", None) if unit is stage and _is_tied(stage) else None
+        _Copies(unit, places, dtype=compute_type(precision), head=head)
+
+
+def _is_tied(stage: nn.Module) -> bool:
+    """Whether it is a whole model whose embedding is its head too."""
+    parts = (getattr(stage, name, None) for name in ("embedding", "norm"))
+    return all(part is not None for part in parts) and getattr(stage, "output", None) is None
 
 
 class _Copies:
     """Of a unit's parameters, in their place during its forward pass."""
 
     def __init__(
-        self, unit: nn.Module, places: list[tuple[nn.Module, str]], *, dtype: torch.dtype
+        self,
+        unit: nn.Module,
+        places: list[tuple[nn.Module, str]],
+        *,
+        dtype: torch.dtype,
+        head: nn.Module | None,
     ) -> None:
+        self._head = head
         self._places, self._dtype = places, dtype
         self._originals: list[nn.Parameter | None] = []
         unit.register_forward_pre_hook(self._put)
@@ -81,12 +96,16 @@ class _Copies:
                 # as torch.func.functional_call does; autograd goes on to the original
                 copies = cast("dict[str, Tensor | None]", module._parameters)  # noqa: SLF001 - as torch.func.functional_call does # pyright: ignore[reportPrivateUsage] - as functional_call does
                 copies[name] = original.to(self._dtype)
+                if module is self._head:
+                    setattr(module, _HEAD_WEIGHT, original.to(self._dtype))
 
     def _take_back(self, *_: Any) -> None:
         # at once after a forward pass, also one that ended early: recomputing does
         for (module, name), original in zip(self._places, self._originals, strict=True):
             module._parameters[name] = original  # noqa: SLF001 - as torch.func.functional_call does # pyright: ignore[reportPrivateUsage] - as functional_call does
         self._originals = []
+        if self._head is not None:
+            setattr(self._head, _HEAD_WEIGHT, None)
 
 
 def accumulate_in_fp32(module: nn.Module) -> None:

@@ -28,6 +28,9 @@ from drumline_trainer.parallelism.tensor_parallel.layers import Region, own_piec
 class VocabularyEmbedding(nn.Module):
     """The vectors of this rank's words; where embeddings are tied also the head."""
 
+    head_weight: Tensor | None = None
+    """What the head multiplies with, where that is another copy of the weight."""
+
     def __init__(self, embedding: nn.Embedding, region: Region) -> None:
         super().__init__()
         self.region = region
@@ -42,7 +45,7 @@ class VocabularyEmbedding(nn.Module):
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Shape B S V, of this rank's words; inside of the region."""
-        return F.linear(x_BSD, self.weight)
+        return F.linear(x_BSD, self.weight if self.head_weight is None else self.head_weight)
 
 
 def vocabulary_parallel_loss(
