@@ -52,7 +52,7 @@ def archived_jobs(
     except ArchiveError as error:
         raise NotAnswered(plain(str(error))) from None
     documents = many(read.unreadable, "document")
-    remarks = (f"{documents} of the archive cannot be read by this version.",)
+    remarks = (f"{documents} of the archive cannot be read by this version of drumline.",)
     return ArchivedJobs(jobs=read.jobs, remarks=remarks if read.unreadable else ())
 
 
@@ -68,8 +68,8 @@ def archived_logs(url: str | None, environment: Mapping[str, str], path: EndedPa
         return asyncio.run(store.get(path.logs))
     except NotArchived:
         raise NotAnswered(
-            f"the archive has no lines of the pods of {plain(path.namespace)}/{plain(path.name)}:"
-            " archive.logs of the chart was off, or the pods were gone"
+            f"the archive has no logs of the pods of {plain(path.namespace)}/{plain(path.name)}:"
+            " the chart's archive.logs was disabled, or the pods were already deleted"
         ) from None
     except ArchiveError as error:
         raise NotAnswered(plain(str(error))) from None
@@ -99,9 +99,8 @@ def archived_earlier_logs(
     if not kept.texts:
         known = ", ".join(map(str, kept.generations)) or "none"
         raise NotAnswered(
-            f"the archive has no lines of the pods of generation {generation}; it has those of"
-            f" generations: {known}. They are kept at incidents, where archive.logs of the chart"
-            " is on"
+            f"the archive has no logs of the pods of generation {generation}; it has generations:"
+            f" {known}. Logs are stored at incidents, if the chart's archive.logs is enabled"
         )
     return kept.texts
 
@@ -109,7 +108,7 @@ def archived_earlier_logs(
 def _store(url: str | None, environment: Mapping[str, str]) -> ArchiveStore:
     named = url or environment.get(ARCHIVE_VARIABLE)
     if not named:
-        raise BadInput(f"which archive? --archive URL, or {ARCHIVE_VARIABLE}: {FORMS}")
+        raise BadInput(f"no archive is set; use --archive URL, or {ARCHIVE_VARIABLE}: {FORMS}")
     try:
         return ArchiveStore.at(named)
     except ArchiveError as error:

@@ -20,8 +20,8 @@ from drumline_cli import (
 from drumline_cli.options import CommandGrammar, add_context, add_namespace, add_output
 
 _REPORT_DESCRIPTION: Final = """\
-Report what a job is doing now and why, its incidents and how long each stage of a recovery took,
-where its GPU-seconds went, which restarts are left, and what to do next.
+Show what a job is doing and why, its incidents with the duration of each recovery stage, the use
+of its GPU-seconds, the remaining restarts, and what to do next.
 """
 _REPORT_EXAMPLES: Final = """\
 examples:
@@ -30,10 +30,10 @@ examples:
   kubectl get trainingjob llama -o yaml | drumline report --file -
 """
 _DECIDE_DESCRIPTION: Final = """\
-Decide as the operator would: which waiting jobs start and where, which are preempted, which wait,
-why, and what would help. Reads nodes, pods, queues, pools, priority classes, jobs, workloads that
-wait for a queue and devices of nodes, of the cluster or of files; nothing is changed. A job that
-was never applied is judged beside the rest.
+Show the decisions that the operator would make: which pending jobs start and on which nodes, which
+jobs are preempted, and which jobs wait, why, and what would help. Reads nodes, pods, queues, pools,
+priority classes, jobs, workloads that wait for a queue, and devices of nodes, from the cluster or
+from files. Changes nothing. You can add a job that was never applied.
 """
 _DECIDE_EXAMPLES: Final = """\
 examples:
@@ -46,17 +46,18 @@ examples:
   drumline decide -f all.json --policy values.yaml -o json
 """
 _REPLAY_DESCRIPTION: Final = """\
-Decide a captured cycle again, with this program's scheduler, and compare. The exit code is 0 when
-the decisions are the same to the last word, and 1 when they differ: the differences are printed.
+Decide a captured cycle again with this program's scheduler, and compare the decisions. The exit
+code is 0 if all decisions are identical. Otherwise it is 1, and the differences are printed.
 
 The operator writes a capture of its next cycle to /tmp/drumline-capture.json when it gets SIGUSR1:
   kubectl exec -n drumline-system deploy/drumline-operator -- sh -c 'kill -USR1 1'
   kubectl exec -n drumline-system deploy/drumline-operator -- cat /tmp/drumline-capture.json
 """
 _UPGRADE_DESCRIPTION: Final = """\
-Decide captured cycles of your cluster again, with this version's scheduler, before you install it:
-which jobs would start, wait or be preempted otherwise. The exit code is 0 when every job fares the
-same, and 1 when one does not, or a rule is broken. Other words for a reason are no difference.
+Decide captured cycles of your cluster again with this version's scheduler, before you install it.
+Shows the jobs that would start, wait or be preempted differently. The exit code is 0 if the outcome
+of every job is the same. It is 1 if an outcome differs or a rule is broken. A different wording of
+a reason does not count as a difference.
 """
 _UPGRADE_EXAMPLES: Final = """\
 examples:
@@ -65,9 +66,9 @@ examples:
 Captures: see drumline replay --help.
 """
 _RESTORE_DESCRIPTION: Final = """\
-Print the manifests that bring saved pools, queues and unfinished jobs to a new cluster: without
-status, and with the folder of its checkpoints in each job, which goes on from them. Jobs that had
-ended are left out. What became of each object stands on standard error. No cluster is asked.
+Print the manifests that bring saved pools, queues and unfinished jobs to a new cluster. The
+manifests have no status. Each job has the path of its checkpoints and continues from them. Finished
+jobs are left out. Standard error lists what happened to each object. The command needs no cluster.
 """
 _RESTORE_EXAMPLES: Final = """\
 examples:
@@ -75,7 +76,7 @@ examples:
   drumline restore backup.yaml | kubectl apply -f -
 """
 _COMPLETION_DESCRIPTION: Final = """\
-Print a script with which a shell completes commands, options and their fixed values.
+Print a shell script that completes commands, options and their fixed values.
 
   bash   source <(drumline completion bash)
   zsh    source <(drumline completion zsh)
@@ -85,7 +86,7 @@ Print a script with which a shell completes commands, options and their fixed va
 
 def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument("job", nargs="?", metavar="JOB", help="name of the TrainingJob")
-    add_namespace(report, "its namespace; default: that of the context")
+    add_namespace(report, "namespace of the job (default: the context's namespace)")
     add_output(report, "text", "html", "json")
     report.add_argument(
         "-f",
@@ -93,8 +94,8 @@ def _add_report(report: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="read the job, and events, from what `kubectl get -o yaml` printed instead of the"
-        " cluster; - is standard input; may be repeated",
+        help="read the job and its events from the output of `kubectl get -o yaml` instead of"
+        " the cluster; - reads standard input; may be repeated",
     )
     add_context(report)
 
@@ -105,43 +106,45 @@ def _add_decide(decide: argparse.ArgumentParser) -> None:
         "--file",
         action="append",
         metavar="FILE",
-        help="objects as `kubectl get -o yaml` or `-o json` prints them, instead of the cluster's;"
-        " - is standard input; may be repeated",
+        help="read the objects from the output of `kubectl get -o yaml` or `-o json` instead of"
+        " the cluster; - reads standard input; may be repeated",
     )
     decide.add_argument(
         "--live",
         action="store_true",
-        help="the cluster's objects too; one of a file stands for the cluster's of its name",
+        help="also read the cluster's objects; an object from a file replaces the cluster's"
+        " object of the same name",
     )
     decide.add_argument(
         "--manifest",
         metavar="JSON",
-        help="one object more, beside the cluster's (without --file) or the files'",
+        help="one more object, in addition to those of the cluster (without --file) or of the"
+        " files",
     )
     add_context(decide)
     add_output(decide, "table", "wide", "json")
     decide.add_argument(
         "--policy",
         metavar="FILE",
-        help="the scheduling policy: the chart's values, or what is below `scheduling` in them;"
-        " the values also say what else the operator was installed with",
+        help="the scheduling policy: the chart's values, or their `scheduling` section; the"
+        " whole values also describe the operator's other settings",
     )
     decide.add_argument(
         "--no-forecast",
         action="store_true",
-        help="do not work out when waiting jobs will probably start: that takes some hundred times"
-        " as long as to decide",
+        help="skip the expected start times of pending jobs, which take about a hundred times as"
+        " long as the decision",
     )
 
 
 def _add_replay(replay: argparse.ArgumentParser) -> None:
-    replay.add_argument("capture", metavar="FILE", help="a capture; - is standard input")
+    replay.add_argument("capture", metavar="FILE", help="a capture; - reads standard input")
     replay.add_argument(
         "-o",
         "--output",
         choices=("text", "table", "wide"),
         default="text",
-        help="text: only whether they differ, and in what; table, wide: what was decided now, too",
+        help="text: print only the comparison; table, wide: also print the new decisions",
     )
 
 
@@ -152,14 +155,17 @@ def _add_upgrade(upgrade: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="CAPTURE",
-        help="captures, or folders with them (*.json)",
+        help="captures, or folders that contain them (*.json)",
     )
     add_output(upgrade, "text", "json")
 
 
 def _add_restore(restore: argparse.ArgumentParser) -> None:
     restore.add_argument(
-        "file", nargs="+", metavar="FILE", help="what kubectl get -o yaml printed; - is stdin"
+        "file",
+        nargs="+",
+        metavar="FILE",
+        help="output of kubectl get -o yaml; - reads standard input",
     )
 
 
@@ -173,9 +179,9 @@ def _add_logs(logs: argparse.ArgumentParser) -> None:
 
 
 _SIMPLE: Final = {
-    "stop": "give a job's GPUs back; it keeps its place in the history (spec.suspend)",
-    "resume": "queue a stopped job again",
-    "delete": "delete a job, its pods and, if no other job uses it, its code",
+    "stop": "suspend a job: it releases its GPUs and keeps its place in the history (spec.suspend)",
+    "resume": "resume a stopped job: it is queued again",
+    "delete": "delete a job with its pods, and its code if no other job uses it",
 }
 _COMMANDS: Final = (
     CommandGrammar(
@@ -186,37 +192,37 @@ _COMMANDS: Final = (
         run_arguments.RUN_EXAMPLES,
     ),
     CommandGrammar(
-        "logs", "what the pods of a job have written", run_arguments.LOGS_DESCRIPTION, _add_logs
+        "logs", "print the logs of a job's pods", run_arguments.LOGS_DESCRIPTION, _add_logs
     ),
     CommandGrammar(
         "shell",
-        "a shell, or a command, in a pod of a job",
+        "open a shell, or run a command, in a pod of a job",
         run_arguments.SHELL_DESCRIPTION,
         run_arguments.add_shell,
         run_arguments.INSIDE_EXAMPLES,
     ),
     CommandGrammar(
         "cp",
-        "copy files from and to a pod of a job",
+        "copy files from or to a pod of a job",
         run_arguments.CP_DESCRIPTION,
         run_arguments.add_copy,
     ),
     CommandGrammar(
         "port-forward",
-        "ports of a pod of a job on this machine",
+        "forward ports of a job's pod to this machine",
         run_arguments.FORWARD_DESCRIPTION,
         run_arguments.add_forward,
     ),
     CommandGrammar(
         "clone",
-        "a new job like one that is there, with other settings or another command",
+        "create a copy of a job with other settings or another command",
         run_arguments.CLONE_DESCRIPTION,
         run_arguments.add_clone,
         run_arguments.CLONE_EXAMPLES,
     ),
     CommandGrammar(
         "hold",
-        "keep the pods of a script that fails for good, to be looked into",
+        "keep the pods of a job's failed script, so that you can inspect them",
         run_arguments.HOLD_DESCRIPTION,
         run_arguments.add_hold,
     ),
@@ -227,14 +233,14 @@ _COMMANDS: Final = (
     *overview_arguments.COMMANDS,
     CommandGrammar(
         "report",
-        "what a job is doing, what happened to it, and what to do next",
+        "show what a job is doing, what happened to it, and what to do next",
         _REPORT_DESCRIPTION,
         _add_report,
         _REPORT_EXAMPLES,
     ),
     CommandGrammar(
         "decide",
-        "what the operator would do now with the jobs of the cluster, or of files",
+        "show what the operator would decide for the jobs of the cluster, or of files",
         _DECIDE_DESCRIPTION,
         _add_decide,
         _DECIDE_EXAMPLES,
@@ -244,48 +250,48 @@ _COMMANDS: Final = (
     ),
     CommandGrammar(
         "upgrade",
-        "what this version would decide otherwise in captured cycles",
+        "show what this version would decide differently in captured cycles",
         _UPGRADE_DESCRIPTION,
         _add_upgrade,
         _UPGRADE_EXAMPLES,
     ),
     CommandGrammar(
         "simulate",
-        "a trace of jobs on a virtual clock, compared with plain queues",
+        "simulate a trace of jobs, and compare Drumline with plain queues",
         simulate_arguments.DESCRIPTION,
         simulate_arguments.add_arguments,
         simulate_arguments.EXAMPLES,
     ),
     CommandGrammar(
         "doctor",
-        "what of a cluster would keep jobs from running, and what to do about it",
+        "find problems of a cluster that affect jobs, with a fix for each",
         doctor_arguments.DESCRIPTION,
         doctor_arguments.add_arguments,
         doctor_arguments.EXAMPLES,
     ),
     CommandGrammar(
         "restore",
-        "saved pools, queues and unfinished jobs, for a new cluster",
+        "print saved pools, queues and unfinished jobs for a new cluster",
         _RESTORE_DESCRIPTION,
         _add_restore,
         _RESTORE_EXAMPLES,
     ),
     CommandGrammar(
         "check-nodes",
-        "idle nodes of a pool check themselves and each other",
+        "test the idle nodes of a pool",
         check_arguments.DESCRIPTION,
         check_arguments.add_arguments,
         check_arguments.EXAMPLES,
     ),
     CommandGrammar(
         "completion",
-        "a script with which a shell completes the commands",
+        "print a script for shell completion",
         _COMPLETION_DESCRIPTION,
         _add_completion,
     ),
     CommandGrammar(
         "convert",
-        "a PyTorchJob, TrainJob, JobSet, Volcano Job or sbatch script as a TrainingJob",
+        "convert a PyTorchJob, TrainJob, JobSet, Volcano Job or sbatch script to a TrainingJob",
         run_arguments.CONVERT_DESCRIPTION,
         run_arguments.add_convert,
         run_arguments.CONVERT_EXAMPLES,
@@ -299,7 +305,7 @@ _COMMANDS: Final = (
     ),
     CommandGrammar(
         "plan",
-        "the fastest layout of a model on GPUs, with its memory and time",
+        "find the fastest layout of a model on GPUs, with its memory and time",
         plan_arguments.DESCRIPTION,
         plan_arguments.add_arguments,
         plan_arguments.EXAMPLES,

@@ -8,11 +8,11 @@ from typing import Final
 from drumline_cli.options import add_context
 
 DESCRIPTION: Final = """\
-Check idle nodes of a pool: a job on all of them computes products whose result is known, writes and
-reads memory, and exchanges messages between pods, each with two partners. What is slow or wrong
-beside the others is written to spec.nodeHealth.checked of the pool, which quarantines the node; one
-that passes is cleared. The job ends at once for any other that its queue lets preempt it: give it a
-queue that only borrows (docs/node-health.md). The exit code is 1 if a node failed.
+Check the idle nodes of a pool. A job on all of these nodes computes products with known results,
+writes and reads memory, and exchanges messages between pods, each with two partners. Nodes that are
+slow or faulty compared with the others are written to spec.nodeHealth.checked of the pool, which
+quarantines them. Nodes that pass are cleared. The job ends immediately when another job may preempt
+it. So give it a queue that only borrows (docs/node-health.md). The exit code is 1 if a node failed.
 """
 EXAMPLES: Final = """\
 examples:
@@ -25,26 +25,32 @@ examples:
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Every option of the command."""
     command.add_argument("pool", metavar="POOL", help="a GpuPool")
-    command.add_argument("nodes", nargs="*", metavar="NODE", help="default: all that are idle")
-    command.add_argument("--queue", required=True, help="of the job: one that only borrows")
-    command.add_argument("--image", required=True, help="the trainer's")
+    command.add_argument(
+        "nodes", nargs="*", metavar="NODE", help="nodes to check (default: all idle nodes)"
+    )
+    command.add_argument(
+        "--queue", required=True, help="queue of the job; use one that only borrows"
+    )
+    command.add_argument("--image", required=True, help="image of the job: the trainer's image")
     command.add_argument(
         "--wait",
         type=float,
         default=600.0,
         metavar="SECONDS",
-        help="give up if the job has not ended by then; default: 600",
+        help="seconds until the command gives up if the job has not ended (default: 600)",
     )
     command.add_argument(
-        "--report-only", action="store_true", help="print what was found, and change no pool"
+        "--report-only", action="store_true", help="print the results, but do not change the pool"
     )
     command.add_argument(
-        "--device", choices=("cpu", "gpu"), help="what is checked; default: as for training"
+        "--device",
+        choices=("cpu", "gpu"),
+        help="device to check (default: the device for training)",
     )
     command.add_argument(
         "-n",
         "--namespace",
-        help="of the job; quarantined nodes are checked from the operator's alone; default: that of"
-        " the context",
+        help="namespace of the job; quarantined nodes can only be checked from the operator's"
+        " namespace (default: the context's namespace)",
     )
     add_context(command)

@@ -17,9 +17,7 @@ from drumline_contract import plain
 
 _RETRY: Final = RetryPolicy(attempts=2)
 """Somebody waits at a terminal."""
-NOT_SERVED: Final = (
-    "this cluster serves no TrainingJobs: Drumline's custom resources are not installed"
-)
+NOT_SERVED: Final = "the cluster has no TrainingJob resource; install Drumline's custom resources"
 
 
 def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Credentials:
@@ -52,8 +50,7 @@ def find_credentials(
         return discover(environment, kubeconfig=kubeconfig)
     except NoCredentials as error:
         raise BadInput(
-            f"no usable kubeconfig: {plain(str(error))}; set KUBECONFIG, or name one with"
-            " --kubeconfig"
+            f"no usable kubeconfig: {plain(str(error))}; set KUBECONFIG, or use --kubeconfig"
         ) from None
 
 
@@ -87,10 +84,10 @@ def refusal(error: errors.KubeError, *, what: str, verb: str = "read") -> str:
     """
     match error:
         case errors.Unauthorized():
-            return f"{what}: the API server does not accept these credentials; log in again"
+            return f"{what}: the API server rejects these credentials; log in again"
         case errors.Forbidden():
             return f"{what}: not allowed to {verb}: {plain(error.message)}"
         case errors.Unreachable():
-            return f"{what}: the API server does not answer: {plain(str(error))}"
+            return f"{what}: the API server does not respond: {plain(str(error))}"
         case _:
             return f"{what}: {plain(str(error))}"

@@ -8,17 +8,17 @@ from typing import Final
 from drumline_cli.options import add_context, add_namespace, add_output
 
 DESCRIPTION: Final = """\
-Examine a cluster, before Drumline is installed or after: what would keep jobs from running or
-surprise somebody, and what to do about each. Nothing is changed; what you may not read is said so.
-With --probe small pods, deleted again, also try the trainer's image, the limit of locked memory and
-a NetworkPolicy on two nodes of each pool. The exit code is 1 if a check failed.
+Examine a cluster, before or after Drumline is installed. Reports problems that prevent jobs from
+running or affect other users, with a fix for each. Nothing is changed. Objects that you may not
+read are reported. With --probe, small temporary pods also test the trainer's image, the limit of
+locked memory and a NetworkPolicy on two nodes of each pool. The exit code is 1 if a check failed.
 """
 EXAMPLES: Final = """\
 examples:
   drumline doctor
   drumline doctor --context production -o json
   drumline doctor --probe --namespace research
-  helm test drumline --namespace drumline-system --logs   (the same, within the cluster)
+  helm test drumline --namespace drumline-system --logs   (the same checks, inside the cluster)
 """
 
 
@@ -28,22 +28,28 @@ def add_arguments(doctor: argparse.ArgumentParser) -> None:
         "--system-namespace",
         default="drumline-system",
         metavar="NAMESPACE",
-        help="where the operator is, or will be; default: drumline-system",
+        help="namespace of the operator, installed or planned (default: drumline-system)",
     )
     doctor.add_argument(
-        "--probe", action="store_true", help="also try things out with pods, which are deleted"
+        "--probe", action="store_true", help="also run tests in pods, which are deleted afterwards"
     )
-    add_namespace(doctor, "of these pods; default: that of the context")
-    doctor.add_argument("--image", default="", help="of these pods; default: the trainer's")
+    add_namespace(doctor, "namespace of the test pods (default: the context's namespace)")
+    doctor.add_argument(
+        "--image", default="", help="image of the test pods (default: the trainer's image)"
+    )
     doctor.add_argument(
         "--pull-secret",
         action="append",
         default=[],
         metavar="NAME",
-        help="a Secret of their namespace with a registry's credentials; may be repeated",
+        help="Secret with registry credentials in the namespace of the test pods; may be repeated",
     )
     doctor.add_argument(
-        "--seconds", type=int, default=300, metavar="N", help="for each step of it; default: 300"
+        "--seconds",
+        type=int,
+        default=300,
+        metavar="N",
+        help="timeout of each test, in seconds (default: 300)",
     )
     add_output(doctor, "text", "json")
     add_context(doctor)

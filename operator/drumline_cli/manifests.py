@@ -147,7 +147,7 @@ def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocu
             continue
         if not isinstance(value, dict):
             line = find().start_mark.line + 1
-            raise BadInput(f"{file}, line {line}: an object of the API is a mapping")
+            raise BadInput(f"{file}, line {line}: an API object must be a mapping")
         raw = cast("Json", value)
         items: object = raw.get("items")
         if not isinstance(items, list):
@@ -157,7 +157,7 @@ def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocu
             find = partial(_node, text, number, index)
             if not isinstance(item, dict):
                 line = find().start_mark.line + 1
-                raise BadInput(f"{file}, line {line}: items: each must be an object")
+                raise BadInput(f"{file}, line {line}: items: each item must be an object")
             yield ManifestDocument(file=file, raw=cast("Json", item), find=find, as_of=as_of)
 
 

@@ -33,7 +33,7 @@ def add_job(command: argparse.ArgumentParser) -> None:
 
 
 def add_namespace(
-    command: argparse.ArgumentParser, words: str = "default: that of the context"
+    command: argparse.ArgumentParser, words: str = "namespace (default: the context's namespace)"
 ) -> None:
     """Add the namespace."""
     command.add_argument("-n", "--namespace", help=words)
@@ -66,5 +66,9 @@ def add_cluster(command: argparse.ArgumentParser) -> None:
 def add_output(command: argparse.ArgumentParser, *formats: str) -> None:
     """Add the form of the output; the first one is the default."""
     command.add_argument(
-        "-o", "--output", choices=formats, default=formats[0], help=f"default: {formats[0]}"
+        "-o",
+        "--output",
+        choices=formats,
+        default=formats[0],
+        help=f"output format (default: {formats[0]})",
     )

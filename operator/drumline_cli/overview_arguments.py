@@ -25,66 +25,69 @@ class OverviewCommand:
 
 ROWS: Final[Mapping[str, OverviewCommand]] = {
     "list": OverviewCommand(
-        summary="the jobs of a namespace: who runs, who waits at which place, what has ended",
-        description="List jobs: those that hold GPUs, those that wait with their place in line and"
-        " when they will probably start, and those that have ended.",
+        summary="list the jobs of a namespace: running, pending with their positions, and ended",
+        description="List jobs: jobs that hold GPUs, pending jobs with their position and"
+        " expected start, and jobs that have ended.",
     ),
     "queue": OverviewCommand(
-        summary="who waits in a queue, for what, and until when",
-        description="Show queues with what they may hold and hold, and the jobs that wait in them"
-        " in the operator's order. STARTS is the operator's forecast: half of the futures that it"
-        " looked at are before the first time, nine in ten before the second. Pods, Jobs and"
-        " JobSets that wait stand among them.",
+        summary="show queues, their pending jobs, and when each is expected to start",
+        description="Show queues with their quota and usage, and their pending jobs in the"
+        " operator's order. STARTS is the operator's forecast. The start is as"
+        " likely before as after the first time. With a probability of 90 percent it"
+        " is before the second time. Pods, Jobs and JobSets that wait are listed"
+        " with the jobs.",
     ),
     "why": OverviewCommand(
-        summary="why a job waits, who is before it, who holds what it needs",
-        description="Explain where one job is: the reason with figures, its place in line and the"
-        " jobs before it, its queue's quota, who holds the GPUs and until when, what to do. Of a"
-        " pod, a Job or a JobSet also which queue it is charged to.",
+        summary="explain why a job waits, which jobs are before it, and who holds the GPUs it"
+        " needs",
+        description="Explain the state of one job: the reason with figures, its position and the"
+        " jobs before it, its queue's quota, who holds the GPUs and until when, and"
+        " what to do. For a pod, a Job or a JobSet, also show which queue pays for"
+        " it.",
     ),
     "nodes": OverviewCommand(
-        summary="the nodes of the pools: who holds them, to whom they are promised, which are sick",
-        description="List the nodes of all pools by their place in the network, with the jobs that"
-        " hold them and the waiting jobs that will get them.",
+        summary="list the nodes of the pools: their jobs, their reservations, and unhealthy nodes",
+        description="List the nodes of all pools by their place in the network, with the jobs"
+        " that hold them and the pending jobs that will get them.",
     ),
     "share": OverviewCommand(
-        summary="what each queue had, is due and is owed, and who is next",
-        description="Compare queues that share a cohort: what each is due by its weight, what it"
-        " had (older use counts less), what it is owed, and its next job.",
+        summary="compare the fair shares of queues: used, due and owed, and the next job",
+        description="Compare queues that share a cohort: the share due by weight, the usage"
+        " (older usage counts less), the difference that is owed, and the next job.",
     ),
     "usage": OverviewCommand(
-        summary="GPU-hours by queue and user, and what they were held for",
-        description="Add up what jobs held in a period, and pods that are no job's and still exist"
-        " (FOREIGN). Jobs that were deleted are counted where an"
-        " archive is named; of those that were created before the period, a part in proportion to"
+        summary="sum GPU-hours by queue and user, and by what they were used for",
+        description="Sum what jobs held in a period, and what existing pods hold that belong to"
+        " no job (FOREIGN). Deleted jobs are included if you name an archive. For"
+        " jobs created before the period, the usage is divided in proportion to"
         " time.",
     ),
     "gantt": OverviewCommand(
-        summary="jobs over time: who waited, who held GPUs, and what is planned",
-        description="Draw jobs over time: since when each waits or waited, when it held its GPUs,"
-        " until when it will hold them, and between which moments a waiting one is expected to"
-        " start.",
+        summary="draw jobs over time: when they waited, held GPUs, and are expected to start",
+        description="Draw jobs over time: when each job waited, when it held its GPUs, until"
+        " when it will hold them, and when a pending job is expected to start.",
     ),
 }
 
 UI_DESCRIPTION: Final = """\
-Serve a page on this machine's loopback until Ctrl-C, and open it in the browser: the nodes with who
-holds them, the queues with why each job waits and until when, each job with its report. It reads
-with the rights of your kubeconfig, and its buttons do what you may. The printed address is secret:
-whoever has it and reaches this machine's loopback acts as you.
+Serve a page on this machine's loopback interface until Ctrl-C, and open it in the browser. The page
+shows the nodes with the jobs on them, the queues with the reason and expected start of each pending
+job, and a report of each job. It reads with the rights of your kubeconfig. Its buttons can do what
+you may do. Keep the printed address secret: anyone with it who can reach this machine's loopback
+interface acts with your rights.
 """
 
 
 DIFF_DESCRIPTION: Final = """\
-Put two jobs beside each other: the fields of their specs that differ, and what they came to (steps,
-loss, speed, restarts, goodput).
+Compare two jobs: the fields of their specs that differ, and their results (steps, loss, speed,
+restarts, goodput).
 """
 
 
 def _add_diff(command: argparse.ArgumentParser) -> None:
     """Every option of `diff`."""
     for side in ("left", "right"):
-        command.add_argument(side, metavar="JOB", help="name, or namespace/name")
+        command.add_argument(side, metavar="JOB", help="NAME, or NAMESPACE/NAME")
     add_namespace(command)
     add_output(command, "text", "json")
     _add_source(command)
@@ -92,23 +95,23 @@ def _add_diff(command: argparse.ArgumentParser) -> None:
 
 MCP_DESCRIPTION: Final = """\
 Offer the commands that change nothing (list, queue, why, report, nodes, share, usage, diff,
-history) to an agent as tools, by the Model Context Protocol on standard input and output. It reads
-with the rights of your kubeconfig, as you would.
+history) as tools to an agent. Uses the Model Context Protocol on standard input and output. Reads
+with the rights of your kubeconfig.
 """
 
 _LIVE: Final[Mapping[str, OverviewCommand]] = {
     "top": OverviewCommand(
-        summary="the cluster on one screen of the terminal, drawn again every two seconds",
-        description="Draw pools, queues and jobs: who holds GPUs and how far each job is, who waits"
-        " and when it starts. q quits, p pauses, up and down scroll. Where the output is no"
-        " terminal, one screen is printed.",
+        summary="show the cluster on one terminal screen, refreshed every two seconds",
+        description="Draw pools, queues and jobs: who holds GPUs, the progress of each job, and"
+        " which jobs wait and when they start. q quits, p pauses, and the up and"
+        " down keys scroll. If the output is not a terminal, one screen is printed.",
     ),
     "ui": OverviewCommand(
-        summary="the cluster as a page in the browser, with your own kubeconfig",
+        summary="show the cluster as a page in the browser, with your own kubeconfig",
         description=UI_DESCRIPTION,
     ),
     "mcp": OverviewCommand(
-        summary="the read-only commands as tools for an agent",
+        summary="offer the read-only commands as tools to an agent",
         description=MCP_DESCRIPTION,
     ),
 }
@@ -117,10 +120,14 @@ _LIVE: Final[Mapping[str, OverviewCommand]] = {
 def _add_live(command: argparse.ArgumentParser, name: str) -> None:
     """Every option of one of `_LIVE`."""
     if name == "top":
-        command.add_argument("-q", "--queue", help="only this queue and its jobs")
-        command.add_argument("--once", action="store_true", help="print one screen and end")
+        command.add_argument("-q", "--queue", help="show only this queue and its jobs")
+        command.add_argument("--once", action="store_true", help="print one screen and exit")
         command.add_argument(
-            "--interval", type=_interval, default=2.0, metavar="SECONDS", help="default: 2"
+            "--interval",
+            type=_interval,
+            default=2.0,
+            metavar="SECONDS",
+            help="seconds between refreshes (default: 2)",
         )
         _add_source(command)
         return
@@ -131,13 +138,20 @@ def _add_live(command: argparse.ArgumentParser, name: str) -> None:
 
 def _add_page(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--port", type=int, default=0, metavar="N", help="of loopback; default: a free one"
+        "--port",
+        type=int,
+        default=0,
+        metavar="N",
+        help="port on the loopback interface (default: a free port)",
     )
-    command.add_argument("--no-browser", action="store_true", help="only print the address")
+    command.add_argument(
+        "--no-browser", action="store_true", help="print the address, but open no browser"
+    )
     command.add_argument(
         "--policy",
         metavar="FILE",
-        help="the scheduling policy that answers what-if: the chart's values; default: defaults",
+        help="scheduling policy for what-if questions: the chart's values (default: the default"
+        " policy)",
     )
     add_archive(command)
 
@@ -149,7 +163,7 @@ def _interval(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 1.0 <= seconds <= 3600.0:
-        raise argparse.ArgumentTypeError(f"{text}: from 1 to 3600 seconds")
+        raise argparse.ArgumentTypeError(f"{text}: must be 1 to 3600 seconds")
     return seconds
 
 
@@ -159,27 +173,37 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument(
             "job",
             metavar="JOB|TYPE/NAME",
-            help="name of the TrainingJob, or what else waits for a queue, such as pod/NAME,"
-            " job/NAME or jobset/NAME",
+            help="name of the TrainingJob, or another workload that waits for a queue, such as"
+            " pod/NAME, job/NAME or jobset/NAME",
         )
     if name == "queue":
-        command.add_argument("queue", nargs="?", metavar="QUEUE", help="default: all")
+        command.add_argument(
+            "queue", nargs="?", metavar="QUEUE", help="show only this queue (default: all)"
+        )
     if name == "nodes":
-        command.add_argument("--pool", metavar="POOL", help="only the nodes of this GpuPool")
+        command.add_argument("--pool", metavar="POOL", help="show only the nodes of this GpuPool")
     if name == "usage":
         command.add_argument(
-            "--since", metavar="30d", help="a length (90m, 12h, 30d) or a day; default: all"
+            "--since",
+            metavar="30d",
+            help="start of the period: a duration (90m, 12h, 30d) or a day (default: all)",
         )
         command.add_argument(
-            "--by", default="queue", metavar="GROUPS", help=f"of {','.join(GROUPS)}; default: queue"
+            "--by",
+            default="queue",
+            metavar="GROUPS",
+            help=f"group by {','.join(GROUPS)} (default: queue)",
         )
         add_archive(command)
     if name == "gantt":
         command.add_argument(
-            "--since", default="12h", metavar="12h", help="a length or a day; default: 12h"
+            "--since",
+            default="12h",
+            metavar="12h",
+            help="start of the chart: a duration or a day (default: 12h)",
         )
         command.add_argument(
-            "--ahead", default="12h", metavar="12h", help="how far into the future; default: 12h"
+            "--ahead", default="12h", metavar="12h", help="duration into the future (default: 12h)"
         )
         command.add_argument(
             "--save", type=Path, metavar="FILE", help="write a picture (.png) or a page (.html)"
@@ -187,8 +211,10 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     if name in {"list", "why", "gantt"}:
         add_namespace(command)
     if name in {"list", "gantt"}:
-        command.add_argument("-A", "--all-namespaces", action="store_true", help="of the cluster")
-        command.add_argument("-q", "--queue", help="only jobs of this queue")
+        command.add_argument(
+            "-A", "--all-namespaces", action="store_true", help="namespace of the jobs"
+        )
+        command.add_argument("-q", "--queue", help="show only jobs of this queue")
     add_output(command, "table", "json")
     _add_source(command)
 
@@ -201,15 +227,15 @@ def _add_source(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="read what `kubectl get -A -o json` printed instead of the cluster; - is standard"
-        " input; may be repeated",
+        help="read the output of `kubectl get -A -o json` instead of the cluster; - reads"
+        " standard input; may be repeated",
     )
     add_context(command)
 
 
 HISTORY_DESCRIPTION: Final = """\
-List the jobs that have ended, from the archive: also those whose object, pods or namespace are
-gone. With JOB, report what the last job of this name was and came to. No cluster is asked.
+List the jobs that have ended, from the archive. This includes jobs whose object, pods or namespace
+were deleted. With JOB, show the report of the last job of this name. The command needs no cluster.
 """
 HISTORY_EXAMPLES: Final = """\
 examples:
@@ -222,16 +248,22 @@ examples:
 
 def _add_history(command: argparse.ArgumentParser) -> None:
     """Every option of `history`."""
-    command.add_argument("job", nargs="?", metavar="JOB", help="name of a job: its report")
-    add_namespace(command, "only jobs of this namespace")
-    command.add_argument("-q", "--queue", help="only jobs of this queue")
-    command.add_argument("-u", "--user", help="only jobs of this user (spec.user)")
     command.add_argument(
-        "--since", metavar="30d", help="a length (90m, 12h, 30d) or a day; default: all"
+        "job", nargs="?", metavar="JOB", help="show the report of the job with this name"
     )
-    command.add_argument("--limit", type=int, metavar="N", help="only the last N")
+    add_namespace(command, "show only jobs of this namespace")
+    command.add_argument("-q", "--queue", help="show only jobs of this queue")
+    command.add_argument("-u", "--user", help="show only jobs of this user (spec.user)")
     command.add_argument(
-        "--logs", action="store_true", help="with JOB: the last lines of its pods, where kept"
+        "--since",
+        metavar="30d",
+        help="start of the period: a duration (90m, 12h, 30d) or a day (default: all)",
+    )
+    command.add_argument("--limit", type=int, metavar="N", help="show only the last N")
+    command.add_argument(
+        "--logs",
+        action="store_true",
+        help="with JOB: show the last lines of its pods, if the archive has them",
     )
     add_archive(command)
     command.add_argument(
@@ -239,7 +271,7 @@ def _add_history(command: argparse.ArgumentParser) -> None:
         "--output",
         choices=("table", "json", "html"),
         default="table",
-        help="html: of the report; default: table",
+        help="html: format of the report (default: table)",
     )
 
 
@@ -248,15 +280,15 @@ def add_archive(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--archive",
         metavar="URL",
-        help="file:///FOLDER, s3://BUCKET/PREFIX, gs:// or az://; default: $DRUMLINE_ARCHIVE",
+        help="file:///FOLDER, s3://BUCKET/PREFIX, gs:// or az:// (default: $DRUMLINE_ARCHIVE)",
     )
 
 
 EXPORT_DESCRIPTION: Final = """\
-Write the jobs of a cluster as a trace for `drumline simulate`: when each was submitted, its GPUs,
-queue, user and priority, and for how long it had to run at its full size. Jobs that have not run
-yet, and those that were deleted, are not in it. A job that still runs has the length that it is
-expected to have; without a forecast, what it has run so far.
+Write the jobs of a cluster as a trace for `drumline simulate`. The trace contains each job's
+submission time, GPUs, queue, user, priority and run time at full size. Jobs that have not run yet
+and deleted jobs are left out. For a running job, the trace contains the expected run time. Without
+a forecast, it contains the run time so far.
 """
 EXPORT_EXAMPLES: Final = """\
 examples:
@@ -267,11 +299,12 @@ examples:
 
 def _add_export_trace(command: argparse.ArgumentParser) -> None:
     """Every option of `export-trace`."""
-    command.add_argument("trace", metavar="FILE", type=Path, help="the CSV that is written")
+    command.add_argument("trace", metavar="FILE", type=Path, help="CSV file to write")
     command.add_argument(
         "--anonymous",
         action="store_true",
-        help="number jobs, users and queues instead of naming them, to share the trace",
+        help="replace the names of jobs, users and queues by numbers, so that you can share the"
+        " trace",
     )
     _add_source(command)
 
@@ -283,13 +316,13 @@ COMMANDS: Final = (
     ),
     CommandGrammar(
         "diff",
-        "two jobs beside each other: what they asked for and came to",
+        "compare two jobs: their specs and their results",
         DIFF_DESCRIPTION,
         _add_diff,
     ),
     CommandGrammar(
         "history",
-        "the jobs that have ended, from the archive, or the report of one",
+        "list the jobs that have ended, from the archive, or show the report of one",
         HISTORY_DESCRIPTION,
         _add_history,
         HISTORY_EXAMPLES,
@@ -300,7 +333,7 @@ COMMANDS: Final = (
     ),
     CommandGrammar(
         "export-trace",
-        "the cluster's jobs as a trace for simulate",
+        "export the cluster's jobs as a trace for simulate",
         EXPORT_DESCRIPTION,
         _add_export_trace,
         EXPORT_EXAMPLES,

@@ -11,10 +11,11 @@ from drumline_cli import options
 from drumline_cli.options import add_cluster
 
 RUN_DESCRIPTION: Final = """\
-Run a command on GPUs with the code of a folder: pack the files that git would keep, create a
-TrainingJob, say why it waits and until when, then follow the logs of all its pods. Ctrl-C lets the
-job go on. The command's ranks are started, and after a failure started again, by Drumline's agent:
-python once for each GPU, as torchrun does; torchrun, accelerate and other launchers once a pod.
+Run a command on GPUs with the code of a folder. Packs the files that git would keep, creates a
+TrainingJob, shows why it waits and when it is expected to start, and then follows the logs of all
+its pods. After Ctrl-C the job continues. Drumline's agent starts the command, and restarts it after
+a failure. Python runs once per GPU, as with torchrun. torchrun, accelerate and other launchers run
+once per pod.
 """
 RUN_EXAMPLES: Final = """\
 examples:
@@ -23,11 +24,11 @@ examples:
   drumline run -G8 --sweep lr=1e-4,3e-4 --max-parallel 1 -- python train.py --lr {lr}
   drumline run -N2 -G8 --dry-run -- python train.py > job.yaml
 
-DRUMLINE_IMAGE and DRUMLINE_QUEUE are the defaults of --image and --queue. A file .drumlineignore
-names files that git keeps and the job does not need, in the form of a .gitignore.
+DRUMLINE_IMAGE and DRUMLINE_QUEUE set the defaults of --image and --queue. List files that git keeps
+but the job does not need in a file .drumlineignore, which has the syntax of .gitignore.
 """
 CLONE_DESCRIPTION: Final = """\
-Create a job with the spec of another one, and with the same code, but for what is given here.
+Create a job with the spec and the code of another job, except for the changes that you give.
 """
 CLONE_EXAMPLES: Final = """\
 examples:
@@ -35,9 +36,9 @@ examples:
   drumline clone train-kqwz --set nodes=4 --set template.image=registry.example.com/train:2
 """
 CONVERT_DESCRIPTION: Final = """\
-Print the TrainingJob that does what a job of another system did. On standard error stands what was
-carried over, what was left out and why, and what to look at: no field is dropped silently. No
-cluster is asked.
+Print the TrainingJob that corresponds to a job of another system. Standard error lists the fields
+that were carried over, the fields that were left out with the reason, and the fields to check. No
+field is dropped silently. The command needs no cluster.
 """
 CONVERT_EXAMPLES: Final = """\
 examples:
@@ -46,24 +47,26 @@ examples:
   kubectl get jobset llama -o yaml | drumline convert -
 """
 LOGS_DESCRIPTION: Final = """\
-Print what all pods of a job have written, by time, each line with the index of its pod. Pods that
-were replaced are gone with their logs: --generation reads their last lines from the archive.
+Print the logs of all pods of a job in order of time. Each line starts with the index of its pod.
+The logs of replaced pods are deleted with them. Use --generation to read their last lines from the
+archive.
 """
 
 SHELL_DESCRIPTION: Final = """\
-A shell in the first running pod of a job, or in that of a rank; or one command, behind `--`.
-Without a job: a new one of one pod with GPUs, whose command is the shell. That one goes on when
-the connection is lost; its name leads back to its terminal. It ends, and gives its GPUs back, by
-`exit` or by --delete. When its prompt has had no input for --idle seconds it is suspended, and its
-name queues it again: for a new shell, in the same claims. What is to stay is on a claim. By
-kubectl, whose rights to exec, and to attach, it needs.
+Open a shell in the first running pod of a job or in the pod of a rank, or run one command there
+(after `--`). Without a job, the command creates a job of one pod with GPUs that runs a shell.
+That shell continues when the connection is lost. Run `drumline shell NAME` to return to it. `exit`
+or --delete ends it and releases its GPUs. It is suspended after its prompt had no input for --idle
+seconds. `drumline shell NAME` then queues it again, with a new shell and the same claims. Keep
+files on a claim. Uses kubectl and needs permission to exec and attach.
 """
 CP_DESCRIPTION: Final = """\
-Copy a file or a folder between here and a running pod of a job: one side is JOB:PATH. By kubectl;
-the image needs tar.
+Copy a file or a folder between this machine and a running pod of a job. One of the two paths is
+JOB:PATH. Uses kubectl. The image must contain `tar`.
 """
 FORWARD_DESCRIPTION: Final = """\
-Ports of a running pod of a job on this machine's loopback, until Ctrl-C. By kubectl.
+Forward ports of a job's running pod to this machine's loopback interface, until Ctrl-C. Uses
+kubectl.
 """
 INSIDE_EXAMPLES: Final = """\
 examples:
@@ -91,87 +94,116 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def add_run(run: argparse.ArgumentParser) -> None:
     """Every option of `run`; the command behind `--` is split off before."""
-    run.add_argument("-N", "--nodes", type=int, default=1, metavar="N", help="pods; default: 1")
-    run.add_argument("-G", "--gpus", type=int, default=1, metavar="N", help="of each pod; 1")
-    run.add_argument("-q", "--queue", help="TrainingQueue; default: the cluster's only one")
-    run.add_argument("--image", help="with Python and the libraries, not with the code")
-    run.add_argument("--name", help="of the job; default: the script's, and four random letters")
+    run.add_argument(
+        "-N", "--nodes", type=int, default=1, metavar="N", help="number of pods (default: 1)"
+    )
+    run.add_argument(
+        "-G", "--gpus", type=int, default=1, metavar="N", help="GPUs per pod (default: 1)"
+    )
+    run.add_argument("-q", "--queue", help="TrainingQueue (default: the cluster's only queue)")
+    run.add_argument(
+        "--image", help="container image with Python and your libraries; your code is added"
+    )
+    run.add_argument(
+        "--name", help="name of the job (default: the script's name and four random letters)"
+    )
     run.add_argument(
         "--launch",
         choices=("PerGpu", "PerPod"),
-        help="how often the command is started; default: by its name, see above",
+        help="start the command once per GPU or once per pod (default: depends on the command,"
+        " see above)",
     )
     run.add_argument(
-        "--folder", type=Path, default=Path(), metavar="FOLDER", help="with the code; default: ."
+        "--folder",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="folder with the code (default: .)",
     )
     _add_code(run)
+    _add_environment(run)
+    run.add_argument(
+        "--hold",
+        type=hold_seconds,
+        default=0,
+        metavar="SECONDS",
+        help="seconds to keep the pods after the script failed permanently (drumline shell)",
+    )
+    run.add_argument("--pool", help="GpuPool (default: any pool in which the queue has quota)")
+    run.add_argument("--priority", metavar="CLASS", help="PriorityClass")
+    _add_chain(run)
+    run.add_argument("--dry-run", action="store_true", help="print the objects, but create nothing")
+    run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
+    add_cluster(run)
+
+
+def _add_environment(run: argparse.ArgumentParser) -> None:
+    """Add packages, variables, claims and resources of the pods."""
     run.add_argument(
         "--requirements",
         type=Path,
         metavar="FILE",
-        help="packages that the image lacks: pip installs them in each pod before its ranks start",
+        help="pip requirements that the image lacks; each pod installs them before its ranks start",
     )
     run.add_argument(
         "--preload",
         default="",
         metavar="torch,transformers",
-        help="modules that a process beside each rank imports, for a start without them",
+        help="modules that a standby process beside each rank imports in advance, for faster"
+        " restarts",
     )
     run.add_argument(
-        "-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+        "-e",
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="environment variable; may be repeated",
     )
     run.add_argument(
         "--claim",
         action="append",
         default=[],
         metavar="NAME=/FOLDER",
-        help="a PersistentVolumeClaim of the namespace and where it appears; may be repeated",
+        help="PersistentVolumeClaim of the namespace and its mount path; may be repeated",
     )
     run.add_argument(
         "--resources",
         default="",
         metavar="cpu=8,memory=64Gi",
-        help="of each pod besides its GPUs",
+        help="resources of each pod besides its GPUs",
     )
-    run.add_argument(
-        "--hold",
-        type=hold_seconds,
-        default=0,
-        metavar="SECONDS",
-        help="keep the pods for so long where the script fails for good (drumline shell)",
-    )
-    run.add_argument("--pool", help="GpuPool; default: any in which the queue has quota")
-    run.add_argument("--priority", metavar="CLASS", help="PriorityClass")
-    _add_chain(run)
-    run.add_argument("--dry-run", action="store_true", help="print the objects, change nothing")
-    run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
-    add_cluster(run)
 
 
 def _add_code(run: argparse.ArgumentParser) -> None:
     """Where the code is, if the folder is not packed into ConfigMaps."""
-    run.add_argument("--no-code", action="store_true", help="the image has the code")
+    run.add_argument(
+        "--no-code", action="store_true", help="do not pack code, because the image contains it"
+    )
     run.add_argument(
         "--code-from",
         metavar="PLACE",
-        help="instead of ConfigMaps: claim:NAME[/FOLDER]; git, the commit of the folder, from its"
-        " origin; git:ADDRESS@COMMIT; or s3://BUCKET[/PREFIX], which gets the packed folder",
+        help="source of the code instead of ConfigMaps: claim:NAME[/FOLDER]; git (the folder's"
+        " commit, from its origin); git:ADDRESS@COMMIT; or s3://BUCKET[/PREFIX], to which"
+        " the packed folder is uploaded",
     )
     run.add_argument(
         "--code-secret",
         metavar="NAME",
-        help="with s3: Secret of the namespace with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
-        " for the pods; default: the job's variables, else none",
+        help="with s3: Secret of the namespace with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        " for the pods (default: the job's variables, or none)",
     )
     run.add_argument(
-        "--git-image", metavar="IMAGE", help="with git, to fetch the commit; default: the job's"
+        "--git-image",
+        metavar="IMAGE",
+        help="with git: image that fetches the commit (default: the job's image)",
     )
 
 
 HOLD_DESCRIPTION: Final = (
-    "Where the script has failed and cannot be started again in its pods, these stay for so many"
-    " seconds before they end, with their GPUs (spec.recovery.holdSeconds). It counts from the"
-    " job's next start on; drumline run --hold gives it from the first."
+    "Keep the pods and their GPUs for this number of seconds after a script failed and cannot be"
+    " restarted in them (spec.recovery.holdSeconds). It applies from the job's next start."
+    " drumline run --hold applies it from the first start."
 )
 HOLD_SECONDS: Final = 1800
 
@@ -184,7 +216,7 @@ def add_hold(hold: argparse.ArgumentParser) -> None:
         type=hold_seconds,
         default=HOLD_SECONDS,
         metavar="N",
-        help=f"1 to 86400; 0 ends it; default: {HOLD_SECONDS}",
+        help=f"1 to 86400 seconds; 0 disables it (default: {HOLD_SECONDS})",
     )
 
 
@@ -195,7 +227,7 @@ def hold_seconds(text: str) -> int:
         argparse.ArgumentTypeError: it is none.
     """
     if not text.isdecimal() or int(text) > 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds up to 86400")
+        raise argparse.ArgumentTypeError(f"invalid duration {text!r}: want 0 to 86400 seconds")
     return int(text)
 
 
@@ -206,56 +238,64 @@ def _add_chain(run: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="JOB[:Finished]",
-        help="start once this job has succeeded, or has ended; may be repeated",
+        help="start after this job has succeeded, or has ended; may be repeated",
     )
     run.add_argument(
         "--sweep",
         action="append",
         default=[],
         metavar="NAME=VALUE,VALUE",
-        help="one job for each value, which replaces {NAME} in the command and in the values of"
-        " --env; repeated: for each combination",
+        help="create one job per value, which replaces {NAME} in the command and in the values"
+        " of --env; if repeated, one job per combination",
     )
     run.add_argument(
-        "--max-parallel", type=int, metavar="N", help="of a sweep so many jobs at a time; all"
+        "--max-parallel",
+        type=int,
+        metavar="N",
+        help="maximum number of sweep jobs that run at once (default: all)",
     )
 
 
 def add_convert(convert: argparse.ArgumentParser) -> None:
     """Every option of `convert`."""
     convert.add_argument(
-        "file", nargs="+", metavar="FILE", help="YAML, or an sbatch script; - is standard input"
+        "file", nargs="+", metavar="FILE", help="YAML or an sbatch script; - reads standard input"
     )
-    convert.add_argument("-q", "--queue", help="TrainingQueue; default: what the input says")
-    convert.add_argument("--image", help="where the input names none, as in an sbatch script")
+    convert.add_argument("-q", "--queue", help="TrainingQueue (default: the queue in the input)")
     convert.add_argument(
-        "--quiet", action="store_true", help="do not list what was carried over, only the rest"
+        "--image", help="container image, if the input names none, as in an sbatch script"
+    )
+    convert.add_argument(
+        "--quiet", action="store_true", help="list only the fields that were not carried over"
     )
 
 
 def add_logs(logs: argparse.ArgumentParser) -> None:
     """Every option of `logs`."""
     options.add_job(logs)
-    logs.add_argument("-f", "--follow", action="store_true", help="until the job ends")
-    logs.add_argument("--rank", type=int, metavar="R", help="only lines of this rank")
+    logs.add_argument(
+        "-f", "--follow", action="store_true", help="follow the logs until the job ends"
+    )
+    logs.add_argument("--rank", type=int, metavar="R", help="show only lines of this rank")
     logs.add_argument(
         "--around",
         metavar="incident",
-        help="only lines around the newest incident, one by its number as `drumline report` shows"
-        " it (3.0), or a time",
+        help="show only lines around the newest incident, around an incident by its number in"
+        " `drumline report` (3.0), or around a time",
     )
     logs.add_argument(
         "--seconds",
         type=float,
         default=30.0,
         metavar="N",
-        help="so many before the fault and after the first step behind it; default: 30",
+        help="seconds of logs to show before the fault and after the first step that follows it"
+        " (default: 30)",
     )
     logs.add_argument(
         "--generation",
         type=int,
         metavar="N",
-        help="what the archive kept of the pods of an earlier membership of the job",
+        help="show the archived logs of pods of an earlier membership of the job",
     )
     add_cluster(logs)
 
@@ -263,55 +303,67 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
 def add_shell(shell: argparse.ArgumentParser) -> None:
     """Every option of `shell`; a command stands behind `--`."""
     shell.add_argument(
-        "job", metavar="JOB", nargs="?", help="name of the TrainingJob; default: a new one"
+        "job", metavar="JOB", nargs="?", help="name of the TrainingJob (default: create a new job)"
     )
     shell.add_argument("--delete", action="store_true", help="delete the job")
-    new = shell.add_argument_group("a new job")
-    new.add_argument("-q", "--queue", help="TrainingQueue; default: the cluster's only one")
-    new.add_argument("-G", "--gpus", type=int, default=1, metavar="N", help="default: 1")
-    new.add_argument("--image", help="best with bash; default: that of DRUMLINE_IMAGE")
-    new.add_argument("--name", help="default: shell and four random letters")
+    new = shell.add_argument_group("new job")
+    new.add_argument("-q", "--queue", help="TrainingQueue (default: the cluster's only queue)")
+    new.add_argument(
+        "-G", "--gpus", type=int, default=1, metavar="N", help="number of GPUs (default: 1)"
+    )
+    new.add_argument(
+        "--image", help="container image, preferably with bash (default: $DRUMLINE_IMAGE)"
+    )
+    new.add_argument("--name", help="name of the job (default: shell and four random letters)")
     new.add_argument(
         "--claim",
         action="append",
         default=[],
         metavar="NAME=/FOLDER",
-        help="a PersistentVolumeClaim of the namespace and where it appears, the first as the"
-        " folder to begin in; may be repeated",
+        help="PersistentVolumeClaim of the namespace and its mount path; the shell starts in the"
+        " first one; may be repeated",
     )
     new.add_argument(
-        "--resources", default="", metavar="cpu=8,memory=64Gi", help="besides its GPUs"
+        "--resources",
+        default="",
+        metavar="cpu=8,memory=64Gi",
+        help="resources of the pod besides its GPUs",
     )
     new.add_argument(
         "--idle",
         type=hold_seconds,
         default=IDLE_SECONDS,
         metavar="SECONDS",
-        help="suspend it after so long at its prompt; 0: never; default: 3600",
+        help="seconds at its prompt after which the shell is suspended; 0: never (default: 3600)",
     )
-    new.add_argument("--pool", help="GpuPool; default: any in which the queue has quota")
+    new.add_argument("--pool", help="GpuPool (default: any pool in which the queue has quota)")
     new.add_argument("--priority", metavar="CLASS", help="PriorityClass")
-    new.add_argument("--dry-run", action="store_true", help="print the job, change nothing")
+    new.add_argument("--dry-run", action="store_true", help="print the job, but create nothing")
     _add_inside(shell)
 
 
 def add_copy(copy: argparse.ArgumentParser) -> None:
     """Every option of `cp`."""
-    copy.add_argument("source", metavar="SOURCE", help="JOB:PATH, or a path here")
-    copy.add_argument("target", metavar="TARGET", help="a path here, or JOB:PATH")
+    copy.add_argument("source", metavar="SOURCE", help="JOB:PATH, or a local path")
+    copy.add_argument("target", metavar="TARGET", help="local path, or JOB:PATH")
     _add_inside(copy)
 
 
 def add_forward(forward: argparse.ArgumentParser) -> None:
     """Every option of `port-forward`."""
     options.add_job(forward)
-    forward.add_argument("ports", nargs="+", metavar="[LOCAL:]PORT", help="of the pod")
+    forward.add_argument(
+        "ports", nargs="+", metavar="[LOCAL:]PORT", help="port of the pod, or LOCAL:POD"
+    )
     _add_inside(forward)
 
 
 def _add_inside(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--rank", type=int, metavar="R", help="in this rank's pod; default: the first that runs"
+        "--rank",
+        type=int,
+        metavar="R",
+        help="use the pod of this rank (default: the first running pod)",
     )
     add_cluster(command)
 
@@ -319,13 +371,15 @@ def _add_inside(command: argparse.ArgumentParser) -> None:
 def add_clone(clone: argparse.ArgumentParser) -> None:
     """Every option of `clone`; another command stands behind `--`."""
     options.add_job(clone)
-    clone.add_argument("--name", help="of the new job; default: the old one's and four letters")
+    clone.add_argument(
+        "--name", help="name of the new job (default: the old name and four letters)"
+    )
     clone.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="PATH=VALUE",
-        help="a field below spec, in JSON or as text; null removes it; may be repeated",
+        help="field below spec, as JSON or as text; null removes it; may be repeated",
     )
     add_cluster(clone)
 

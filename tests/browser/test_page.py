@@ -112,7 +112,7 @@ async def test_enter_opens_a_job_and_presses_its_button(
     await page.open(address)
     await enter(page, "job/team/llama-70b")
     assert await page.value("document.title") == "team/llama-70b"
-    await enter(page, "Suspend: save, and give its GPUs back")
+    await enter(page, "Suspend: save, and release its GPUs")
     assert shown.acts == [("change", "team/llama-70b", {"suspend": True})]
     assert await page.value("document.title") == "team/llama-70b"
     assert page.problems == []

@@ -37,7 +37,7 @@ def test_pods_try_the_image_the_limit_and_the_network_and_are_gone_afterwards(si
     assert findings["Locked memory"]["verdict"] in {"ok", "warning"}
     assert findings["Network policies"]["verdict"] == "warning", findings["Network policies"]
     assert (
-        "(node-0 to node-1): the network plugin enforces none"
+        "(node-0 to node-1): the network plugin does not enforce policies"
         in (findings["Network policies"]["message"])
     )
     left = [

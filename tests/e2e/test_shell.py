@@ -132,7 +132,7 @@ def test_a_shell_that_nobody_uses_is_suspended_and_begins_anew_in_its_claim(
     """Its time is shortened once its user is there: however late that is."""
     options = ("-q", QUEUE, "-G1", "--image", TRAINER_IMAGE, "--name", "idle", "--idle", "3000")
     with terminal(site, folder, *options, "--claim", "checkpoints=/work") as forgotten:
-        forgotten.wait_for("after 3000 s at its prompt without a line it is suspended")
+        forgotten.wait_for("after 3000 s at its prompt without input it is suspended")
         forgotten.write("echo kept >left; echo lost >/tmp/left; echo limit=$TMOUT; TMOUT=1")
         forgotten.wait_for("limit=3000")
         forgotten.end()

@@ -1,4 +1,4 @@
-"""Alerts about the budgets of queues: nearly spent, and spent."""
+"""Define alerts about the budgets of queues: nearly used up, and used up."""
 
 from __future__ import annotations
 
@@ -46,38 +46,38 @@ BUDGETS: Final = (
     _low(
         "DrumlineQueueBudgetLow",
         f"{_GPU_HOURS} / {_OF_GPU_HOURS}",
-        summary="Queue {{ $labels.queue }} has spent {{ $value | humanizePercentage }} of its"
-        " GPU-hours; none of its jobs starts once all are spent.",
+        summary="Queue {{ $labels.queue }} has used {{ $value | humanizePercentage }} of its"
+        " GPU-hours. None of its jobs starts when all are used up.",
     ),
     _spent(
         "DrumlineQueueBudgetSpent",
         f"{_GPU_HOURS} / ({_OF_GPU_HOURS} + {_CREDIT})",
-        summary="Queue {{ $labels.queue }} has spent {{ $value | humanizePercentage }} of its"
-        " GPU-hours, credit included.",
+        summary="Queue {{ $labels.queue }} has used {{ $value | humanizePercentage }} of its"
+        " GPU-hours, including credit.",
     ),
     _low(
         "DrumlineQueueMoneyLow",
         _MONEY,
-        summary="Queue {{ $labels.queue }} has spent {{ $value | humanizePercentage }} of its"
-        " budget in money; none of its jobs starts once all is spent.",
+        summary="Queue {{ $labels.queue }} has used {{ $value | humanizePercentage }} of its"
+        " cost budget. None of its jobs starts when it is used up.",
     ),
     _spent(
         "DrumlineQueueMoneySpent",
         _MONEY,
-        summary="Queue {{ $labels.queue }} has spent {{ $value | humanizePercentage }} of its"
-        " budget in money.",
+        summary="Queue {{ $labels.queue }} has used {{ $value | humanizePercentage }} of its"
+        " cost budget.",
     ),
     _low(
         "DrumlineUserBudgetLow",
         _USER,
-        summary="User {{ $labels.user }} of queue {{ $labels.queue }} has spent"
-        " {{ $value | humanizePercentage }} of a user's GPU-hours; none of their jobs starts once"
-        " all are spent.",
+        summary="User {{ $labels.user }} of queue {{ $labels.queue }} has used {{ $value |"
+        " humanizePercentage }} of the GPU-hours per user. None of their jobs starts"
+        " when all are used up.",
     ),
     _spent(
         "DrumlineUserBudgetSpent",
         _USER,
-        summary="User {{ $labels.user }} of queue {{ $labels.queue }} has spent"
-        " {{ $value | humanizePercentage }} of a user's GPU-hours.",
+        summary="User {{ $labels.user }} of queue {{ $labels.queue }} has used {{ $value |"
+        " humanizePercentage }} of the GPU-hours per user.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Alerts about queues, nodes and training jobs."""
+"""Define alerts about queues, nodes and training jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER: Final = (
     "PriorityTooHigh",
     "TopologyLevelUnknown",
 )
-"""Reasons that no waiting removes."""
+"""Reasons that do not disappear by waiting."""
 _JOB: Final = "namespace, training_job, queue"
 _LATE: Final = 'sum(increase(drumline_forecasts_total{start="late"}[1d]))'
 _FORECAST: Final = "sum(increase(drumline_forecasts_total[1d]))"
@@ -26,8 +26,8 @@ _BROKEN: Final = (
 )
 _PLACES: Final = f"max by ({_JOB}, node) (drumline_job_node)"
 _FATAL_XIDS: Final = (48, 63, 64, 74, 79, 92, 94, 95)
-"""Memory that ECC cannot correct, row remapping, NVLink, off the bus: the GPU needs a reset or an
-exchange (https://docs.nvidia.com/deploy/xid-errors)."""
+"""Xids of uncorrectable ECC errors, row remapping, NVLink errors and GPUs off the bus. The GPU
+needs a reset or a replacement (https://docs.nvidia.com/deploy/xid-errors)."""
 _XIDS: Final = " or ".join(f"DCGM_FI_DEV_XID_ERRORS == {xid}" for xid in _FATAL_XIDS)
 _WHY: Final = "drumline why -n {{ $labels.namespace }} {{ $labels.training_job }}"
 _REPORT: Final = "drumline report -n {{ $labels.namespace }} {{ $labels.training_job }}"
@@ -41,8 +41,8 @@ QUEUES: Final = AlertGroup(
             f' (drumline_pending_jobs{{reason=~"{"|".join(NEVER)}"}}) > 0',
             minutes=15,
             severity="warning",
-            summary="{{ $value }} jobs of queue {{ $labels.queue }} wait with reason"
-            " {{ $labels.reason }}, which waiting does not remove.",
+            summary="{{ $value }} jobs of queue {{ $labels.queue }} wait with reason {{"
+            " $labels.reason }}, which does not disappear by waiting.",
             command="kubectl get trainingjobs -A -o wide | grep {{ $labels.reason }}",
         ),
         Alert(
@@ -51,7 +51,7 @@ QUEUES: Final = AlertGroup(
             minutes=15,
             severity="warning",
             summary="{{ $value }} jobs of queue {{ $labels.queue }} wait because the API server"
-            " rejects their pods, or their starts fail.",
+            " rejects their pods or their starts fail.",
             command="kubectl get trainingjobs -A -o wide | grep BackingOff",
         ),
         *BUDGETS,
@@ -64,8 +64,8 @@ QUEUES: Final = AlertGroup(
             " (sum(increase(drumline_gangs_placed_total[30m])) or vector(0)) == 0",
             minutes=30,
             severity="info",
-            summary="{{ $value }} jobs wait, over 30 % of the GPUs are free, and nothing was placed"
-            " for half an hour.",
+            summary="{{ $value }} jobs wait, over 30 % of the GPUs are free, and no job was"
+            " placed for 30 minutes.",
             command="kubectl get trainingjobs -A -o wide --field-selector status.phase=Pending",
         ),
         Alert(
@@ -75,8 +75,8 @@ QUEUES: Final = AlertGroup(
             " sum(increase(drumline_admission_to_running_seconds_count[1h])) > 3",
             minutes=10,
             severity="warning",
-            summary="From admission until a gang runs, a tenth of them need more than"
-            " {{ $value | humanizeDuration }}.",
+            summary="A tenth of the gangs need more than {{ $value | humanizeDuration }} from"
+            " admission until they run.",
             command="kubectl get pods -A -l drumline.dev/job --field-selector status.phase=Pending",
         ),
         Alert(
@@ -86,8 +86,8 @@ QUEUES: Final = AlertGroup(
             " > 0.5 * sum(increase(drumline_jobs_finished_total[6h]))",
             minutes=0,
             severity="warning",
-            summary="More than half of the jobs that ended within six hours have failed:"
-            " {{ $value | humanize }}.",
+            summary="More than half of the jobs that ended within six hours failed: {{ $value |"
+            " humanize }}.",
             command="kubectl get trainingjobs -A -o wide | grep Failed",
         ),
         Alert(
@@ -108,9 +108,8 @@ QUEUES: Final = AlertGroup(
             ' (increase(drumline_node_requests_total{end="Started"}[1h])) > 0',
             minutes=0,
             severity="warning",
-            summary="Within an hour {{ $value | humanize }} requests for nodes of pool"
-            " {{ $labels.gpu_pool }} have timed out or were refused, and none has brought a job its"
-            " nodes.",
+            summary="{{ $value | humanize }} requests for nodes of pool {{ $labels.gpu_pool }}"
+            " timed out or were refused within an hour. No job got its nodes.",
             command="kubectl get pods -n drumline-system -l drumline.dev/node-demand -o wide",
         ),
         Alert(
@@ -118,8 +117,8 @@ QUEUES: Final = AlertGroup(
             expression=f"{_LATE} / {_FORECAST} > 0.25 and {_FORECAST} >= 20",
             minutes=60,
             severity="info",
-            summary="{{ $value | humanizePercentage }} of the jobs that started within a day did so"
-            " after their first expectedStartBy; right would be a tenth.",
+            summary="{{ $value | humanizePercentage }} of the jobs that started within a day"
+            " started after their first expectedStartBy. The expected share is 10 %.",
             command="drumline queue",
         ),
     ),
@@ -132,8 +131,8 @@ NODES: Final = AlertGroup(
             expression=_BROKEN,
             minutes=60,
             severity="warning",
-            summary="Node {{ $labels.node }} announces {{ $labels.kind }} for an hour: nobody"
-            " repairs it.",
+            summary="Node {{ $labels.node }} has reported {{ $labels.kind }} for an hour. It"
+            " needs repair.",
             command="kubectl describe node {{ $labels.node }}",
         ),
         Alert(
@@ -141,9 +140,9 @@ NODES: Final = AlertGroup(
             expression=f"{_PLACES} * on (node) group_left (kind) {_BROKEN}",
             minutes=15,
             severity="warning",
-            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue"
-            " {{ $labels.queue }} is on node {{ $labels.node }}, which announces"
-            " {{ $labels.kind }} for 15 minutes.",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue {{"
+            " $labels.queue }} is on node {{ $labels.node }}, which has reported {{"
+            " $labels.kind }} for 15 minutes.",
             command=_WHY,
         ),
         Alert(
@@ -152,9 +151,9 @@ NODES: Final = AlertGroup(
             f' (label_replace({_XIDS}, "node", "$1", "Hostname", "(.+)"))',
             minutes=0,
             severity="warning",
-            summary="A GPU of node {{ $labels.node }} reports Xid {{ $value }}:"
-            " {{ $labels.namespace }}/{{ $labels.training_job }} of queue {{ $labels.queue }} is"
-            " there.",
+            summary="A GPU of node {{ $labels.node }} reports Xid {{ $value }}. {{"
+            " $labels.namespace }}/{{ $labels.training_job }} of queue {{ $labels.queue"
+            " }} runs there.",
             command="kubectl cordon {{ $labels.node }}",
         ),
         Alert(
@@ -162,8 +161,8 @@ NODES: Final = AlertGroup(
             expression="max by (gpu_pool) (drumline_quarantined_nodes) > 0",
             minutes=30,
             severity="warning",
-            summary="{{ $value }} nodes of pool {{ $labels.gpu_pool }} take no new pods for half an"
-            " hour: jobs or checks found them slow or broken.",
+            summary="{{ $value }} nodes of pool {{ $labels.gpu_pool }} have taken no new pods"
+            " for 30 minutes, because jobs or checks found them slow or faulty.",
             command="kubectl get gpupool {{ $labels.gpu_pool }} -o jsonpath='{.status.nodeHealth}'",
         ),
         Alert(
@@ -172,7 +171,7 @@ NODES: Final = AlertGroup(
             '{kind="SpotReclaim",confidence="certain"}) > 4',
             minutes=0,
             severity="warning",
-            summary="{{ $value }} spot nodes are being taken back at the same time.",
+            summary="The cloud is reclaiming {{ $value }} spot nodes at the same time.",
             command="drumline nodes",
         ),
         Alert(
@@ -190,7 +189,7 @@ NODES: Final = AlertGroup(
             " (rate(drumline_incident_seconds_bucket[6h]))) > 300",
             minutes=0,
             severity="info",
-            summary="A tenth of the recoveries spend more than {{ $value | humanizeDuration }} in"
+            summary="A tenth of the recoveries take more than {{ $value | humanizeDuration }} in"
             " phase {{ $labels.phase }}.",
             command="kubectl get trainingjobs -A -o wide",
         ),
@@ -200,8 +199,8 @@ NODES: Final = AlertGroup(
             "[6h])) / sum by (queue) (rate(drumline_queue_gpu_seconds_total[6h])) > 0.05",
             minutes=0,
             severity="warning",
-            summary="{{ $value | humanizePercentage }} of the GPU time of queue"
-            " {{ $labels.queue }} repeats steps that faults undid.",
+            summary="{{ $value | humanizePercentage }} of the GPU time of queue {{ $labels.queue"
+            " }} repeats steps that were lost in faults.",
             command="kubectl get trainingjobs -A -o wide",
         ),
         Alert(
@@ -209,8 +208,8 @@ NODES: Final = AlertGroup(
             expression="max by (queue) (drumline_queue_goodput_ratio) < 0.8",
             minutes=60,
             severity="warning",
-            summary="Only {{ $value | humanizePercentage }} of the GPU time of queue"
-            " {{ $labels.queue }} trains for the first time.",
+            summary="Only {{ $value | humanizePercentage }} of the GPU time of queue {{"
+            " $labels.queue }} makes lasting training progress.",
             command="kubectl get trainingjobs -A -o wide",
         ),
     ),
@@ -223,9 +222,9 @@ JOBS: Final = AlertGroup(
             expression=f"max by ({_JOB}) (drumline_gang_missing_members) > 0",
             minutes=3,
             severity="critical",
-            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue"
-            " {{ $labels.queue }} holds GPUs although {{ $value }} of its members have no pod, past"
-            " its start deadline: this should never be.",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue {{"
+            " $labels.queue }} holds GPUs although {{ $value }} of its members have had"
+            " no pod since before its start deadline. This is an error of the operator.",
             command="kubectl get pods -n {{ $labels.namespace }}"
             " -l drumline.dev/job={{ $labels.training_job }} -o wide",
         ),
@@ -256,8 +255,8 @@ JOBS: Final = AlertGroup(
             f" max by ({_JOB}) (drumline_trainer_checkpoint_step offset 6h)",
             minutes=0,
             severity="warning",
-            summary="{{ $labels.namespace }}/{{ $labels.training_job }} has trained for six hours"
-            " without a new checkpoint: a fault would undo them.",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} has trained for six"
+            " hours without a new checkpoint. A fault would lose these hours.",
             command=_REPORT,
         ),
         Alert(
@@ -265,8 +264,8 @@ JOBS: Final = AlertGroup(
             expression=f"min by ({_JOB}) (drumline_trainer_rank_up) == 0",
             minutes=15,
             severity="warning",
-            summary="A rank of {{ $labels.namespace }}/{{ $labels.training_job }} has not run for"
-            " 15 minutes; the others wait for it.",
+            summary="A rank of {{ $labels.namespace }}/{{ $labels.training_job }} has not run"
+            " for 15 minutes. The other ranks wait for it.",
             command=_REPORT,
         ),
         Alert(
@@ -275,8 +274,8 @@ JOBS: Final = AlertGroup(
             " / drumline_trainer_predicted_step_seconds) > 1.5",
             minutes=30,
             severity="info",
-            summary="Steps of {{ $labels.namespace }}/{{ $labels.training_job }} take {{ $value |"
-            " humanize }} times what the planner predicts.",
+            summary="Steps of {{ $labels.namespace }}/{{ $labels.training_job }} take {{ $value"
+            " | humanize }} times as long as the planner predicts.",
             command=_REPORT,
         ),
         Alert(
@@ -284,8 +283,8 @@ JOBS: Final = AlertGroup(
             expression=f"count by ({_JOB}) (drumline_trainer_loss != drumline_trainer_loss)",
             minutes=0,
             severity="warning",
-            summary="The loss of {{ $labels.namespace }}/{{ $labels.training_job }} is not a number"
-            " any more.",
+            summary="The loss of {{ $labels.namespace }}/{{ $labels.training_job }} is no longer"
+            " a number (NaN).",
             command="drumline stop -n {{ $labels.namespace }} {{ $labels.training_job }}",
         ),
     ),

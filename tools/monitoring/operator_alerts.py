@@ -1,4 +1,4 @@
-"""Alerts about the operator's own process."""
+"""Define alerts about the operator's own process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPORTING: Final = AlertGroup(
             expression="max by (channel, kind) (drumline_notifier_oldest_message_seconds) > 900",
             minutes=5,
             severity="warning",
-            summary="Channel {{ $labels.channel }} ({{ $labels.kind }}) has a message that waits"
+            summary="A message of channel {{ $labels.channel }} ({{ $labels.kind }}) has waited"
             " for {{ $value | humanizeDuration }}.",
             command=_NOTIFIER_LOG,
         ),
@@ -28,8 +28,8 @@ REPORTING: Final = AlertGroup(
             " (increase(drumline_notifier_messages_dropped_total[1h])) > 0",
             minutes=0,
             severity="warning",
-            summary="{{ $value | humanize }} messages for channel {{ $labels.channel }}"
-            " ({{ $labels.kind }}) were given up within an hour.",
+            summary="{{ $value | humanize }} messages of channel {{ $labels.channel }} ({{"
+            " $labels.kind }}) were dropped within an hour.",
             command=_NOTIFIER_LOG,
         ),
         Alert(
@@ -37,8 +37,8 @@ REPORTING: Final = AlertGroup(
             expression="max(drumline_archiver_overdue_seconds) > 900",
             minutes=5,
             severity="warning",
-            summary="The archive lacks changes of jobs that should be in it for"
-            " {{ $value | humanizeDuration }}.",
+            summary="Changes of jobs have been missing from the archive for {{ $value |"
+            " humanizeDuration }}.",
             command="kubectl logs -n drumline-system deploy/drumline-archiver --tail=50",
         ),
     ),
@@ -46,7 +46,7 @@ REPORTING: Final = AlertGroup(
 
 
 def _errors(window: str) -> str:
-    """The share of reconciles that fail."""
+    """Return the share of reconciles that fail."""
     return (
         f"sum(rate(drumline_reconcile_errors_total[{window}]))"
         f" / sum(rate(drumline_reconcile_seconds_count[{window}]))"
@@ -70,8 +70,8 @@ OPERATOR: Final = AlertGroup(
             expression="absent(drumline_leader == 1)",
             minutes=2,
             severity="critical",
-            summary="No process of the operator leads: nothing is placed, no lost pod is replaced."
-            " Jobs train on.",
+            summary="No process of the operator leads. No job is placed and no lost pod is"
+            " replaced. Running jobs continue.",
             command="kubectl get lease,pods -n drumline-system",
         ),
         Alert(
@@ -79,8 +79,8 @@ OPERATOR: Final = AlertGroup(
             expression="sum(drumline_leader) > 1",
             minutes=2,
             severity="critical",
-            summary="{{ $value }} processes say that they lead. Only the holder of the Lease can"
-            " write.",
+            summary="{{ $value }} processes report that they lead. Only the holder of the Lease"
+            " can write.",
             command="kubectl get lease -n drumline-system drumline-operator -o yaml",
         ),
         Alert(
@@ -89,8 +89,8 @@ OPERATOR: Final = AlertGroup(
             " drumline_build_info",
             minutes=0,
             severity="warning",
-            summary="The operator at {{ $labels.instance }} has started {{ $value }} times within"
-            " an hour.",
+            summary="The operator at {{ $labels.instance }} started {{ $value }} times within an"
+            " hour.",
             command="kubectl logs -n drumline-system deploy/drumline-operator --previous --tail=50",
         ),
         Alert(
@@ -100,8 +100,8 @@ OPERATOR: Final = AlertGroup(
             expression="max by (instance, resource) (drumline_informer_freshness_seconds) > 120",
             minutes=1,
             severity="warning",
-            summary="The operator at {{ $labels.instance }} has not heard of {{ $labels.resource }}"
-            " for {{ $value | humanizeDuration }}.",
+            summary="The operator at {{ $labels.instance }} has received no events about {{"
+            " $labels.resource }} for {{ $value | humanizeDuration }}.",
             command=_LOG,
         ),
         Alert(
@@ -127,7 +127,7 @@ OPERATOR: Final = AlertGroup(
             minutes=10,
             severity="warning",
             summary="The API server does not answer {{ $value | humanizePercentage }} of the"
-            " operator's requests, or refuses them for load.",
+            " operator's requests, or rejects them because of load.",
             command="kubectl get --raw '/readyz?verbose'",
         ),
         Alert(
@@ -136,8 +136,8 @@ OPERATOR: Final = AlertGroup(
             " (rate(drumline_scheduling_cycle_seconds_bucket[10m]))) > 2",
             minutes=15,
             severity="warning",
-            summary="The slowest of a hundred scheduling cycles takes {{ $value | humanizeDuration"
-            " }} in phase {{ $labels.phase }}.",
+            summary="The slowest 1 % of scheduling cycles take {{ $value | humanizeDuration }}"
+            " in phase {{ $labels.phase }}.",
             command="kubectl top pod -n drumline-system",
         ),
         Alert(
@@ -159,7 +159,7 @@ OPERATOR: Final = AlertGroup(
             " or sum by (resource) (increase(drumline_poisoned_objects_total[1h])) > 0",
             minutes=0,
             severity="warning",
-            summary="Objects of {{ $labels.resource }} cannot be decoded and are left out.",
+            summary="Objects of {{ $labels.resource }} cannot be decoded and are skipped.",
             command=f"{_LOG.replace('50', '5000')} | grep object_",
         ),
         Alert(
@@ -167,8 +167,8 @@ OPERATOR: Final = AlertGroup(
             expression='max(drumline_gangs_by_signing_key{key="missing"}) > 0',
             minutes=5,
             severity="critical",
-            summary="{{ $value }} gangs were admitted under a signing key that the operator no"
-            " longer has: it cannot reach their agents.",
+            summary="{{ $value }} gangs were admitted with a signing key that the operator no"
+            " longer has. It cannot reach their agents.",
             command="kubectl describe secret -n drumline-system drumline-signing-key",
         ),
     ),

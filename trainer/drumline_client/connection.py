@@ -123,7 +123,9 @@ class AgentConnection:
                     self._socket = agent
                     self._talk(agent)
             except (OSError, ValueError) as error:  # a WireError is a ValueError
-                self._warn(f"the agent at {self._path} is lost ({error}); training goes on alone")
+                self._warn(
+                    f"the agent at {self._path} is lost ({error}); training continues without it"
+                )
             with self._delivered:
                 self._socket = None
                 self._delivered.notify_all()

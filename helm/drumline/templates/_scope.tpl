@@ -149,7 +149,7 @@ refuses; `helm template`, and with it GitOps, cannot look.
 */}}
 {{- define "drumline.refuseRivals" -}}
 {{- if and .Values.installation (not .Values.watchNamespaces) }}
-{{- fail "installation names one of several in a cluster: give watchNamespaces, too" }}
+{{- fail "installation needs watchNamespaces, because it names one of several installations in a cluster" }}
 {{- end }}
 {{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items }}
 {{- $labels := .metadata.labels | default dict }}
@@ -158,20 +158,20 @@ refuses; `helm template`, and with it GitOps, cannot look.
 {{- $rival := printf "%s/%s" (index $notes "meta.helm.sh/release-namespace" | default "?") (index $notes "meta.helm.sh/release-name" | default "?") }}
 {{- if and $watches (ne $rival (printf "%s/%s" $.Release.Namespace $.Release.Name)) }}
 {{- if not $.Values.watchNamespaces }}
-{{- fail (printf "release %s runs jobs in this cluster: give watchNamespaces and installation to both, or uninstall it" $rival) }}
+{{- fail (printf "release %s runs jobs in this cluster: set watchNamespaces and installation of both releases, or uninstall it" $rival) }}
 {{- end }}
 {{- if eq $watches "everything" }}
-{{- fail (printf "release %s runs the jobs of all namespaces: give it watchNamespaces, or uninstall it" $rival) }}
+{{- fail (printf "release %s runs the jobs of all namespaces: set its watchNamespaces, or uninstall it" $rival) }}
 {{- end }}
 {{- if eq (index $notes "meta.helm.sh/release-namespace" | default "") $.Release.Namespace }}
-{{- fail (printf "release %s is in this namespace, with the Lease by which one operator at a time leads: install this one into another" $rival) }}
+{{- fail (printf "release %s is in this namespace and uses the same Lease for leader election: install this release in another namespace" $rival) }}
 {{- end }}
 {{- if eq (index $labels "drumline.dev/installation" | default "") $.Values.installation }}
-{{- fail (printf "release %s has the pools and queues of installation %q: give another name, and label them with it" $rival $.Values.installation) }}
+{{- fail (printf "release %s has the pools and queues of installation %q: choose another installation name, and label its pools and queues with it" $rival $.Values.installation) }}
 {{- end }}
 {{- range splitList "," (index $notes "drumline.dev/watch-namespaces" | default "") }}
 {{- if has . $.Values.watchNamespaces }}
-{{- fail (printf "release %s runs the jobs of namespace %s already" $rival .) }}
+{{- fail (printf "release %s already runs the jobs of namespace %s" $rival .) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -157,7 +157,7 @@ def archived_job(raw: bytes) -> ArchivedJob:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Undecodable(f"not a document of the archive: {error}") from None
     if not read.items:
-        raise Undecodable("not a document of the archive: it holds no job")
+        raise Undecodable("not a document of the archive: it contains no job")
     return read
 
 
@@ -226,7 +226,7 @@ def _without_env_values(env: object) -> object:
 
 def _checked(value: str, field: str, pattern: re.Pattern[str]) -> str:
     if not pattern.fullmatch(value):
-        raise Undecodable(f"metadata.{field} is missing, or is none")
+        raise Undecodable(f"metadata.{field} is missing or invalid")
     return value
 
 

@@ -41,7 +41,7 @@ def main(settings: Settings) -> str | None:
         SettingsError: no archive is set.
     """
     if not settings.archive:
-        raise SettingsError("DRUMLINE_ARCHIVE is not set: it is the URL of the archive")
+        raise SettingsError("DRUMLINE_ARCHIVE is not set: it must be the URL of the archive")
     try:
         asyncio.run(run(settings, credentials=discover(os.environ)))
     except ArchiveError as error:

@@ -83,14 +83,14 @@ class ArchiveStore:
         """
         scheme = urlsplit(url).scheme
         if scheme not in SCHEMES:
-            raise ArchiveError(f"{url!r} is no archive: write {FORMS}")
+            raise ArchiveError(f"unsupported archive URL {url!r}: want {FORMS}")
         try:
             if scheme == "file":
                 return cls(from_url(url, mkdir=create), name=url)
             return cls(from_url(url, retry_config=_RETRIES), name=url)
         except (BaseError, OSError, ValueError) as error:
             raise ArchiveError(
-                f"the archive {url} cannot be opened: {without_secrets(str(error))}"
+                f"cannot open the archive {url}: {without_secrets(str(error))}"
             ) from None
 
     async def put(self, path: str, body: bytes) -> None:
@@ -114,7 +114,7 @@ class ArchiveStore:
         try:
             return await self._call(lambda: bytes(obstore.get(self._store, path).bytes()))
         except FileNotFoundError:
-            raise NotArchived(f"there is no {path} in the archive {self._name}") from None
+            raise NotArchived(f"the archive {self._name} has no {path}") from None
         except (BaseError, OSError) as error:
             raise self._refused("read", path, error) from None
 

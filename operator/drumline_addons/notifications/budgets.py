@@ -21,17 +21,17 @@ SHARE: Final = 0.8
 NO_USER: Final = "(none)"
 """Jobs without a user, who count as one."""
 _THEN: Final = {
-    "Refuse": "Once all is spent none of its waiting jobs starts; what runs goes on.",
-    "Warn": "Once all is spent its jobs go on all the same.",
-    "Expire": "Once all is spent none of its waiting jobs starts, and what runs is saved and"
-    " waits.",
+    "Refuse": "When the budget is used up, none of its pending jobs starts. Running jobs continue.",
+    "Warn": "When the budget is used up, its jobs still start and continue.",
+    "Expire": "When the budget is used up, none of its pending jobs starts. Its running jobs"
+    " save and wait.",
 }
 _THEN_OF_USER: Final = {
-    "Refuse": "Once all is spent none of theirs that waits starts; what runs goes on, and others'"
-    " jobs start.",
+    "Refuse": "When their budget is used up, none of their pending jobs starts. Their running"
+    " jobs continue, and jobs of other users start.",
     "Warn": _THEN["Warn"],
-    "Expire": "Once all is spent none of theirs that waits starts, and what runs is saved and"
-    " waits; others' jobs go on.",
+    "Expire": "When their budget is used up, none of their pending jobs starts. Their running"
+    " jobs save and wait. Jobs of other users continue.",
 }
 _MOST_NAME_CHARACTERS: Final = 253
 _MOST_USERS: Final = 64
@@ -99,7 +99,7 @@ def _most_spent(queue: NotifiableQueue) -> _Spent | None:
         words = f"{queue.spent_gpu_hours:,} of {queue.gpu_hours:,} GPU-hours"
         bounds.append(_Spent(queue.spent_gpu_hours / queue.gpu_hours, queue.gpu_hours, words))
     if queue.cost > 0:
-        words = f"{money_text(queue.spent_cost)} of {money_text(queue.cost)} in money"
+        words = f"a cost of {money_text(queue.spent_cost)} of {money_text(queue.cost)}"
         bounds.append(_Spent(queue.spent_cost / queue.cost, queue.cost, words))
     return max(bounds, key=lambda spent: spent.share, default=None)
 
@@ -157,8 +157,8 @@ def user_change(queue: NotifiableQueue, spent: UserSpent, *, now: float) -> Outl
         uid=queue.uid,
         queue=queue.name,
         user=spent.user or NO_USER,
-        message=f"Their jobs have had {spent.gpu_hours:,.0f} of {queue.user_gpu_hours:,} GPU-hours"
-        f" {_time(queue)} ({share:.0%}). {then}",
+        message=f"Their jobs have used {spent.gpu_hours:,.0f} of {queue.user_gpu_hours:,}"
+        f" GPU-hours {_time(queue)} ({share:.0%}). {then}",
     )
 
 
@@ -177,7 +177,7 @@ def budget_change(queue: NotifiableQueue, *, now: float) -> OutlookChange:
         name=queue.name,
         uid=queue.uid,
         queue=queue.name,
-        message=f"It has had {spent.words} {_time(queue)} ({spent.share:.0%})."
+        message=f"It has used {spent.words} {_time(queue)} ({spent.share:.0%})."
         f" {_THEN.get(queue.when_spent, _THEN['Refuse'])}",
     )
 

@@ -78,7 +78,7 @@ class WebhookChannel(_ChannelSettings):
     @model_validator(mode="after")
     def _has_one_url(self) -> Self:
         if bool(self.url) == (self.url_from is not None):
-            raise ValueError("give either url or urlFrom")
+            raise ValueError("give exactly one of url and urlFrom")
         if self.url:
             _checked_url(self.url)
         return self
@@ -103,9 +103,9 @@ class MailChannel(_ChannelSettings):
     @model_validator(mode="after")
     def _password_is_safe(self) -> Self:
         if (self.username_from is None) != (self.password_from is None):
-            raise ValueError("give usernameFrom and passwordFrom, or neither")
+            raise ValueError("give both usernameFrom and passwordFrom, or neither")
         if self.security == "none" and self.password_from is not None:
-            raise ValueError("security: none would send the password in the clear; use starttls")
+            raise ValueError("security: none would send the password unencrypted; use starttls")
         return self
 
 
@@ -195,7 +195,8 @@ class NotificationSettings(_ChannelSettings):
                 if name not in self.channels:
                     known = ", ".join(sorted(self.channels)) or "none"
                     raise ValueError(
-                        f"routes[{number}].channels: there is no channel {name!r}; known: {known}"
+                        f"routes[{number}].channels: channel {name!r} does not exist; known:"
+                        f" {known}"
                     )
         return self
 
@@ -207,7 +208,7 @@ def parsed(raw: bytes) -> NotificationSettings:
         ConfigurationError: it is none; the message says where and why.
     """
     if len(raw) > MOST_CONFIG_BYTES:
-        raise ConfigurationError(f"{len(raw)} bytes; at most {MOST_CONFIG_BYTES} are read")
+        raise ConfigurationError(f"{len(raw)} bytes exceed the maximum of {MOST_CONFIG_BYTES}")
     try:
         return NotificationSettings.model_validate_json(raw)
     except ValidationError as error:

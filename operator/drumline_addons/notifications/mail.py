@@ -38,7 +38,9 @@ class MailSender:
         """
         recipients = [message.recipient] if message.recipient else list(self.channel.recipients)
         if not recipients:
-            raise DeliveryError("it has no recipients, and the job names none", is_final=True)
+            raise DeliveryError(
+                "the channel has no recipients, and the job names none", is_final=True
+            )
         mail = mail_message(
             message.change,
             sender=self.channel.sender,

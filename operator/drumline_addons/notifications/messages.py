@@ -49,9 +49,13 @@ def _verb(change: OutlookChange) -> str:
         case NewsKind.FINISHED:
             return "has finished"
         case NewsKind.BUDGET:
-            return f"has spent most of {'their' if change.user else 'its'} budget"
+            return f"has used most of {'their' if change.user else 'its'} budget"
         case NewsKind.IDLE:
-            return "was suspended: its GPUs were idle" if change.reason == "IdleGpus" else "is idle"
+            return (
+                "was suspended, because its GPUs were idle"
+                if change.reason == "IdleGpus"
+                else "is idle"
+            )
 
 
 def details(change: OutlookChange) -> tuple[str, ...]:
@@ -76,14 +80,16 @@ def details(change: OutlookChange) -> tuple[str, ...]:
 def _return_line(change: OutlookChange) -> str:
     returns_at, returns_by = seconds(change.returns_at), seconds(change.returns_by)
     if returns_at is None:
-        return "There is no forecast of when it runs again."
-    late = f", nine times in ten by {rfc3339(returns_by)}" if returns_by is not None else ""
-    return f"It is expected to run again at {rfc3339(returns_at)}{late}."
+        return "There is no forecast of its next start."
+    late = (
+        f", with a probability of 90 % by {rfc3339(returns_by)}" if returns_by is not None else ""
+    )
+    return f"It is expected to start again at {rfc3339(returns_at)}{late}."
 
 
 def _stuck_line(change: OutlookChange) -> str:
     since = f" since {rfc3339(change.since)}" if change.since is not None else ""
-    return f"It has made no way{since}: {change.reason or 'no reason is known'}"
+    return f"It has made no progress{since}: {change.reason or 'no reason is known'}"
 
 
 def _culprit_line(change: OutlookChange) -> str:

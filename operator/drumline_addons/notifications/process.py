@@ -69,7 +69,9 @@ def read_configuration(path: Path | None) -> NotificationSettings:
         ConfigurationError: there is none; the message says where and why.
     """
     if path is None:
-        raise ConfigurationError("DRUMLINE_NOTIFICATIONS is not set: it is the file with channels")
+        raise ConfigurationError(
+            "DRUMLINE_NOTIFICATIONS is not set: it must be the path of the file with channels"
+        )
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_CONFIG_BYTES + 1)

@@ -84,5 +84,5 @@ def unpacked(raw: bytes) -> SentRecord:
     except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableRecordError(f"{type(error).__name__}: {error}") from None
     if record.version != _VERSION:
-        raise UnreadableRecordError(f"version {record.version}; this notifier reads {_VERSION}")
+        raise UnreadableRecordError(f"version {record.version}, but this notifier reads {_VERSION}")
     return record

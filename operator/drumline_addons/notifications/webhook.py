@@ -100,7 +100,7 @@ def trusted(secrets: SecretFiles, authorities: SecretKey | None) -> ssl.SSLConte
     try:
         return ssl.create_default_context(cadata=secrets.read(authorities))
     except ssl.SSLError:
-        raise DeliveryError(f"Secret {authorities.secret!r} holds no authorities in PEM") from None
+        raise DeliveryError(f"Secret {authorities.secret!r} contains no PEM certificates") from None
 
 
 async def _post(

@@ -90,7 +90,7 @@ async def _results(
             raise NotAnswered(f"the job has not ended after {seconds:.0f} s: {line}")
         await asyncio.sleep(_PAUSE_SECONDS)
     if status["phase"] == "Failed":
-        raise NotAnswered(f"the check could not be made: {last}")
+        raise NotAnswered(f"the check failed to run: {last}")
     uid = str(raw["metadata"]["uid"])
     selection = LogSelection(index="0")
     lines = await written_lines(client, selection, uid=uid, namespace=namespace)

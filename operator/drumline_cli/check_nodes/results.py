@@ -46,9 +46,11 @@ def results_in(lines: Iterable[str], *, nodes: Sequence[str]) -> tuple[CheckResu
     """
     printed = [line[line.index(_MARK) :] for line in lines if _MARK in line]
     if not printed:
-        raise NotAnswered("the job has printed no result; see its log")
+        raise NotAnswered("the job printed no result; see its log")
     if len(printed) > 1:
-        raise NotAnswered(f"{len(printed)} results instead of one: which is the job's is not known")
+        raise NotAnswered(
+            f"{len(printed)} results instead of one: cannot determine the job's result"
+        )
     try:
         members = cast("list[Json]", json.loads(printed[0])["members"])
         return tuple(

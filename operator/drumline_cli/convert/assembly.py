@@ -79,12 +79,12 @@ def head_of(document: Fields) -> JobHead:
     if labels.has(KUEUE_QUEUE):
         spec["queue"] = labels.text(KUEUE_QUEUE, to="spec.queue")
         fields.notes.check(
-            labels.at(KUEUE_QUEUE), "a TrainingQueue is of the whole cluster, a LocalQueue was not"
+            labels.at(KUEUE_QUEUE), "a TrainingQueue is cluster-scoped, a LocalQueue was namespaced"
         )
     if labels.has(_KUEUE_CLASS):
         spec["priorityClassName"] = labels.text(_KUEUE_CLASS, to="spec.priorityClassName")
         fields.notes.check(
-            labels.at(_KUEUE_CLASS), "a WorkloadPriorityClass was meant; make a PriorityClass"
+            labels.at(_KUEUE_CLASS), "it was a WorkloadPriorityClass; create a PriorityClass"
         )
     metadata.update(metadata_of(fields, to="metadata"))
     return JobHead(metadata=metadata, spec=spec)
@@ -112,7 +112,7 @@ def job_of_roles(
         where = roles[0].template.path if roles else "spec"
         raise ConversionError(
             path=where,
-            problem=f"no container has {GPU} in its limits; the ranks of a TrainingJob have GPUs",
+            problem=f"no container has {GPU} in its limits; the ranks of a TrainingJob need GPUs",
         )
     main = _main(roles)
     beside = [role for role in roles if _is_unlike(role, main)]
@@ -122,7 +122,7 @@ def job_of_roles(
         if role not in beside:
             nodes += role.replicas if role is main else _joining(role, main, notes)
     for path in _topology_paths(main.template):
-        notes.check(path, "name a level of the GpuPool in spec.topology")
+        notes.check(path, "set a level of the GpuPool in spec.topology")
     template = dict(half.template)
     if main.command:
         template.setdefault("command", list(main.command))
@@ -145,8 +145,8 @@ def job_of_roles(
             role["volumeMounts"] = [*role.get("volumeMounts", []), *shared]
         notes.check(
             main.fields.path,
-            "pods of roles find the others where the kubelet starts the commands, so the whole"
-            " gang starts again after a failure; with template.launch the ranks start again alone",
+            "pods of roles find the other pods if the kubelet starts the commands, so the whole"
+            " gang restarts after a failure; with template.launch only the ranks restart",
         )
     return finished(document, head.metadata, whole, wanted=wanted)
 
@@ -191,7 +191,8 @@ def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) ->
     if str(spec.get("priorityClassName", "")).startswith("system-"):
         refused = spec.pop("priorityClassName")
         document.notes.left_out(
-            "priorityClassName", f"{refused}: classes of system- are for the cluster's own pods"
+            "priorityClassName",
+            f"{refused}: classes that start with system- are reserved for the cluster's own pods",
         )
     whole = {"queue": queue, **spec}
     try:
@@ -211,15 +212,15 @@ def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) ->
 
 
 def _not_ours(error: ApiError) -> ConversionError:
-    return ConversionError(path="", problem=f"the TrainingJob would not be valid: {error}")
+    return ConversionError(path="", problem=f"the TrainingJob would be invalid: {error}")
 
 
 def _joining(role: PodRole, main: PodRole, notes: Notes) -> int:
     """Pods of another role that are like those of the main role."""
     mine, main_spec = role.template.raw("spec"), main.template.raw("spec")
     for path in _differences(mine, main_spec, role.template.at("spec")):
-        notes.left_out(path, f"differs from {main.template.path}, which all pods have")
-    notes.carried(role.fields.path, "spec.nodes, as further pods of the same template")
+        notes.left_out(path, f"differs from {main.template.path}, which applies to all pods")
+    notes.carried(role.fields.path, "added to spec.nodes, as further pods of the same template")
     role.template.forget()
     return role.replicas
 

@@ -77,13 +77,13 @@ def _converted(name: str, wanted: Wanted) -> Iterator[tuple[str, Conversion]]:
             blamed = document.blame(error.path, str(error))
             raise BadInput(f"{blamed} (document {number}, {document.kind})") from None
         if conversion is None:
-            sys.stderr.write(f"{where}: left as it is; apply it too if the job needs it\n")
+            sys.stderr.write(f"{where}: not converted; apply it too if the job needs it\n")
             continue
         converted += 1
         yield where, conversion
     if not converted:
         kinds = ", ".join(f"{kind} ({group})" for group, kind in CONVERTERS)
-        raise BadInput(f"{file}: nothing to convert; known are {kinds} and sbatch scripts")
+        raise BadInput(f"{file}: nothing to convert; want {kinds} or an sbatch script")
 
 
 def _note_lines(where: str, conversion: Conversion, *, quiet: bool) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _check_bounds(text: str, *, file: str) -> None:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
             if depth > MAX_DEPTH or events > MAX_EVENTS:
-                raise BadInput(f"{file}: too deep or too long for a job's manifest")
+                raise BadInput(f"{file}: nested too deep or too long for a job's manifest")
     except yaml.YAMLError:
         return  # its reader says what is wrong, and where
 
@@ -126,7 +126,7 @@ def _check_size(raw: object, *, file: str) -> None:
             waiting.extend(cast("dict[object, object]", value).values())
         elif isinstance(value, list):
             waiting.extend(cast("list[object]", value))
-    raise BadInput(f"{file}: its aliases unfold to more than {MAX_VALUES} values")
+    raise BadInput(f"{file}: its YAML aliases expand to more than {MAX_VALUES} values")
 
 
 def convert_document(

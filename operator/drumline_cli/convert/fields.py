@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from drumline_cli.convert.model import ConversionError, Notes
 
-NO_COUNTERPART: Final = "a TrainingJob has no such field"
+NO_COUNTERPART: Final = "TrainingJobs have no such field"
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 

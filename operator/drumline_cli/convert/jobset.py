@@ -13,20 +13,20 @@ from drumline_cli.convert.model import Conversion, Json, Wanted
 
 _SPEC: Final = {
     "network": "pods find each other as NAME-INDEX in /etc/hosts",
-    "coordinator": "MASTER_ADDR and JAX_COORDINATOR_ADDRESS name pod 0",
+    "coordinator": "MASTER_ADDR and JAX_COORDINATOR_ADDRESS contain the address of pod 0",
     "startupPolicy": "all pods start together",
-    "managedBy": "the TrainingJob is Drumline's",
+    "managedBy": "Drumline runs the TrainingJob",
 }
 _FAILURE: Final = {
-    "rules": "spec.recovery limits restarts by what went wrong",
-    "restartStrategy": "template.launch restarts processes in place, and lost pods alone",
+    "rules": "spec.recovery limits restarts by cause",
+    "restartStrategy": "template.launch restarts processes in place, and replaces only lost pods",
 }
 _JOB: Final = {
     "backoffLimit": "spec.recovery limits restarts, of the gang as a whole",
     "backoffLimitPerIndex": "spec.recovery limits restarts, of the gang as a whole",
     "completionMode": "pods are numbered: NODE_RANK",
-    "podFailurePolicy": "spec.recovery limits restarts by what went wrong",
-    "podReplacementPolicy": "a lost pod is replaced once the old one has ended",
+    "podFailurePolicy": "spec.recovery limits restarts by cause",
+    "podReplacementPolicy": "a lost pod is replaced after the old pod has ended",
     "ttlSecondsAfterFinished": "the JobSet's own counts",
     "suspend": "the JobSet's own counts",
 }
@@ -51,7 +51,7 @@ def convert_jobset(document: Fields, wanted: Wanted) -> Conversion:
     if fields.flag("suspend", to="spec.suspend"):
         spec["suspend"] = True
         fields.notes.check(
-            fields.at("suspend"), "Kueue sets it itself; remove spec.suspend if nobody else did"
+            fields.at("suspend"), "Kueue sets it; remove spec.suspend if no user set it"
         )
     deciding = _deciding(fields.below("successPolicy"))
     roles = [_role(entry, spec, deciding=deciding) for entry in fields.each("replicatedJobs")]
@@ -68,7 +68,8 @@ def _deciding(policy: Fields) -> frozenset[str]:
     operator = policy.text("operator")
     if operator == "Any":
         policy.notes.left_out(
-            policy.at("operator"), "a job has succeeded once all pods that decide it have"
+            policy.at("operator"),
+            "a job succeeds when all pods that determine its result have succeeded",
         )
     return frozenset(targets)
 
@@ -76,15 +77,15 @@ def _deciding(policy: Fields) -> frozenset[str]:
 def _role(entry: Fields, spec: Json, *, deciding: frozenset[str]) -> PodRole:
     """A replicated job: so many Jobs of so many pods."""
     name = entry.text("name") or "role"
-    entry.leave_out("groupName", "all pods of a TrainingJob are one group")
-    entry.leave_out("dependsOn", "all pods start together; what runs before is an init container")
+    entry.leave_out("groupName", "all pods of a TrainingJob form one group")
+    entry.leave_out("dependsOn", "all pods start together; init containers run before the command")
     jobs = entry.number("replicas", to="spec.nodes")
     job_template = entry.below("template")
     job = job_template.below("spec")
     pods = job.number("parallelism", to="spec.nodes")
     completions = job.number("completions")
     if completions is not None and completions != (1 if pods is None else pods):
-        job.notes.left_out(job.at("completions"), "every pod of a gang runs to its end, once")
+        job.notes.left_out(job.at("completions"), "every pod of a gang runs to completion once")
     deadline = job.number("activeDeadlineSeconds", to="spec.activeDeadlineSeconds")
     if deadline is not None:
         spec["activeDeadlineSeconds"] = deadline

@@ -16,8 +16,9 @@ _SSHD: Final = ("/usr/sbin/sshd", "-De")
 """What the operator of MPIJobs lets a worker without a command run."""
 _SPEC: Final = {
     "slotsPerWorker": "the host file has a slot for each GPU of a worker",
-    "mpiImplementation": "Open MPI, Intel MPI and MPICH find the host file by their variables",
-    "launcherCreationPolicy": "the launcher starts once all workers are up",
+    "mpiImplementation": "variables give the path of the host file to Open MPI, Intel MPI and"
+    " MPICH",
+    "launcherCreationPolicy": "the launcher starts after all workers are running",
     "runLauncherAsWorker": "the launcher has no slot in the host file; raise spec.nodes",
 }
 
@@ -37,7 +38,7 @@ def convert_mpijob(document: Fields, wanted: Wanted) -> Conversion:
         if not replicas.has(name):
             raise ConversionError(path=replicas.at(name), problem="is required")
         role = replicas.below(name)
-        role.leave_out("restartPolicy", "spec.recovery limits restarts by what went wrong")
+        role.leave_out("restartPolicy", "spec.recovery limits restarts by cause")
         number = role.number("replicas", to="spec.nodes" if name == "Worker" else "spec.roles[0]")
         roles.append(
             PodRole(
@@ -52,8 +53,8 @@ def convert_mpijob(document: Fields, wanted: Wanted) -> Conversion:
     mount = fields.text("sshAuthMountPath")
     fields.notes.check(
         fields.at("sshAuthMountPath") if mount else replicas.path,
-        "nobody makes SSH keys: make a Secret with them, mount it in the workers and the launcher,"
-        " and let sshd listen without root, as examples/roles.yaml does",
+        "Drumline creates no SSH keys: create a Secret with them, mount it in the workers and"
+        " the launcher, and run sshd without root, as in examples/roles.yaml",
     )
     for name, why in _SPEC.items():
         fields.leave_out(name, why)

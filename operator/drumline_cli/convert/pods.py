@@ -28,30 +28,31 @@ _NODE_STATE: Final = re.compile(r"^node(-role)?[.]kubernetes[.]io/")
 _REASONS: Final = {
     "restartPolicy": "Drumline restarts processes and pods itself, within spec.recovery",
     "schedulerName": "Drumline places the pods itself",
-    "nodeName": "Drumline places the pods itself; spec.nodeAffinity keeps to a node",
-    "priorityClassName": "spec.priorityClassName of the job orders jobs; its pods have Drumline's",
-    "serviceAccountName": "pods have no token; an identity is the pool's:"
+    "nodeName": "Drumline places the pods itself; set spec.nodeAffinity to select a node",
+    "priorityClassName": "spec.priorityClassName orders jobs; the pods use Drumline's priority"
+    " class",
+    "serviceAccountName": "pods have no token; the pool defines an identity:"
     " podProfile.serviceAccountName of the GpuPool",
-    "serviceAccount": "pods have no token; an identity is the pool's",
-    "automountServiceAccountToken": "no token is mounted in any case",
-    "hostNetwork": "network of the node is not for templates; docs/pools.md has fast networks",
-    "hostIPC": "shared memory is there without it, as large as the memory limit",
-    "hostPID": "namespaces of the node are not for templates",
-    "runtimeClassName": "the pool's: podProfile.runtimeClassName of the GpuPool",
+    "serviceAccount": "pods have no token; the pool defines an identity",
+    "automountServiceAccountToken": "no token is ever mounted",
+    "hostNetwork": "templates cannot use the node's network; for fast networks see docs/pools.md",
+    "hostIPC": "shared memory works without it, with the size of the memory limit",
+    "hostPID": "templates cannot use the node's namespaces",
+    "runtimeClassName": "the pool defines it: podProfile.runtimeClassName of the GpuPool",
     "subdomain": "pods find each other in /etc/hosts",
-    "hostname": "pods are called NAME-INDEX",
-    "dnsPolicy": "the cluster's own",
-    "topologySpreadConstraints": "spec.topology says where the gang sits",
-    "resourceClaims": "GPUs are counted: spec.gpusPerNode",
+    "hostname": "pods are named NAME-INDEX",
+    "dnsPolicy": "the cluster's setting applies",
+    "topologySpreadConstraints": "set spec.topology to place the gang in the network",
+    "resourceClaims": "set the number of GPUs in spec.gpusPerNode",
 }
 _CONTAINER_REASONS: Final = {
-    "ports": "pods of a gang reach each other at every port",
-    "livenessProbe": "a rank that ends or hangs is seen by the agent (template.launch)",
-    "readinessProbe": "nothing waits for it",
+    "ports": "pods of a gang can reach each other on every port",
+    "livenessProbe": "the agent detects ranks that end or hang (template.launch)",
+    "readinessProbe": "no other object waits for it",
     "startupProbe": "spec.startDeadlineSeconds limits a start",
-    "lifecycle": "template.notice says how the command learns of its end",
-    "stdin": "nobody is attached",
-    "tty": "nobody is attached",
+    "lifecycle": "set template.notice to notify the command of its end",
+    "stdin": "no terminal is attached",
+    "tty": "no terminal is attached",
 }
 
 
@@ -132,14 +133,14 @@ def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields)
     launch = "PerPod" if once_a_pod or gpus > 1 else "PerGpu"
     fields.notes.check(
         path,
-        f"template.launch is {launch}: an agent starts the command and starts it again after a"
-        " failure; remove launch for the kubelet alone",
+        f"template.launch is {launch}: an agent starts the command and restarts it after a"
+        " failure; remove launch to use only the kubelet",
     )
     if not once_a_pod and gpus > 1:
         fields.notes.check(
             path,
-            f"{program} is started once a pod of {gpus} GPUs, as before, without RANK and"
-            " WORLD_SIZE; where it is a process for each GPU, set template.launch to PerGpu",
+            f"{program} is started once per pod of {gpus} GPUs, as before, without RANK and"
+            " WORLD_SIZE; if it needs one process per GPU, set template.launch to PerGpu",
         )
     return {"launch": launch}
 
@@ -158,8 +159,8 @@ def command_of(container: Fields, *, gpus: int, supervised: bool = True) -> Json
     elif supervised:
         container.notes.check(
             container.path,
-            "without a command the kubelet starts the image's own; name it in template.command"
-            " and add template.launch for restarts in place",
+            "without a command the kubelet starts the image's entry point; set template.command"
+            " and template.launch for restarts in place",
         )
     if args:
         fields["args"] = args
@@ -207,7 +208,8 @@ def resources_of(resources: Fields, *, to: str = "spec") -> tuple[int, Json]:
         resources.notes.carried(path, f"{to}.resources")
         if least is not None and most is not None and least != most:
             resources.notes.left_out(
-                requests.at(name), f"requests are the limits ({most}), so that pods are Guaranteed"
+                requests.at(name),
+                f"requests equal the limits ({most}), so that pods are Guaranteed",
             )
     return gpus, amounts
 
@@ -235,12 +237,12 @@ def _toleration(entry: Fields) -> Json | None:
     for name in ("operator", "value", "effect"):
         _fill(toleration, name, entry.text(name))
     if entry.raw("tolerationSeconds") is not None:
-        entry.notes.left_out(entry.at("tolerationSeconds"), "a toleration is without limit")
+        entry.notes.left_out(entry.at("tolerationSeconds"), "a toleration has no time limit")
     if key is None or _NODE_STATE.match(key):
         entry.notes.left_out(entry.path, "taints of node state cannot be tolerated")
         return None
     if key == GPU:
-        entry.notes.left_out(entry.path, "the taint of GPU nodes is accepted already")
+        entry.notes.left_out(entry.path, "the taint of GPU nodes is always tolerated")
         return None
     return toleration
 
@@ -271,7 +273,9 @@ def metadata_of(metadata: Fields, *, to: str) -> Json:
         for name in below.names(unread=True):
             text = below.text(name)
             if _PLATFORM.match(name):
-                metadata.notes.left_out(below.at(name), f"{kind} of this domain are the platform's")
+                metadata.notes.left_out(
+                    below.at(name), f"{kind} of this domain are reserved for the platform"
+                )
             else:
                 kept[name] = text
                 metadata.notes.carried(below.at(name), f"{to}.{kind}")
@@ -287,10 +291,10 @@ def _init_containers(pod: Fields, volumes: list[Json]) -> list[Json]:
         name, command = container.text("name") or "", container.texts("command")
         if not command or name == "trainer":
             container.forget()
-            pod.notes.left_out(container.path, "init containers need a command and another name")
+            pod.notes.left_out(container.path, "init containers need a command and a unique name")
             continue
         to = f"{_TEMPLATE}.initContainers[{len(kept)}]"
-        container.leave_out("resources", "it has the CPU and memory that the job states")
+        container.leave_out("resources", "it uses the CPU and memory of the job")
         kept.append(_helper(container, name, volumes=volumes, to=to))
     return kept
 
@@ -299,7 +303,7 @@ def _sidecars(pod: Fields, training: Fields, volumes: list[Json]) -> list[Json]:
     """Init containers that are restarted, and the containers beside the one that trains."""
     ordinary = [each for each in pod.each("containers") if each.path != training.path]
     for container in ordinary:
-        pod.notes.check(container.path, "a sidecar is started again whenever it ends")
+        pod.notes.check(container.path, "a sidecar is restarted whenever it ends")
     restarted = (
         each for each in pod.each("initContainers") if each.raw("restartPolicy") is not None
     )
@@ -308,7 +312,7 @@ def _sidecars(pod: Fields, training: Fields, volumes: list[Json]) -> list[Json]:
         name = container.text("name") or ""
         if name == "trainer" or not (container.has("image") or container.has("command")):
             container.forget()
-            pod.notes.left_out(container.path, "sidecars need an image and another name")
+            pod.notes.left_out(container.path, "sidecars need an image and a unique name")
             continue
         to = f"{_TEMPLATE}.sidecars[{len(kept)}]"
         each = _helper(container, name, volumes=volumes, to=to)
@@ -359,7 +363,7 @@ def _security(pod: Fields, container: Fields, template: Json) -> None:
         if given == 0:
             context.notes.left_out(
                 context.at("runAsUser"),
-                "a template is never root; root is the pool's to give: podProfile.runAsUser",
+                "a template cannot run as root; the pool can allow root: podProfile.runAsUser",
             )
         groups = [group for group in context.texts("supplementalGroups") if group != "0"]
         if groups:
@@ -368,10 +372,13 @@ def _security(pod: Fields, container: Fields, template: Json) -> None:
                 context.at("supplementalGroups"), f"{_TEMPLATE}.supplementalGroups"
             )
         for name, why in (
-            ("fsGroup", "volumes keep their groups; add it to template.supplementalGroups"),
-            ("capabilities", "the pool's to give: podProfile.capabilities of the GpuPool"),
-            ("privileged", "no training container has it; docs/pools.md has fast networks"),
-            ("runAsNonRoot", "so it is in any case"),
+            ("fsGroup", "volumes keep their groups; add the group to template.supplementalGroups"),
+            ("capabilities", "the pool defines it: podProfile.capabilities of the GpuPool"),
+            (
+                "privileged",
+                "training containers cannot have it; for fast networks see docs/pools.md",
+            ),
+            ("runAsNonRoot", "it always applies"),
             ("allowPrivilegeEscalation", "never"),
         ):
             context.leave_out(name, why)
@@ -380,7 +387,7 @@ def _security(pod: Fields, container: Fields, template: Json) -> None:
         container.notes.carried(path, f"{_TEMPLATE}.runAsUser")
     else:
         container.notes.check(
-            container.path, "its process runs as user 65532 unless template.runAsUser says another"
+            container.path, "its process runs as user 65532 unless you set template.runAsUser"
         )
 
 

@@ -13,13 +13,13 @@ from drumline_cli.convert.model import Conversion, ConversionError, Json, Wanted
 
 _CONTAINER: Final = "pytorch"
 _RUN_POLICY: Final = {
-    "cleanPodPolicy": "pods that have ended hold no GPU",
-    "managedBy": "the TrainingJob is Drumline's",
+    "cleanPodPolicy": "ended pods hold no GPU",
+    "managedBy": "Drumline runs the TrainingJob",
 }
 _SCHEDULING: Final = {
     "minAvailable": "all pods start together, or none",
     "minResources": "all pods start together, or none",
-    "scheduleTimeoutSeconds": "a job waits in its queue without limit",
+    "scheduleTimeoutSeconds": "a job waits in its queue without a time limit",
 }
 
 
@@ -38,7 +38,7 @@ def convert_pytorchjob(document: Fields, wanted: Wanted) -> Conversion:
     for name in ("Master", "Worker"):
         if replicas.has(name):
             role = replicas.below(name)
-            role.leave_out("restartPolicy", "spec.recovery limits restarts by what went wrong")
+            role.leave_out("restartPolicy", "spec.recovery limits restarts by cause")
             number = role.number("replicas", to="spec.nodes")
             template = role.below("template")
             roles.append(
@@ -54,7 +54,7 @@ def convert_pytorchjob(document: Fields, wanted: Wanted) -> Conversion:
     processes = fields.text("nprocPerNode")
     if processes is not None:
         fields.notes.check(
-            fields.at("nprocPerNode"), "ranks of a pod are its GPUs: spec.gpusPerNode"
+            fields.at("nprocPerNode"), "a pod has one rank per GPU: set spec.gpusPerNode"
         )
     return job_of_roles(
         document, roles, head=head, spec=spec, wanted=wanted, container_name=_CONTAINER
@@ -92,8 +92,9 @@ def _elastic(policy: Fields, spec: Json) -> None:
         spec["recovery"] = {"maxRestarts": limit}
     for name in ("minReplicas", "maxReplicas", "metrics"):
         policy.leave_out(
-            name, "spec.minNodes needs template.launch; a template without it has all its pods"
+            name,
+            "spec.minNodes needs template.launch; a template without it has a fixed number of pods",
         )
     for name in ("rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"):
         policy.leave_out(name, "the launcher's variables are set: MASTER_ADDR, PET_..., NODE_RANK")
-    policy.leave_out("nProcPerNode", "ranks of a pod are its GPUs: spec.gpusPerNode")
+    policy.leave_out("nProcPerNode", "a pod has one rank per GPU: set spec.gpusPerNode")

@@ -72,7 +72,7 @@ def role_of(
     ):
         if value:
             role[name] = value
-    pod_template.leave_out_rest("the pods of a role have what the template's have")
+    pod_template.leave_out_rest("the pods of a role inherit this from the template")
     return role, gpus
 
 
@@ -86,7 +86,7 @@ def _shared(pod: Fields, template: Json) -> list[Json]:
             usable.append(volume)
         else:
             pod.notes.left_out(
-                pod.at("volumes"), f"{volume['name']} is another volume in the template; rename it"
+                pod.at("volumes"), f"the template has another volume {volume['name']}; rename it"
             )
     if known:
         template["volumes"] = list(known.values())

@@ -58,7 +58,7 @@ def convert_sbatch(text: str, wanted: Wanted) -> Conversion:
     image = wanted.image or _text(options, "container-image", notes, to="spec.template.image")
     if image is None or image.startswith(("/", ".", "~", "$")):
         raise ConversionError(
-            path=f"line {line}", problem="it names no image of a registry; give --image"
+            path=f"line {line}", problem="the script names no container image; give --image"
         )
     spec: Json = {"nodes": nodes, "gpusPerNode": gpus}
     account = _text(options, "account", notes, to="spec.queue")
@@ -95,7 +95,7 @@ def _read(text: str, notes: Notes) -> _Script:
                 script.options[option.name] = option
             continue
         if directive is not None:
-            notes.left_out(f"line {number}", "Slurm reads no #SBATCH below the first command")
+            notes.left_out(f"line {number}", "Slurm ignores #SBATCH lines after the first command")
         if line.startswith("#") or not line:
             continue
         export = _EXPORT.fullmatch(line)
@@ -123,9 +123,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _export(name: str, value: str, *, number: int, script: _Script, notes: Notes) -> None:
     path = f"line {number}: {name}"
     if name.startswith("DRUMLINE_") or name in RESERVED_ENV:
-        notes.left_out(path, f"{name} is set by Drumline or the pool")
+        notes.left_out(path, f"Drumline or the pool sets {name}")
     elif _IS_LITERAL.fullmatch(value) is None:
-        notes.left_out(path, "its value is worked out by a shell; write it into template.env")
+        notes.left_out(path, "a shell computes its value; set it in template.env")
     else:
         words = _words(value, number)
         script.env = [variable for variable in script.env if variable["name"] != name]
@@ -139,24 +139,25 @@ def _command(script: _Script, notes: Notes) -> tuple[int, str, bool]:
     nodes = _count(script.options, "nodes") or 1
     if len(steps) > 1:
         raise ConversionError(
-            path=f"line {steps[1][0]}", problem="a second srun; a TrainingJob runs one command"
+            path=f"line {steps[1][0]}", problem="a second srun; a TrainingJob runs only one command"
         )
     if not script.commands:
-        raise ConversionError(path="line 1", problem="the script runs nothing")
+        raise ConversionError(path="line 1", problem="the script runs no command")
     if not steps and nodes > 1:
         raise ConversionError(
             path=f"line {script.commands[-1][0]}",
-            problem=f"without srun it runs on the first of {nodes} nodes alone",
+            problem=f"without srun the command runs only on the first of {nodes} nodes",
         )
     number, line = steps[0] if steps else script.commands[-1]
     for other, skipped in script.commands:
         if other != number and _QUIET.match(skipped) is None:
             notes.left_out(
                 f"line {other}: {skipped[:60]}",
-                "the batch script's own lines are not run; the image has to have what they set up",
+                "the other lines of the batch script are not run; the image must contain what"
+                " they set up",
             )
         elif other != number:
-            notes.left_out(f"line {other}: {skipped[:60]}", "nothing needs it")
+            notes.left_out(f"line {other}: {skipped[:60]}", "not needed")
     if not steps:
         return number, line, False
     words = _words(line, number)[1:]
@@ -205,11 +206,11 @@ def _launch(
     if starts and tasks > 1 and tasks != gpus:
         raise ConversionError(
             path=path,
-            problem=f"{tasks} tasks on nodes of {gpus} GPUs; a command is started once for each"
-            " GPU or once a pod",
+            problem=f"{tasks} tasks on nodes of {gpus} GPUs; a command runs once per GPU or once"
+            " per pod",
         )
     if starts and tasks == gpus:
-        notes.check(path, "template.launch is PerGpu: a task for each GPU becomes a rank for each")
+        notes.check(path, "template.launch is PerGpu: one rank per GPU replaces one task per GPU")
         return {"command": words, "launch": "PerGpu"}
     fields = Fields({}, notes=notes)
     return {"command": words, **launch_fields(words, gpus=gpus, path=path, fields=fields)}
@@ -220,7 +221,10 @@ def _settings(options: dict[str, SlurmOption], *, gpus: int, notes: Notes) -> Js
     pool = _text(options, "partition", notes, to="spec.gpuPool")
     if pool is not None:
         spec["gpuPool"] = pool
-        notes.check(options["partition"].path, "name a GpuPool, or remove spec.gpuPool for any")
+        notes.check(
+            options["partition"].path,
+            "set it to a GpuPool, or remove spec.gpuPool to allow any pool",
+        )
     limit = options.get("time")
     if limit is not None and (seconds := seconds_of(limit.value, path=limit.path)) is not None:
         limit.read = True
@@ -264,11 +268,11 @@ def _gpus(options: dict[str, SlurmOption], *, nodes: int) -> int:
             return number * (_count(options, "ntasks-per-node") or 1)
         if name == "gpus" and number % nodes:
             raise ConversionError(
-                path=option.path, problem=f"{number} GPUs do not divide by {nodes} nodes"
+                path=option.path, problem=f"{number} GPUs must be a multiple of {nodes} nodes"
             )
         return number // nodes if name == "gpus" else number
     raise ConversionError(
-        path="#SBATCH", problem="asks for no GPU (--gpus-per-node, --gres=gpu:N, --gpus)"
+        path="#SBATCH", problem="requests no GPU (--gpus-per-node, --gres=gpu:N, --gpus)"
     )
 
 

@@ -51,31 +51,31 @@ _FLAGS: Final = frozenset(
 )
 """Options without a value of their own, or with one behind `=` only."""
 _WHY_NOT: Final = {
-    "output": "logs are the pods': drumline logs JOB",
-    "error": "logs are the pods': drumline logs JOB",
-    "open-mode": "logs are the pods': drumline logs JOB",
-    "label": "drumline logs has the index of the pod before each line",
-    "l": "drumline logs has the index of the pod before each line",
-    "array": "an array is as many TrainingJobs; drumline clone makes them",
-    "dependency": "name the jobs in spec.after, by their names here",
-    "qos": "name a PriorityClass in spec.priorityClassName",
-    "constraint": "name labels of the nodes in spec.nodeSelector",
-    "nodelist": "spec.nodeAffinity with kubernetes.io/hostname",
-    "exclude": "spec.nodeAffinity with kubernetes.io/hostname and NotIn",
-    "exclusive": "GPUs are the pod's alone; ask for all of a node's to have it alone",
-    "requeue": "a preempted or interrupted job is queued again in any case",
+    "output": "the pods have the logs: drumline logs JOB",
+    "error": "the pods have the logs: drumline logs JOB",
+    "open-mode": "the pods have the logs: drumline logs JOB",
+    "label": "drumline logs starts each line with the index of its pod",
+    "l": "drumline logs starts each line with the index of its pod",
+    "array": "an array corresponds to several TrainingJobs; drumline clone creates them",
+    "dependency": "list the jobs in spec.after, with their names in this cluster",
+    "qos": "set spec.priorityClassName to a PriorityClass",
+    "constraint": "set labels of the nodes in spec.nodeSelector",
+    "nodelist": "set spec.nodeAffinity with kubernetes.io/hostname",
+    "exclude": "set spec.nodeAffinity with kubernetes.io/hostname and NotIn",
+    "exclusive": "a pod never shares its GPUs; request all GPUs of a node to use it alone",
+    "requeue": "a preempted or interrupted job is always queued again",
     "no-requeue": "spec.recovery limits restarts",
-    "signal": "template.notice.signal, and template.terminationGracePeriodSeconds for its time",
+    "signal": "set template.notice.signal, and template.terminationGracePeriodSeconds for its time",
     "container-mounts": "mount a claim: template.volumes and template.volumeMounts",
-    "mail-type": "there is no mail",
-    "mail-user": "there is no mail",
-    "switches": "spec.topology.required or preferred, with a level of the GpuPool",
-    "cpu-bind": "the kubelet's CPU manager binds",
-    "mem-bind": "the kubelet's memory manager binds",
+    "mail-type": "Drumline sends no mail",
+    "mail-user": "Drumline sends no mail",
+    "switches": "set spec.topology.required or preferred to a level of the GpuPool",
+    "cpu-bind": "the kubelet's CPU manager binds CPUs",
+    "mem-bind": "the kubelet's memory manager binds memory",
     "gpu-bind": "each rank has its own GPU",
-    "mpi": "ranks are started by the agent",
-    "kill-on-bad-exit": "a rank that dies restarts all",
-    "K": "a rank that dies restarts all",
+    "mpi": "the agent starts ranks",
+    "kill-on-bad-exit": "if a rank dies, all ranks restart",
+    "K": "if a rank dies, all ranks restart",
     "mem": "not an amount of memory; set spec.resources.memory",
     "time": "without limit",
 }
@@ -118,7 +118,7 @@ class SlurmOption:
     @property
     def why_not(self) -> str:
         """Why it is not in the TrainingJob."""
-        return _WHY_NOT.get(self.name, "a TrainingJob has no such field")
+        return _WHY_NOT.get(self.name, "TrainingJobs have no such field")
 
 
 def parse_options(
@@ -170,7 +170,7 @@ def seconds_of(text: str, *, path: str) -> int | None:
         r"(?:([0-9]{1,4})-)?([0-9]{1,6})(?::([0-9]{1,4}))?(?::([0-9]{1,2}))?", text
     )
     if parsed is None:
-        raise ConversionError(path=path, problem=f"{text}: not a time of Slurm, such as 1-12:00:00")
+        raise ConversionError(path=path, problem=f"{text}: not a Slurm time such as 1-12:00:00")
     days, first, second, third = (int(part) if part else None for part in parsed.groups())
     if days is not None:
         return days * 86_400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0)

@@ -25,13 +25,13 @@ def convert_trainjob(document: Fields, wanted: Wanted) -> Conversion:
     if gpus == 0:
         raise ConversionError(
             path=trainer.at("resourcesPerNode"),
-            problem=f"needs {GPU} in its limits: every pod of a TrainingJob has a GPU",
+            problem=f"needs {GPU} in its limits, because every pod of a TrainingJob has a GPU",
         )
     image = wanted.image or trainer.text("image", to="spec.template.image")
     trainer.raw("image")
     if image is None:
         raise ConversionError(
-            path=trainer.at("image"), problem="is the runtime's; name it with --image"
+            path=trainer.at("image"), problem="the runtime defines it; set it with --image"
         )
     template: Json = {"image": image, **command_of(trainer, gpus=gpus)}
     env = env_of(trainer, to="spec.template")
@@ -42,7 +42,7 @@ def convert_trainjob(document: Fields, wanted: Wanted) -> Conversion:
         spec["resources"] = resources
     nodes = trainer.number("numNodes", to="spec.nodes")
     spec["nodes"] = 1 if nodes is None else nodes
-    trainer.leave_out("numProcPerNode", "ranks of a pod are its GPUs: spec.gpusPerNode")
+    trainer.leave_out("numProcPerNode", "a pod has one rank per GPU: set spec.gpusPerNode")
     seconds = fields.number("activeDeadlineSeconds", to="spec.activeDeadlineSeconds")
     if seconds is not None:
         spec["activeDeadlineSeconds"] = seconds
@@ -51,10 +51,10 @@ def convert_trainjob(document: Fields, wanted: Wanted) -> Conversion:
     runtime = fields.below("runtimeRef")
     runtime.forget()
     fields.notes.check(
-        runtime.path, "command, volumes and variables that the runtime adds are not in the job"
+        runtime.path, "the job lacks the command, volumes and variables that the runtime adds"
     )
     fields.leave_out("initializer", "template.initContainers fetch data and weights")
-    fields.leave_out("managedBy", "the TrainingJob is Drumline's")
+    fields.leave_out("managedBy", "Drumline runs the TrainingJob")
     for name in ("runtimePatches", "podTemplateOverrides", "podSpecOverrides"):
-        fields.leave_out(name, "write what it says into spec and spec.template")
+        fields.leave_out(name, "copy its settings to spec and spec.template")
     return finished(document, head.metadata, spec, wanted=wanted)

@@ -14,21 +14,21 @@ from drumline_cli.convert.model import Conversion, Json, Wanted
 _PLUGINS: Final = {
     "pytorch": "the launcher's variables are set: MASTER_ADDR, MASTER_PORT, NODE_RANK, RANK",
     "svc": "pods find each other as NAME-INDEX in /etc/hosts",
-    "ssh": "nobody makes SSH keys: mount a Secret with them, as examples/roles.yaml does",
+    "ssh": "Drumline creates no SSH keys: mount a Secret with them, as in examples/roles.yaml",
     "env": "VC_TASK_INDEX is NODE_RANK",
-    "mpi": "the host file's path is in the variables of MPI; SSH keys are a Secret to mount",
+    "mpi": "MPI's variables contain the path of the host file; mount a Secret with SSH keys",
 }
 _TASK: Final = {
     "topologyPolicy": "the kubelet's topology manager decides",
     "maxRetry": "spec.recovery limits restarts, of the gang as a whole",
-    "dependsOn": "all pods start together; what runs before is an init container",
+    "dependsOn": "all pods start together; init containers run before the command",
 }
 _SPEC: Final = {
     "schedulerName": "Drumline places the pods itself",
-    "policies": "spec.recovery limits restarts by what went wrong; a job ends when all pods have",
+    "policies": "spec.recovery limits restarts by cause; a job ends when all its pods have ended",
     "runningEstimate": "spec.activeDeadlineSeconds is a limit, not an estimate",
-    "minSuccess": "a job has succeeded when all its pods have",
-    "networkTopology": "tiers are levels of the GpuPool: name one in spec.topology.required"
+    "minSuccess": "a job succeeds when all its pods have succeeded",
+    "networkTopology": "tiers correspond to levels of the GpuPool: set spec.topology.required"
     " (hard) or spec.topology.preferred (soft)",
 }
 
@@ -64,7 +64,7 @@ def convert_volcano(document: Fields, wanted: Wanted) -> Conversion:
     plugins = fields.below("plugins")
     for name in plugins.names(empty=True):
         plugins.raw(name)
-        fields.notes.left_out(plugins.at(name), _PLUGINS.get(name, "there are no plugins"))
+        fields.notes.left_out(plugins.at(name), _PLUGINS.get(name, "Drumline has no plugins"))
     for name, why in _SPEC.items():
         fields.leave_out(name, why)
     return job_of_roles(document, roles, head=head, spec=spec, wanted=wanted)
@@ -95,10 +95,10 @@ def _completes(entry: Fields) -> bool:
         events = {policy.text("event"), *policy.texts("events")}
         if "TaskCompleted" in events and policy.text("action") == "CompleteJob":
             completes = True
-            entry.notes.carried(policy.path, "completesJob of the role")
+            entry.notes.carried(policy.path, "set completesJob of the role")
         else:
             policy.forget()
-            entry.notes.left_out(policy.path, "spec.recovery limits restarts by what went wrong")
+            entry.notes.left_out(policy.path, "spec.recovery limits restarts by cause")
     return completes
 
 
@@ -109,9 +109,9 @@ def _volumes(fields: Fields, spec: Json) -> None:
     for entry in fields.each("volumes"):
         claim = entry.text("volumeClaimName")
         folder = entry.text("mountPath")
-        entry.leave_out("volumeClaim", "make the claim first, and name it in template.volumes")
+        entry.leave_out("volumeClaim", "create the claim first, and name it in template.volumes")
         if claim is None or folder is None:
-            fields.notes.left_out(entry.path, "without a claim that exists there is no volume")
+            fields.notes.left_out(entry.path, "the volume needs an existing claim")
             continue
         name = f"job-volume-{len(volumes)}"  # of the job, apart from names of its pods' own
         volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})

@@ -13,12 +13,12 @@ from drumline_cli.convert.model import Json
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount of the pods, not a file of this program
 _ABOVE_RESERVED: Final = ("/dev", "/run", "/var", "/var/run", "/etc", "")
 _SOURCES: Final = {
-    "hostPath": "folders of the node are the administrator's: podProfile.volumes of the GpuPool"
-    " (docs/pools.md)",
-    "nfs": "make a PersistentVolume and a claim of it, and mount the claim",
-    "downwardAPI": "the pods know their place from the launcher's variables",
-    "projected": "name the Secret or ConfigMap as a volume of its own",
-    "image": "put the files into the image",
+    "hostPath": "only the administrator can mount folders of the node: podProfile.volumes of the"
+    " GpuPool (docs/pools.md)",
+    "nfs": "create a PersistentVolume and a claim for it, and mount the claim",
+    "downwardAPI": "pods read their position from the launcher's variables",
+    "projected": "use a separate volume for the Secret or ConfigMap",
+    "image": "add the files to the image",
 }
 _OURS: Final = ("persistentVolumeClaim", "configMap", "secret", "emptyDir", "csi", "ephemeral")
 
@@ -32,7 +32,7 @@ def env_of(container: Fields, *, to: str) -> list[Json]:
             entry.forget()
             entry.notes.left_out(
                 entry.path,
-                f"{name} is set by Drumline or the pool, and no template may set it",
+                f"Drumline or the pool sets {name}, so a template must not set it",
             )
             continue
         source = entry.below("valueFrom")
@@ -45,7 +45,7 @@ def env_of(container: Fields, *, to: str) -> list[Json]:
         if "valueFrom" not in variable:
             variable["value"] = entry.text("value") or ""
         if _is_token(variable):
-            entry.notes.left_out(entry.path, "Secrets with the tokens of jobs cannot be named")
+            entry.notes.left_out(entry.path, "Secrets with the tokens of jobs are not allowed")
             continue
         variables[name] = variable  # of two of a name the later counts, as in a pod
     if variables:
@@ -66,7 +66,7 @@ def env_from(container: Fields, *, to: str) -> list[Json]:
                 entry.raw(kind)
             entry.notes.left_out(
                 entry.path,
-                "a key could set a variable of the GPU runtime, so envFrom needs a prefix; name"
+                "a key could set a variable of the GPU runtime, so envFrom needs a prefix; list"
                 " the keys in template.env",
             )
             continue
@@ -95,7 +95,7 @@ def volumes_of(pod: Fields) -> list[Json]:
             continue
         source = _source(entry, kinds[0])
         if str(source.get("name", "")).endswith(TOKEN_SECRET_SUFFIX):
-            entry.notes.left_out(entry.path, "Secrets with the tokens of jobs cannot be named")
+            entry.notes.left_out(entry.path, "Secrets with the tokens of jobs are not allowed")
             continue
         volumes.append({"name": name, kinds[0]: source})
     if volumes:
@@ -117,13 +117,14 @@ def mounts_of(container: Fields, *, volumes: list[Json], to: str) -> list[Json]:
         )
         if folder.rstrip("/") == _SHARED_MEMORY:
             entry.notes.left_out(
-                entry.path, "shared memory is there already, as large as the memory limit"
+                entry.path, "shared memory is always mounted, with the size of the memory limit"
             )
         elif name not in names:
-            entry.notes.left_out(entry.path, f"its volume {name} is left out")
+            entry.notes.left_out(entry.path, f"its volume {name} was left out")
         elif _is_reserved(folder):
             entry.notes.left_out(
-                entry.path, f"{folder} is the operator's or the kubelet's; mount it elsewhere"
+                entry.path,
+                f"{folder} is reserved for the operator or the kubelet; choose another mountPath",
             )
         else:
             mounts.append(mount)

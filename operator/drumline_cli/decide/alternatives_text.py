@@ -37,9 +37,9 @@ def _sentence(alternative: Alternative, *, now: float) -> str:
             start = "" if at is None else f"starts in {duration(at - now)}, "
             return f"wait: {start}then {price}"
         case AlternativeKind.SHRINK:
-            return f"ask for {many(alternative.pods, 'pod')}: starts now, {price}"
+            return f"request {many(alternative.pods, 'pod')}: starts now, {price}"
         case AlternativeKind.PREEMPT if not alternative.victims:
-            return f"go first, by priority: starts now, {price}"
+            return f"raise its priority to be first: starts now, {price}"
         case AlternativeKind.PREEMPT:
             once = f" ({money(alternative.cost_once)})" if alternative.cost_once else ""
             lost = f"{alternative.gpu_seconds_lost / 3600:.1f} GPU-hours{once}"

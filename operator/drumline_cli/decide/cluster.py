@@ -157,7 +157,7 @@ def read(
         snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
         snapshot = demands.shown_to(snapshot, now=as_of)
     except ValueError as error:
-        raise BadInput(f"the objects do not fit together: {error}") from None
+        raise BadInput(f"the objects are inconsistent: {error}") from None
     return ClusterInput(
         snapshot=snapshot,
         pending=pending,
@@ -258,7 +258,8 @@ def _unselected(state: ClusterCache) -> list[str]:
     if state.namespaces.are_known:
         return []
     return [
-        f"queue {name}: its namespaceSelector means none: no Namespace is among the objects"
+        f"queue {name}: its namespaceSelector selects no namespace, because the objects contain"
+        " no Namespace"
         for name, spec in state.queues.by_name.items()
         if spec.namespace_selector is not None
     ]
@@ -267,8 +268,9 @@ def _unselected(state: ClusterCache) -> list[str]:
 def _uncounted(state: ClusterCache) -> list[str]:
     """Pools whose GPUs are in objects that are not there: they look empty."""
     return [
-        f"pool {name}: its GPUs are devices of {spec.devices.driver} (DRA), and no ResourceSlice is"
-        " among the objects: here it has none, so do not go by what is said of jobs there"
+        f"pool {name}: its GPUs are devices of {spec.devices.driver} (DRA), but the objects"
+        " contain no ResourceSlice. Here the pool has no GPUs, so ignore the decisions about its"
+        " jobs"
         for name, spec in state.pools.by_name.items()
         if spec.devices is not None
     ]
@@ -279,8 +281,9 @@ def _unguarded(state: ClusterCache, installation: Installation) -> list[str]:
     if installation.guarded_pools is not None:
         return []
     return [
-        f"queue {name}: its foreign pods give back what they borrow in guarded pools alone; all of"
-        " its pools are taken for such: --policy with the chart's values says which are"
+        f"queue {name}: its foreign pods give back borrowed GPUs only in guarded pools. All of"
+        " its pools are treated as guarded. Pass the chart's values with --policy to use its"
+        " guardedPools"
         for name, spec in state.queues.by_name.items()
         if spec.foreign_pods.borrowed == "Evict"
     ]
@@ -408,7 +411,7 @@ def _decoded(manifest: ManifestDocument, decode: Callable[[bytes], T]) -> T:
         return decode(json.dumps(_completed(manifest)).encode())
     except RecursionError:
         name = "/".join(manifest.namespaced_name)
-        raise manifest.blame("", f"{manifest.kind} {name} is nested too deep to be read") from None
+        raise manifest.blame("", f"{manifest.kind} {name} is nested too deep to read") from None
     except codec.Undecodable as error:
         problem, separator, field = str(error).rpartition(" - at `$.")
         path = field.rstrip("`") if separator else ""

@@ -83,7 +83,10 @@ def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Live
         given = (*given, _of_text(chosen.manifest))
     if chosen.file and not chosen.live:
         if chosen.context or chosen.kubeconfig:
-            raise BadInput("--file reads no cluster: add --live to judge the files beside it")
+            raise BadInput(
+                "--file excludes the cluster's objects; add --live to decide the"
+                " files together with them"
+            )
         return LiveObjects(manifests=given)
     credentials = chosen_credentials(chosen, environment)
     live = asyncio.run(live_objects.read(credentials))
@@ -101,7 +104,7 @@ def _of_text(text: str) -> ManifestDocument:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"--manifest: no JSON: {plain(str(error))}") from None
     if not isinstance(raw, dict):
-        raise BadInput("--manifest: an object of the API is a mapping")
+        raise BadInput("--manifest: an API object must be a mapping")
     return ManifestDocument(
         file="--manifest", raw=cast("dict[str, Any]", raw), find=None, as_of=time.time()
     )

@@ -62,7 +62,7 @@ def read_policy(name: str | None) -> Policy:
 def _parsed(name: str) -> SchedulingPolicy:
     manifests = read_manifests([name])
     if len(manifests) != 1:
-        raise BadInput(f"{name}: one scheduling policy is wanted, {len(manifests)} are in it")
+        raise BadInput(f"{name}: want one scheduling policy, got {len(manifests)}")
     manifest = manifests[0]
     inside: Any = manifest.raw.get("scheduling")
     if inside is None and any(key in manifest.raw for key in CHART_KEYS):

@@ -81,7 +81,7 @@ def _names(raw: Mapping[str, Any], *path: str) -> frozenset[str] | None:
         return None
     names = cast("list[object]", value) if isinstance(value, list) else [None]
     if not all(isinstance(each, str) for each in names):
-        raise BadInput(f"{'.'.join(path)}: a list of names is wanted")
+        raise BadInput(f"{'.'.join(path)}: must be a list of names")
     return frozenset(map(str, names))
 
 
@@ -89,7 +89,7 @@ def _switch(raw: Mapping[str, Any], *path: str) -> bool | None:
     value = _value(raw, *path)
     if value is None or isinstance(value, bool):
         return value
-    raise BadInput(f"{'.'.join(path)}: true or false is wanted")
+    raise BadInput(f"{'.'.join(path)}: must be true or false")
 
 
 def _value(raw: Mapping[str, Any], *path: str) -> object:

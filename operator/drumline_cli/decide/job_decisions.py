@@ -309,7 +309,7 @@ def _victim(victim: Victim, *, by: str, known: _Known) -> JobDecision:
         pool=victim.moves_to_pool or known.admitted[victim.uid].pool,
         nodes=victim.moves_to,
         reason=str(victim.why),
-        message=f"goes on with {many(pods, 'pod')}" if victim.kept else "",
+        message=f"continues with {many(pods, 'pod')}" if victim.kept else "",
         by=by,
         gpu_seconds_lost=victim.gpu_seconds_lost,
     )
@@ -317,7 +317,7 @@ def _victim(victim: Victim, *, by: str, known: _Known) -> JobDecision:
 
 def _moved(move: Move, known: _Known) -> JobDecision:
     gang = known.gangs[move.uid]
-    freed = f"{many(move.domains_freed, 'domain')} more free then" if move.domains_freed else ""
+    freed = f"frees {many(move.domains_freed, 'domain')}" if move.domains_freed else ""
     return JobDecision(
         job=move.key,
         uid=move.uid,

@@ -79,7 +79,7 @@ async def read(credentials: Credentials) -> LiveObjects:
         raise failed.exceptions[0] from None
     pods = read_pods.result()
     raws = [raw for each in (*listed, read_pods, *allowed) for raw in each.result() or ()]
-    remark = "Pods cannot be listed: GPUs that pods of no TrainingJob hold are taken as free."
+    remark = "Pods cannot be listed: GPUs held by pods outside of TrainingJobs count as free."
     return LiveObjects(
         manifests=documents(raws, as_of=as_of), remarks=() if pods is not None else (remark,)
     )

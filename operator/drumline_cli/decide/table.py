@@ -23,7 +23,7 @@ def table(decisions: Sequence[JobDecision], *, now: float, wide: bool) -> str:
     EXPECTED is the median of the forecasts of its start, BY their 90th percentile.
     """
     if not decisions:
-        return "nothing to decide: no job waits\n"
+        return "nothing to decide: no job is pending\n"
     headings = (*_HEADINGS[:-1], *(_WIDE if wide else ()), _HEADINGS[-1])
     rows = [headings, *(_cells(decision, now=now, wide=wide) for decision in decisions)]
     return "".join(f"{line}\n" for line in columns(rows, left=range(len(headings))))

@@ -25,9 +25,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         CommandError: one of them cannot be read.
     """
     if chosen.file and (chosen.context or chosen.kubeconfig):
-        raise BadInput("--file reads no cluster: leave out --context and --kubeconfig")
+        raise BadInput("--file cannot be combined with --context or --kubeconfig; remove them")
     if "-" in chosen.file:
-        raise BadInput("--file -: both jobs are read from it, name a file")
+        raise BadInput("--file - reads both jobs from standard input; name a file instead")
     inputs = [_read(chosen, environment, name) for name in (chosen.left, chosen.right)]
     left, right = ((each, build_report(each)) for each in inputs)
     rows = differences(left, right)

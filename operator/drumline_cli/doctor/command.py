@@ -51,8 +51,8 @@ async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> Cluste
     image = chosen.image or (installed.trainer_image if installed else "")
     if not image:
         raise BadInput(
-            "--probe takes the trainer's image from the operator, which is not installed in"
-            f" {chosen.system_namespace} or may not be read there: name one with --image"
+            "--probe reads the trainer's image from the operator, which is not installed in"
+            f" {chosen.system_namespace} or not readable; set --image"
         )
     probes = await probing.probe(
         credentials,
@@ -91,5 +91,5 @@ def _lines(findings: Iterable[Finding], *, colours: bool) -> Iterator[str]:
 
 def _sum(findings: Iterable[Finding]) -> str:
     counts = Counter(type(finding.result) for finding in findings)
-    words = {Passed: "well", Warned: "to look at", CheckFailed: "failed", Undecided: "not known"}
+    words = {Passed: "well", Warned: "to check", CheckFailed: "failed", Undecided: "not known"}
     return ", ".join(f"{counts[kind]} {word}" for kind, word in words.items())

@@ -177,7 +177,7 @@ class ProbePod:
 
 def gone(name: str) -> ProbePod:
     """A pod that is not there any more."""
-    return ProbePod(name=name, address="", over=True, problem="the pod is gone", message="")
+    return ProbePod(name=name, address="", over=True, problem="the pod was deleted", message="")
 
 
 _HOPELESS: Final = frozenset(
@@ -200,7 +200,7 @@ def probe_pod(raw: bytes) -> ProbePod:
     if state.terminated is not None:
         message = state.terminated.message[:_MAX_MESSAGE]
         if state.terminated.exit_code:
-            problem = f"it ended with {state.terminated.exit_code} {state.terminated.reason}"
+            problem = f"it exited with {state.terminated.exit_code} {state.terminated.reason}"
     elif state.waiting is not None and state.waiting.reason in _HOPELESS:
         problem = f"{state.waiting.reason}: {state.waiting.message}"
     elif status.phase == "Failed":
@@ -226,10 +226,10 @@ class _Reached(msgspec.Struct, frozen=True, rename="camel"):
 def node_probe(pod: ProbePod, *, pool: str, node: str) -> NodeProbe:
     """What came of it on this node."""
     if not pod.over:
-        return NodeProbe(pool=pool, node=node, problem="it did not end in time")
+        return NodeProbe(pool=pool, node=node, problem="it did not finish in time")
     said = _said(pod, _Limit)
     if said is None:
-        problem = pod.problem or "it wrote no result: the image needs python3"
+        problem = pod.problem or "it wrote no result: the image must contain python3"
         return NodeProbe(pool=pool, node=node, problem=problem)
     limit = said.locked_memory_bytes
     return NodeProbe(pool=pool, node=node, problem="", locked_memory_bytes=limit)

@@ -79,7 +79,7 @@ async def probe(
 
 
 async def _probes(probing: _Probing, chosen: list[tuple[str, str]]) -> Probes:
-    _say(f"trying {probing.site.image} on {len(chosen)} nodes ...")
+    _say(f"testing {probing.site.image} on {len(chosen)} nodes ...")
     for number, (_, node) in enumerate(chosen):
         await probing.create(probe_pods.limit_pod(probing.site, number=number, node=node))
     names = [f"node-{number}" for number in range(len(chosen))]
@@ -97,7 +97,7 @@ async def _network(probing: _Probing, nodes: list[str]) -> Fact[NetworkProbe]:
     """Between two nodes where there are two: what a plugin enforces may differ within one."""
     if not nodes:
         return Unread(reason="no node ran a pod")
-    _say("trying a NetworkPolicy ...")
+    _say("testing a NetworkPolicy ...")
     here, there = nodes[0], nodes[-1]
     await probing.create(probe_pods.policy(probing.site))
     for name in ("open", "closed"):
@@ -115,7 +115,9 @@ async def _network(probing: _Probing, nodes: list[str]) -> Fact[NetworkProbe]:
     )
     client = (await probing.wait(["client"], until=lambda pod: pod.over))["client"]
     seen = probe_pods.network_probe(client, path=f"{here} to {there}")
-    return seen or Unread(reason=f"the pod on {here} did not say whom it reached: {client.problem}")
+    return seen or Unread(
+        reason=f"the pod on {here} did not report which pods it reached: {client.problem}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

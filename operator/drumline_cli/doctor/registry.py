@@ -14,7 +14,7 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 Results = Iterable[Result]
-_RIGHTS: Final = "run it as somebody who may read that, or as `helm test drumline`"
+_RIGHTS: Final = "run it as a user who may read that, or as `helm test drumline`"
 
 
 def examine(facts: ClusterFacts) -> list[Finding]:

@@ -50,7 +50,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             return Output(text=plain_lines(lines.decode(errors="replace")))
         return _report(last, chosen, environment, earlier=len(archived.jobs) - 1)
     if chosen.logs:
-        raise BadInput("--logs are those of a job: drumline history JOB --logs")
+        raise BadInput("--logs needs a job: drumline history JOB --logs")
     ended = [
         each.job
         for each in archived.jobs
@@ -68,12 +68,12 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 def _last(ended: Sequence[EndedJob], *, name: str) -> EndedJob:
     """The last job of a name that ended."""
     if not ended:
-        raise NotAnswered(f"no job {name!r} has ended, as far as the archive goes back")
+        raise NotAnswered(f"the archive has no ended job {name!r}")
     namespaces = sorted({each.path.namespace for each in ended})
     if len(namespaces) > 1:
         raise NotAnswered(
-            f"jobs {name!r} of several namespaces have ended: say -n, of"
-            f" {', '.join(map(plain, namespaces))}"
+            f"job {name!r} exists in several namespaces ({', '.join(map(plain, namespaces))});"
+            " use -n to select one"
         )
     return ended[0]
 
@@ -90,7 +90,7 @@ def _report(
 def table(rows: Sequence[JobRow]) -> str:
     """A line a job."""
     if not rows:
-        return "no jobs have ended in this period\n"
+        return "no jobs ended in this period\n"
     cells = [
         (
             _NOTHING if row.finished_at is None else clock(row.finished_at),

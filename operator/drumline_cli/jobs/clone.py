@@ -38,7 +38,7 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
     if command:
         template: object = spec.get("template")
         if not isinstance(template, dict):
-            raise BadInput("this job has no template, so no command; change it with --set")
+            raise BadInput("this job has no template, so it has no command; change it with --set")
         template = cast("Json", template)
         template["command"] = list(command)
         template.pop("args", None)
@@ -66,12 +66,12 @@ def _set(spec: Json, change: str) -> None:
     path, equals, text = change.partition("=")
     *above, field = path.removeprefix("spec.").split(".")
     if not equals or not all((*above, field)) or len(above) > MAX_DEPTH:
-        raise BadInput(f"--set {change}: write path=value, such as template.image=train:2")
+        raise BadInput(f"invalid --set {change}: want path=value, such as template.image=train:2")
     place = spec
     for step in above:
         below: object = place.setdefault(step, {})
         if not isinstance(below, dict):
-            raise BadInput(f"--set {change}: {step} has no fields; set it as a whole, in JSON")
+            raise BadInput(f"--set {change}: {step} has no fields; set it as a whole, as JSON")
         place = cast("Json", below)
     value = _value(text)
     if value is None:
@@ -93,6 +93,6 @@ def _check_checkpoint(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     same = all(after.get(field) == before.get(field) for field in place)
     if after.get("path") and same:
         raise BadInput(
-            f"both jobs would write their checkpoints to {after['path']}; name another folder with"
-            " --set checkpoint.path=FOLDER, or --set checkpoint.path=null for one of its own"
+            f"both jobs would write their checkpoints to {after['path']}; choose another folder"
+            " with --set checkpoint.path=FOLDER, or use --set checkpoint.path=null for a new one"
         )

@@ -61,9 +61,11 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     job = NamedJob(name=chosen.job, namespace=namespace)
     if chosen.command == "logs" and chosen.follow:
         if chosen.rank is not None or chosen.around is not None:
-            raise BadInput("--follow shows all lines as they come: leave out --rank and --around")
+            raise BadInput(
+                "--follow shows all lines as they are written; remove --rank and --around"
+            )
         if chosen.generation is not None:
-            raise BadInput("--generation shows what was kept of pods that are gone: leave out -f")
+            raise BadInput("--generation shows archived lines of deleted pods; remove -f")
         return follow_to_the_end(credentials, job=job.name, namespace=namespace)
     if chosen.command == "logs" and chosen.generation is not None:
         return _earlier_logs(credentials, job, chosen, environment)
@@ -123,8 +125,8 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
     except KeyboardInterrupt:
         name = copy.job if copy else chosen.job
         raise NotAnswered(
-            f"interrupted; {name} stays as it is: drumline shell {name} comes back to it,"
-            f" drumline stop {name} gives it up"
+            f"interrupted; {name} continues: drumline shell {name} connects to it again, drumline"
+            f" stop {name} suspends it"
         ) from None
     if copy is not None:
         arguments = copy_arguments(pod, copy)
@@ -149,8 +151,9 @@ def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> 
         return Output(text="", exit_code=asyncio.run(follow()))
     except KeyboardInterrupt:
         return Output(
-            text=f"\n{job} goes on without you. See it again: drumline logs -f {job} -n {namespace}"
-            f"; give its GPUs back: drumline stop {job} -n {namespace}\n"
+            text="\n"
+            f"{job} continues in the background. Follow it again: drumline logs -f {job} -n"
+            f" {namespace}; release its GPUs: drumline stop {job} -n {namespace}\n"
         )
 
 
@@ -196,7 +199,7 @@ async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -
 async def _suspend(client: KubeClient, job: NamedJob, *, suspend: bool) -> Output:
     await write_suspend(client, name=job.name, namespace=job.namespace, suspend=suspend)
     if suspend:
-        text = f"{job.text} gives its GPUs back once it has saved; drumline resume {job.name}\n"
+        text = f"{job.text} releases its GPUs after it has saved; drumline resume {job.name}\n"
     else:
         text = f"{job.text} is queued again; drumline logs -f {job.name}\n"
     return Output(text=text)
@@ -211,11 +214,11 @@ async def _hold(client: KubeClient, job: NamedJob, *, seconds: int) -> Output:
         body={"spec": {"recovery": {"holdSeconds": seconds or None}}},
     )
     if not seconds:
-        return Output(text=f"{job.text}: pods of a script that fails end at once again\n")
+        return Output(text=f"{job.text}: pods of a failed script end immediately again\n")
     return Output(
-        text=f"{job.text}: from its next start in new pods on, those of a script that fails for"
-        f" good stay for {seconds} s with their GPUs; then: drumline shell {job.name}; drumline"
-        f" stop {job.name}\n"
+        text=f"{job.text}: from its next start in new pods, the pods of a script that failed"
+        f" permanently stay for {seconds} s with their GPUs; then: drumline shell"
+        f" {job.name}; drumline stop {job.name}\n"
     )
 
 
@@ -225,7 +228,7 @@ async def _clone(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
     manifest = cloned(raw, name=name, changes=chosen.set, command=chosen.command_line)
     check(manifest)
     await create_clone(client, manifest, original=job.text)
-    text = f"trainingjob {job.namespace}/{name}: follow it with drumline logs -f {name}\n"
+    text = f"created trainingjob {job.namespace}/{name}; follow it with drumline logs -f {name}\n"
     return Output(text=text)
 
 
@@ -241,4 +244,4 @@ def random_letters() -> str:
 
 async def _delete(client: KubeClient, job: NamedJob) -> Output:
     await writes.delete(client, TRAINING_JOBS, name=job.name, uid=None, namespace=job.namespace)
-    return Output(text=f"{job.text} is deleted; its pods end within their grace period\n")
+    return Output(text=f"{job.text} is deleted; its pods stop within their grace period\n")

@@ -29,7 +29,7 @@ async def create_clone(client: KubeClient, manifest: dict[str, Any], *, original
         made = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=namespace)
     except errors.AlreadyExists:
         raise BadInput(
-            f"trainingjob {namespace}/{name} exists already; choose another name"
+            f"trainingjob {namespace}/{name} already exists; choose another name"
         ) from None
     owner = {
         "apiVersion": manifest["apiVersion"],
@@ -43,5 +43,6 @@ async def create_clone(client: KubeClient, manifest: dict[str, Any], *, original
         except errors.NotFound:
             await writes.delete(client, TRAINING_JOBS, name=name, uid=made.uid, namespace=namespace)
             raise NotAnswered(
-                f"the code of {original} is gone (configmap {part}); submit it with drumline run"
+                f"the code of {original} was deleted (configmap {part}); submit it with drumline"
+                " run"
             ) from None

@@ -197,7 +197,7 @@ def state_line(status: Json) -> str:
     latest = plain(str(status.get("expectedStartBy") or ""))
     line = f"{phase}: {message}" if message else phase
     if phase == "Pending" and expected:
-        line += f" (expected to start about {expected}" + (f", by {latest})" if latest else ")")
+        line += f" (expected to start at about {expected}" + (f", by {latest})" if latest else ")")
     return line
 
 

@@ -85,11 +85,13 @@ def chosen_pod(job: Json, pods: Sequence[StartedPod], *, rank: int | None) -> St
     if running:
         return running[-1] if index is not None else running[0]
     which = (
-        f"no pod of {name} runs" if rank is None else f"rank {rank} of {name} has no running pod"
+        f"{name} has no running pod"
+        if rank is None
+        else f"rank {rank} of {name} has no running pod"
     )
     raise NotAnswered(
-        f"{which}: drumline report {name} says what the job does, drumline logs {name} what its"
-        " pods wrote"
+        f"{which}: drumline report {name} shows what the job is doing, drumline logs {name} shows"
+        " the logs of its pods"
     )
 
 
@@ -107,8 +109,8 @@ def copy_of(source: str, target: str) -> Copy:
             return Copy(job=job, source=source, target=path, from_pod=False)
         case _:
             raise BadInput(
-                "one side of cp is JOB:PATH and the other a path here: drumline cp llama:/tmp/trace"
-                " ."
+                "want one side of cp as JOB:PATH and the other as a local path: drumline cp"
+                " llama:/tmp/trace ."
             )
 
 
@@ -148,7 +150,7 @@ def become_kubectl(cluster: ChosenCluster, arguments: Sequence[str]) -> NoReturn
     program = shutil.which("kubectl")
     if program is None:
         raise NotAnswered(
-            "kubectl is not on the path; install it: shell, cp and port-forward use it"
+            "kubectl is not in the PATH; install it, because shell, cp and port-forward use it"
         )
     sys.stdout.flush()
     verb, *rest = arguments

@@ -108,7 +108,7 @@ def index_of_rank(job: Json, rank: int) -> str:
     pods = len(cast("list[str]", places.get("nodes") or [])) or int(spec.get("nodes", 1))
     each = _ranks_per_pod(spec)
     if not 0 <= rank < pods * each:
-        raise BadInput(f"--rank {rank}: this job has ranks 0 to {pods * each - 1}")
+        raise BadInput(f"invalid --rank {rank}: this job has ranks 0 to {pods * each - 1}")
     absent = set(cast("list[int]", places.get("absent") or []))
     present = [index for index in range(pods + len(absent)) if index not in absent]
     return str(present[rank // each])
@@ -136,7 +136,7 @@ def _period(job: Json, around: str, *, now: float) -> tuple[float, float]:
         return at, at
     known = ", ".join(_numbers(incidents)) or "none"
     raise BadInput(
-        f"--around {around}: no such incident, and no time; the incidents of this job: {known}"
+        f"invalid --around {around}: want an incident or a time; the incidents of this job: {known}"
     )
 
 

@@ -70,7 +70,7 @@ async def wait_for_terminal(client: KubeClient, job: Json, *, say: Say) -> str:
         if status.get("phase") in _AT_REST and not _is_changed(raw):
             raise NotAnswered(
                 f"{name} has no terminal: {line}. drumline resume {name} queues a suspended job"
-                f" again; a new one of what it was: drumline clone {name}"
+                f" again; drumline clone {name} creates a new job from it"
             )
         if line != last:
             last = line

@@ -86,12 +86,14 @@ class ReadOnlyTool:
 
 _QUEUE: Final = ToolArgument(name="queue", option="--queue", meaning="only jobs of this queue")
 _NAMESPACE: Final = ToolArgument(
-    name="namespace", option="--namespace", meaning="of the job; default: that of the kubeconfig"
+    name="namespace",
+    option="--namespace",
+    meaning="namespace of the job (default: the kubeconfig's namespace)",
 )
 _WHAT: Final = ToolArgument(
     name="job",
     option="",
-    meaning="name of the TrainingJob; of anything else its type, too: pod/chat or job/train",
+    meaning="name of the TrainingJob; for another kind, TYPE/NAME: pod/chat or job/train",
     pattern=rf"([a-z]{{1,20}}/)?{_NAME}",
     required=True,
 )
@@ -99,7 +101,7 @@ _JOB: Final = ToolArgument(name="job", option="", meaning="name of the TrainingJ
 _SINCE: Final = ToolArgument(
     name="since",
     option="--since",
-    meaning="a length such as 12h or 30d; default: everything",
+    meaning="a duration such as 12h or 30d (default: the whole history)",
     pattern=r"\d{1,6}[mhd]",
 )
 _AS_JSON: Final = ("-o", "json")
@@ -107,82 +109,85 @@ _AS_JSON: Final = ("-o", "json")
 TOOLS: Final[Sequence[ReadOnlyTool]] = (
     ReadOnlyTool(
         name="list_jobs",
-        description="All training jobs that the user may see: who holds GPUs and how far each is,"
-        " who waits at which place in line and when it probably starts, what has ended.",
+        description="All training jobs that the user may read: jobs that hold GPUs with their"
+        " progress, pending jobs with their position and expected start, and ended"
+        " jobs.",
         command=("list", "-A", *_AS_JSON),
         arguments=(_QUEUE,),
     ),
     ReadOnlyTool(
         name="show_queues",
-        description="Queues with their quota and use, and the jobs that wait in them in the"
-        " operator's order, each with its reason and the band of its expected start.",
+        description="Queues with their quota and usage, and their pending jobs in the operator's"
+        " order, each with its reason and the range of its expected start.",
         command=("queue", *_AS_JSON),
         arguments=(ToolArgument(name="queue", option="", meaning="only this queue"),),
     ),
     ReadOnlyTool(
         name="why_does_it_wait",
-        description="Why one job waits: the reason with figures, the jobs before it, who holds the"
-        " GPUs it needs and until when, and what to do about it.",
+        description="Why one job waits: the reason with figures, the jobs before it, who holds"
+        " the GPUs it needs and until when, and what to do about it.",
         command=("why", *_AS_JSON),
         arguments=(_NAMESPACE, _WHAT),
     ),
     ReadOnlyTool(
         name="decide",
-        description="A dry run: what the operator's next cycle would do with the cluster as it is"
-        " now, by the operator's own code and the default scheduling policy. Which waiting jobs"
-        " start and where, which are preempted for whom, which wait, why, for which nodes an"
-        " autoscaler is asked, and what would let them start. Where pools have prices, what places"
-        " cost, and what the first in line could do instead (wait, ask for less, preempt, buy"
-        " nodes), with the price of each. With a manifest also what it would do with that job,"
-        " which is not created.",
+        description="A dry run of the operator's next cycle with the current cluster, by the"
+        " operator's own code and the default scheduling policy. It returns which"
+        " pending jobs start and on which nodes, which jobs are preempted and for"
+        " which job, which jobs wait and why, how many nodes an autoscaler is asked"
+        " for, and what would let jobs start. If pools have prices, it returns the"
+        " cost of nodes, and alternatives for the first pending job (wait, request"
+        " less, preempt, buy nodes) with the cost of each. With a manifest, it also"
+        " returns the decision for that job, which is not created.",
         command=("decide", "--no-forecast", *_AS_JSON),
         arguments=(
             ToolArgument(
                 name="manifest",
                 option="--manifest",
-                meaning="a TrainingJob as JSON, judged beside the cluster's; in place of one of"
-                " its name",
+                meaning="a TrainingJob as JSON, decided together with the cluster's jobs; it"
+                " replaces a job of the same name",
                 pattern=r"\{[\s\S]{1,100000}\}",
             ),
         ),
     ),
     ReadOnlyTool(
         name="report_job",
-        description="What a job does and what happened to it: incidents with root cause and the"
-        " duration of each recovery stage, goodput, restarts left, what to do next.",
+        description="What a job is doing and what happened to it: incidents with root cause and"
+        " the duration of each recovery stage, goodput, remaining restarts, what to"
+        " do next.",
         command=("report", *_AS_JSON),
         arguments=(_NAMESPACE, _JOB),
     ),
     ReadOnlyTool(
         name="list_nodes",
-        description="GPU nodes by pool and place in the network: the jobs that hold them, to whom"
-        " they are promised, what keeps pods off them.",
+        description="GPU nodes by pool and place in the network: the jobs on them, reservations,"
+        " and what keeps pods off them.",
         command=("nodes", *_AS_JSON),
         arguments=(ToolArgument(name="pool", option="--pool", meaning="only this GpuPool"),),
     ),
     ReadOnlyTool(
         name="compare_shares",
-        description="What each queue of a cohort is due by its weight, had, and is owed.",
+        description="For each queue of a cohort: the share due by weight, the usage, and the"
+        " difference that is owed.",
         command=("share", *_AS_JSON),
     ),
     ReadOnlyTool(
         name="add_up_usage",
-        description="GPU-hours in a period, and what they were held for.",
+        description="GPU-hours in a period, and what they were used for.",
         command=("usage", *_AS_JSON),
         arguments=(
             _SINCE,
             ToolArgument(
                 name="by",
                 option="--by",
-                meaning="groups, such as queue,user; default: queue",
+                meaning="groups, such as queue,user (default: queue)",
                 pattern=r"[a-z]{1,20}(,[a-z]{1,20}){0,4}",
             ),
         ),
     ),
     ReadOnlyTool(
         name="compare_jobs",
-        description="Two jobs beside each other: the fields of their specs that differ, and what"
-        " they came to.",
+        description="Compare two jobs: the fields of their specs that differ, and their results.",
         command=("diff", *_AS_JSON),
         arguments=(
             _NAMESPACE,
@@ -192,22 +197,24 @@ TOOLS: Final[Sequence[ReadOnlyTool]] = (
     ),
     ReadOnlyTool(
         name="list_ended_jobs",
-        description="Jobs that have ended or were deleted, the last first, from the archive that"
-        " DRUMLINE_ARCHIVE names: also those that the cluster does not have any more.",
+        description="Jobs that have ended or were deleted, newest first, from the archive that"
+        " DRUMLINE_ARCHIVE names. Includes jobs that the cluster no longer has.",
         command=("history", "--limit=500", *_AS_JSON),
         arguments=(
             _QUEUE,
-            ToolArgument(name="namespace", option="--namespace", meaning="only of this namespace"),
+            ToolArgument(
+                name="namespace", option="--namespace", meaning="show only jobs of this namespace"
+            ),
             _SINCE,
         ),
     ),
     ReadOnlyTool(
         name="report_ended_job",
-        description="What the last job of a name that ended was and came to, from the same archive:"
-        " its report as it was when it ended.",
+        description="The report of the last ended job of a name, from the same archive, as it"
+        " was when the job ended.",
         command=("history", *_AS_JSON),
         arguments=(
-            ToolArgument(name="namespace", option="--namespace", meaning="of the job"),
+            ToolArgument(name="namespace", option="--namespace", meaning="namespace of the job"),
             _JOB,
         ),
     ),

@@ -31,7 +31,7 @@ def cluster_of(
     named: str | None = getattr(chosen, "namespace", None)
     if chosen.file:
         if chosen.context or chosen.kubeconfig:
-            raise BadInput("--file reads no cluster: leave out --context and --kubeconfig")
+            raise BadInput("--file cannot be combined with --context or --kubeconfig; remove them")
         as_of = max(map(_written_at, chosen.file))
         return from_documents(list(map(_bytes, chosen.file)), as_of=as_of), named or "default"
     credentials = chosen_credentials(chosen, environment)

@@ -77,7 +77,7 @@ def _queue(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
     cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
     rows = queue_rows(cluster, only=chosen.queue)
     if chosen.queue is not None and not rows:
-        raise BadInput(f"there is no queue {chosen.queue!r}, and no job waits in it")
+        raise BadInput(f"queue {chosen.queue!r} does not exist, and no job waits in it")
     return output_of(chosen, cluster, rows, table=tables.queues(rows, now=cluster.as_of))
 
 
@@ -101,7 +101,7 @@ def _nodes(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
 def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     by = [name.strip() for name in chosen.by.split(",")]
     if unknown := [name for name in by if name not in GROUPS]:
-        raise BadInput(f"--by {unknown[0]}: group by {', '.join(GROUPS)}")
+        raise BadInput(f"unknown group {unknown[0]} in --by; want {', '.join(GROUPS)}")
     wanted = WantedKinds(namespace=None, queues=True, pods=True)
     cluster, _ = cluster_of(chosen, environment, wanted)
     since = begin_of(chosen.since, now=cluster.as_of)

@@ -98,12 +98,15 @@ def schema() -> dict[str, Any]:
                 "description": _commands(kind),
                 "properties": {
                     "kind": {"const": kind.__name__},
-                    "asOf": {"type": "number", "description": "When the cluster was read."},
+                    "asOf": {
+                        "type": "number",
+                        "description": "Time at which the cluster was read.",
+                    },
                     "rows": {"type": "array", "items": reference},
                     "remarks": {
                         "type": "array",
                         "items": {"type": "string"},
-                        "description": "What could not be read, as sentences.",
+                        "description": "Sentences about objects that could not be read.",
                     },
                 },
                 "required": ["kind", "asOf", "rows", "remarks"],

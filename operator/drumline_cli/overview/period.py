@@ -43,5 +43,7 @@ def period_of(text: str | None) -> Length | float | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise BadInput(f"--since {text}: write a length such as 30d or 12h, or a day") from None
+        raise BadInput(
+            f"invalid --since {text}: want a duration such as 30d or 12h, or a day"
+        ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

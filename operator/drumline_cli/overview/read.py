@@ -127,7 +127,7 @@ async def _jobs(client: KubeClient, namespace: str | None, *, own: str) -> _List
     except errors.KubeError as error:
         raise not_answered(error, what="trainingjobs") from None
     listed = await _jobs(client, own, own=own)
-    remark = f"Only jobs of namespace {own} are seen: the others may not be read."
+    remark = f"Showing only jobs of namespace {own}: you may not read other namespaces."
     return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
 
 
@@ -172,7 +172,7 @@ async def _pods(client: KubeClient, *, own: str, wanted: bool) -> _Listed[PodObj
         listed = await _read(client, PODS, PodObject, namespace=own, labels=_FOREIGN)
     except errors.KubeError as error:
         return _Listed(remarks=(f"Missing here: {refusal(error, what='pods')}.",))
-    remark = f"Only foreign pods of namespace {own} are seen: the others may not be read."
+    remark = f"Showing only foreign pods of namespace {own}: you may not read other namespaces."
     return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
 
 
@@ -224,7 +224,9 @@ async def _read(
     raws = await reads.list_all(client, resource, namespace=namespace, label_selector=labels)
     listed = decoded(raws, kind)
     count, plural = listed.unreadable, resource.plural
-    remarks = (f"{count} of the {plural} cannot be read by this version.",) if count else ()
+    remarks = (
+        (f"{count} of the {plural} cannot be read by this version of drumline.",) if count else ()
+    )
     return _Listed(objects=listed.objects, remarks=remarks)
 
 
@@ -242,7 +244,7 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
     by_kind: dict[str, list[bytes]] = {}
     for text in texts:
         if len(text) > _MOST_FILE_BYTES:
-            raise BadInput(f"a file is longer than {_MOST_FILE_BYTES} bytes")
+            raise BadInput(f"the file is longer than {_MOST_FILE_BYTES} bytes")
         for kind, raw in _documents(text):
             by_kind.setdefault(kind, []).append(raw)
     jobs = decoded(by_kind.get(TRAINING_JOBS.kind, ()), JobObject)
@@ -268,7 +270,9 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
             for resource in WORKLOAD_KINDS
             for each in decoded(by_kind.get(resource.kind, ()), WorkloadObject).objects
         },
-        remarks=(f"{unreadable} objects cannot be read by this version.",) if unreadable else (),
+        remarks=(f"{unreadable} objects cannot be read by this version of drumline.",)
+        if unreadable
+        else (),
     )
 
 
@@ -279,7 +283,7 @@ def _documents(text: bytes) -> list[tuple[str, bytes]]:
             return [(document.kind, text)]
         return [(msgspec.json.decode(raw, type=_Typed).kind, bytes(raw)) for raw in document.items]
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise BadInput(f"no objects as kubectl get -o json prints them: {error}") from None
+        raise BadInput(f"not the output of kubectl get -o json: {error}") from None
 
 
 def only_job(cluster: ClusterObjects, *, namespace: str, name: str) -> JobObject:

@@ -48,7 +48,7 @@ def starts(row: JobRow | WorkloadRow | LineRow | ShareRow | WorkloadCard, *, now
 
 def ends(at: float | None, *, now: float) -> str:
     """When somebody gives GPUs back: `ends in 12 min`."""
-    return "nobody knows how long" if at is None else f"ends in {duration(at - now)}"
+    return "for an unknown time" if at is None else f"ends in {duration(at - now)}"
 
 
 def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
@@ -82,7 +82,7 @@ def step(row: JobRow) -> str:
 def detail(row: JobRow, *, now: float) -> str:
     """Its place in line, or when it ended or ends, with the reason."""
     if row.position is not None:
-        return f"#{row.position} in line, starts {starts(row, now=now)}: {row.reason}"
+        return f"position {row.position}, starts {starts(row, now=now)}: {row.reason}"
     if row.finished_at is not None:
         return f"{duration(now - row.finished_at)} ago: {row.reason}"
     ends = "" if row.expected_end is None else f", ends in {duration(row.expected_end - now)}"
@@ -97,10 +97,12 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
 
 
 def _queue_head(row: QueueRow) -> str:
-    quotas = ", ".join(map(quota_sentence, row.quotas)) or "no such queue, or no quota"
+    quotas = ", ".join(map(quota_sentence, row.quotas)) or (
+        "the queue does not exist, or has no quota"
+    )
     budget = budget_text(row.budget)
     workloads = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
-    waits = f"{many(len(row.waiting), 'job')} for {gpus(row.waiting_gpus)}{workloads} in line"
+    waits = f"{many(len(row.waiting), 'job')} for {gpus(row.waiting_gpus)}{workloads} pending"
     running = many(row.admitted_jobs, "job")
     stopped = stop_text(row)
     return (
@@ -114,7 +116,7 @@ def stop_text(row: QueueRow) -> str:
     match row.stop_policy:
         case "HoldAndDrain" if row.admitted_jobs:
             verb = "has" if row.admitted_jobs == 1 else "have"
-            return f"drains, {many(row.admitted_jobs, 'job')} {verb} still to leave"
+            return f"drains, {many(row.admitted_jobs, 'job')} still {verb} to leave"
         case "HoldAndDrain":
             return "drained, nothing starts"
         case "Hold":
@@ -146,7 +148,7 @@ def _bounds(budget: BudgetRow) -> Iterator[str]:
     yield text + _then(budget.spent_at, budget.back_at)
     if budget.cost:
         money = budget.money or MoneyOutlook()
-        spent = f"{budget.spent_cost or 0} of {budget.cost} in money spent"
+        spent = f"{budget.spent_cost or 0} of {budget.cost} in cost used"
         yield spent + _then(money.spent_at, money.back_at)
     near = sorted(
         (user for user in budget.users if _is_near(user, budget)),
@@ -155,7 +157,7 @@ def _bounds(budget: BudgetRow) -> Iterator[str]:
     for user in near[:_USERS]:
         had = f"{user.user or 'jobs without a user'}: {user.spent_gpu_hours:g}"
         whole = many(budget.user_gpu_hours, "GPU-hour")
-        yield f"{had} of {whole} of a user spent{_then(user.spent_at, user.back_at)}"
+        yield f"{had} of {whole} per user used{_then(user.spent_at, user.back_at)}"
     if len(near) > _USERS:
         yield f"{many(len(near) - _USERS, 'more user')} near that"
 
@@ -167,8 +169,8 @@ def _is_near(user: UserBudgetRow, budget: BudgetRow) -> bool:
 
 def _then(spent_at: float | None, back_at: float | None) -> str:
     if spent_at is not None:
-        return f", all of it on {day(spent_at)} at this use"
-    return "" if back_at is None else f", some of it flows back on {day(back_at)}"
+        return f", used up on {day(spent_at)} at the current rate"
+    return "" if back_at is None else f", some becomes available again on {day(back_at)}"
 
 
 def quota_sentence(quota: QuotaRow) -> str:
@@ -224,7 +226,7 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
     if job.queued_at is not None and job.position is not None:
         yield "waits", f"for {duration(now - job.queued_at)}"
     if job.position is not None:
-        before = f"; {gpus(card.gpus_ahead)} are asked for before it" if card.ahead else ""
+        before = f"; {gpus(card.gpus_ahead)} are requested before it" if card.ahead else ""
         yield "place", f"{job.position} of {card.waiting_jobs} in queue {job.queue}{before}"
         yield "starts", starts(job, now=now)
     for name, row in zip(("after", *[""] * len(card.ahead)), card.ahead, strict=False):
@@ -298,7 +300,7 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
 def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
     """A line a group, in GPU-hours, and their sum."""
     if not rows:
-        return "no GPU was held\n"
+        return "no GPUs were held\n"
     heads = (*map(str.upper, by), "JOBS", "GPU-HOURS", "PRODUCTIVE", "STARTING", "REPEATED")
     whole = UsageRow(
         by=(),

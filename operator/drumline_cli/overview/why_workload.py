@@ -55,7 +55,9 @@ def _resource(type_name: str) -> Resource:
         if type_name.lower() in names:
             return resource
     known = ", ".join(resource.kind.lower() for resource in kinds)
-    raise BadInput(f"{type_name}/: of these types one is {known}; a TrainingJob has its name alone")
+    raise BadInput(
+        f"{type_name}/: unknown type; the types are {known}; for a TrainingJob, give only its name"
+    )
 
 
 def _asked(
@@ -82,7 +84,7 @@ def _card(card: WorkloadCard, *, now: float) -> Iterator[tuple[str, str]]:
     if card.queued_at is not None:
         yield "waits", f"for {duration(now - card.queued_at)}"
     if card.position is not None:
-        before = f"; {many(card.gpus_ahead, 'GPU')} are asked for before it" if card.ahead else ""
+        before = f"; {many(card.gpus_ahead, 'GPU')} are requested before it" if card.ahead else ""
         yield "place", f"{card.position} of {card.waiting} in queue {card.queue}{before}"
         yield "starts", tables.starts(card, now=now)
     for name, row in zip(("after", *[""] * len(card.ahead)), card.ahead, strict=False):

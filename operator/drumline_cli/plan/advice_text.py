@@ -14,7 +14,7 @@ from drumline_planner.ladder import Advice, Rung
 
 def advice_text(advice: Advice, *, total_tokens: float | None) -> list[str]:
     """Tables first, then sentences."""
-    lines = ["MEASURES, cheap ones first", f"  {advice.rule}", *_ladder(advice.rungs), ""]
+    lines = ["MEASURES, cheapest first", f"  {advice.rule}", *_ladder(advice.rungs), ""]
     for sequence in advice.sequences:
         lines += [*_sequence(sequence, total_tokens=total_tokens), ""]
     return [*lines, *advice.sentences, ""]

@@ -79,7 +79,7 @@ def _memory(planned: Sequence[Planned], *, capacity: int) -> Figure:
 
 
 def _step(planned: Sequence[Planned]) -> Figure:
-    figure, axes = _axes("Where a step goes", bars=len(planned))
+    figure, axes = _axes("Parts of a step", bars=len(planned))
     scale, unit = (1.0, "seconds") if planned[0].time.seconds >= 1 else (1000.0, "milliseconds")
     times = [
         {str(part): scale * seconds for part, seconds in each.time.parts.items()}
@@ -91,7 +91,7 @@ def _step(planned: Sequence[Planned]) -> Figure:
 
 
 def _front(front: Sequence[Planned]) -> Figure:
-    figure, axes = _axes("Memory against time: none is both slower and larger than another", bars=6)
+    figure, axes = _axes("Memory against time: no other layout is both smaller and faster", bars=6)
     sizes = [each.bill.total / _GIB for each in front]
     times = [each.time.seconds for each in front]
     axes.step(sizes, times, where="post", color=_FAINT, linewidth=1.4, zorder=1)
@@ -104,7 +104,7 @@ def _front(front: Sequence[Planned]) -> Figure:
 
 
 def _speed(points: Sequence[tuple[int, Planned]]) -> Figure:
-    figure, axes = _axes("What a GPU does, by number of GPUs", bars=6)
+    figure, axes = _axes("Speed per GPU by number of GPUs", bars=6)
     sizes = [gpus for gpus, _ in points]
     speeds = [each.time.tokens_per_second / gpus for gpus, each in points]
     axes.plot(sizes, speeds, "o-", color=_COLOURS[0], linewidth=1.6)

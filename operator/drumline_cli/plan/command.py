@@ -43,13 +43,15 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     if chosen.score is not None:
         return _score(chosen)
     if chosen.top < 1:
-        raise BadInput(f"--top must be at least 1, not {chosen.top}")
+        raise BadInput(f"--top must be at least 1, got {chosen.top}")
     for name in ("tokens", "price", "within"):
         value = getattr(chosen, name)
         if value is not None and not 0 < value < float("inf"):
-            raise BadInput(f"--{name} must be above 0, not {value:g}")
+            raise BadInput(f"--{name} must be above 0, got {value:g}")
     if chosen.within is not None and chosen.tokens is None:
-        raise BadInput("--within: how long a run takes follows from its tokens; give --tokens too")
+        raise BadInput(
+            "--within needs --tokens, because the duration of a run depends on its tokens"
+        )
     plan = _plan(chosen)
     if chosen.pictures is not None:
         _draw(plan, folder=chosen.pictures)
@@ -174,7 +176,7 @@ def _written(chosen: argparse.Namespace, job: JobFile, goal: Goal) -> WrittenLay
 
 def _score(chosen: argparse.Namespace) -> Output:
     if chosen.output == "html":
-        raise BadInput("--score prints a table or JSON; leave out -o html")
+        raise BadInput("--score prints a table or JSON; remove -o html")
     content, _ = read_text(chosen.score)
     try:
         rows = read_rows(content)

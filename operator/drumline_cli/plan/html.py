@@ -65,19 +65,19 @@ def _pictures(plan: Plan) -> list[Markup]:
     shown = [
         element("h2", f"Memory of the fullest rank: {best.layout}"),
         memory_picture(best.bill),
-        element("h2", "Where a step goes"),
+        element("h2", "Parts of a step"),
         step_picture(best),
     ]
     if len(plan.front) > 1:
         shown += [
-            element("h2", "Memory against time: none is both slower and larger than another"),
+            element("h2", "Memory against time: no other layout is both smaller and faster"),
             front_picture(plan.front),
             element("pre", "\n".join(_numbered(layouts(plan.front)))),
         ]
     points = [(gpus, each) for gpus, each in plan.curve if each is not None]
     if len(points) > 1:
         shown += [
-            element("h2", "Speed of a GPU by number of GPUs"),
+            element("h2", "Speed per GPU by number of GPUs"),
             curve_picture(points),
         ]
     return shown

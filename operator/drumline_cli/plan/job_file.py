@@ -76,7 +76,7 @@ def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
     documents = read_manifests([name])
     jobs = [document for document in documents if document.kind == "TrainingJob"]
     if len(jobs) != 1:
-        raise BadInput(f"{name}: one TrainingJob is wanted, {len(jobs)} are in it")
+        raise BadInput(f"{name}: want one TrainingJob, got {len(jobs)}")
     try:
         spec = _parsed(TrainingJobSpec, jobs[0])
         config = _with_model(_config(spec), spec, like=like)
@@ -128,12 +128,12 @@ def _with_model(
     """
     if isinstance(config, TrainerConfig):
         if like is not None:
-            raise ConfigError("--like: the job names a built-in model; leave --like out")
+            raise ConfigError("--like: the job names a built-in model; remove --like")
         return config
     if like is None:
         raise ConfigError(
-            f"trainer.model: is that of {config.settings.model_from}, which is not read from here;"
-            " give its config.json, or a built-in model of its size, as --like"
+            f"trainer.model is the model of {config.settings.model_from}, which is not read here;"
+            " set --like to its config.json, or to a built-in model of the same size"
         )
     whole = config.with_model(like)
     if not is_auto(whole):

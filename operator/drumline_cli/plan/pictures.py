@@ -45,7 +45,7 @@ def memory_picture(bill: Bill) -> Markup:
     entries = [(line.name, line.size * scale, gib(line.size)) for line in bill.lines]
     limit = min(bill.capacity * scale, _BAND - 1.0)
     mark = element("line", x1=limit, y1=0, x2=limit, y2=_BAND_HEIGHT, class_="limit")
-    says = f"sum: {gib(bill.total)} of {gib(bill.capacity)} to use"
+    says = f"sum: {gib(bill.total)} of {gib(bill.capacity)} usable"
     return _band("Memory by line", entries, mark, last=_entry(says, class_="limit"))
 
 

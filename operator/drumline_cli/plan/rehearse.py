@@ -59,8 +59,8 @@ def rehearse(planned: Planned) -> Rehearsal:
     """
     if not _torch_is_installed():
         raise BadInput(
-            "--rehearse trains a slice of the model with the bundled trainer, and torch is not"
-            " installed here: run the command in the trainer's image, or leave --rehearse out"
+            "--rehearse trains a slice of the model with the bundled trainer, but torch is not"
+            " installed here; run the command in the trainer's image, or remove --rehearse"
         )
     with TemporaryDirectory(prefix="drumline-plan-") as folder:
         config, result = Path(folder, "config.json"), Path(folder, "rehearsal.json")
@@ -124,7 +124,7 @@ def _trainer(*arguments: str) -> None:
         _, said = process.communicate(timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         raise NotAnswered(
-            f"--rehearse: no end after {_SECONDS} seconds; the slice was ended"
+            f"--rehearse: the slice did not end within {_SECONDS} seconds and was stopped"
         ) from None
     finally:
         if process.poll() is None:  # also where the user has interrupted it

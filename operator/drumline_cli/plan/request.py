@@ -110,7 +110,7 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
     name, config, job = _config(chosen)
     sizes = _sizes(chosen.gpus or str(job.gpus if job is not None else 8))
     if not 0 <= chosen.reserve < 1:
-        raise ConfigError(f"--reserve must be at least 0 and below 1, not {chosen.reserve:g}")
+        raise ConfigError(f"--reserve must be at least 0 and below 1, got {chosen.reserve:g}")
     cluster = cluster_for(chosen, sizes[-1], job=job)
     if is_auto(config):
         goal = goal_of(config, cluster)
@@ -133,9 +133,9 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
 def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, JobFile | None]:
     """A name, the configuration, and the job that it is of."""
     if (chosen.model is None) == (chosen.dimensions is None):
-        raise ConfigError("give a MODEL or --dimensions, and not both")
+        raise ConfigError("give exactly one of MODEL and --dimensions")
     if chosen.like is not None and not str(chosen.model).endswith((".yaml", ".yml")):
-        raise ConfigError("--like: is for a TrainingJob whose model is that of a folder")
+        raise ConfigError("--like needs a TrainingJob whose model comes from a folder")
     if chosen.dimensions is not None:
         return "a model", _adjusted(chosen, model_source.from_sizes(chosen.dimensions)), None
     name: str = chosen.model
@@ -189,13 +189,13 @@ def _overridden(chosen: argparse.Namespace, config: TrainerConfig) -> TrainerCon
 def _json(name: str) -> Mapping[str, Any]:
     text, _ = read_text(name)
     if len(text) > 1 << 20:
-        raise BadInput(f"{name}: a config.json has less than 1 MiB, this has {len(text)} bytes")
+        raise BadInput(f"{name}: a config.json must have less than 1 MiB, got {len(text)} bytes")
     try:
         raw: object = json.loads(text)
     except ValueError as error:
         raise BadInput(f"{name}: not JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise BadInput(f"{name}: a config.json is an object")
+        raise BadInput(f"{name}: a config.json must be an object")
     return cast("Mapping[str, Any]", raw)
 
 
@@ -206,10 +206,10 @@ def _sizes(text: str) -> tuple[int, ...]:
         low, high = int(first), int(last) if dots else int(first)
     except ValueError:
         raise ConfigError(
-            f"--gpus must be a number or a range like 8..1024, not {text!r}"
+            f"--gpus must be a number or a range such as 8..1024, got {text!r}"
         ) from None
     if not 1 <= low <= high <= _MOST_GPUS:
-        raise ConfigError(f"--gpus must be between 1 and {_MOST_GPUS} and rise, not {text}")
+        raise ConfigError(f"--gpus must be between 1 and {_MOST_GPUS} and increase, got {text}")
     sizes: list[int] = []
     while low <= high:
         sizes.append(low)
@@ -225,7 +225,9 @@ def _choice(text: str) -> Choice:
         if name not in values:
             raise ConfigError(unknown("--compare", name, _COMPARED))
         if not equals:
-            raise ConfigError(f"--compare: {name} has no value; write {name}={values[name] or 2}")
+            raise ConfigError(
+                f"--compare: {name} has no value; for example {name}={values[name] or 2}"
+            )
         if name in given:
             raise ConfigError(f"--compare: {name} is given twice")
         values[name] = value
@@ -235,7 +237,7 @@ def _choice(text: str) -> Choice:
 
     def number(name: str) -> int:
         if not values[name].isdecimal() or int(values[name]) < 1:
-            raise ConfigError(f"--compare {name}: must be a number above 0, not {values[name]!r}")
+            raise ConfigError(f"--compare {name}: must be a number above 0, got {values[name]!r}")
         return int(values[name])
 
     values["stages_per_rank"] = stages
@@ -272,5 +274,5 @@ def _member(kind: Any, name: str, values: Mapping[str, str]) -> Any:
 
 def _positive(name: str, value: int) -> int:
     if value < 1:
-        raise ConfigError(f"{name} must be at least 1, not {value}")
+        raise ConfigError(f"{name} must be at least 1, got {value}")
     return value

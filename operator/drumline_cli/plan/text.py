@@ -44,9 +44,9 @@ def plan_text(plan: Plan) -> str:
     lines = [
         plain(plan.request.title),
         (
-            f"batch {count(config.global_batch_size)} x {count(length)} tokens, {config.precision}"
-            f"{' with fp8' if config.fp8 else ''}; {gib(goal.capacity)} of"
-            f" {gib(goal.cluster.gpu.memory_bytes)} to use"
+            f"batch {count(config.global_batch_size)} x {count(length)} tokens,"
+            f" {config.precision}{' with fp8' if config.fp8 else ''}; {gib(goal.capacity)} of"
+            f" {gib(goal.cluster.gpu.memory_bytes)} usable"
         ),
         "",
     ]
@@ -103,7 +103,7 @@ def score_text(scored: Sequence[Scored], errors: ErrorSummary) -> str:
         ),
     ]
     for name, value in (
-        ("with one anchor row a code base", errors.anchored),
+        ("with one anchor row per code base", errors.anchored),
         ("fits-or-not right", errors.fits),
         ("memory: mean absolute error", errors.memory),
     ):
@@ -148,7 +148,7 @@ def _rehearsed(rehearsal: Rehearsal) -> list[str]:
         ),
         f"  smaller: {', '.join(sliced.smaller) or 'nothing'}",
         *columns(rows, left=(0,)),
-        "  The bills of all layouts are corrected by that.",
+        "  The memory estimates of all layouts are corrected by this result.",
     ]
 
 
@@ -158,8 +158,8 @@ def _correction(job: JobFile) -> str:
     if job.step_parts:
         whole = ", ".join(f"{part} {100 * factor:.0f} %" for part, factor in job.step_parts)
     return (
-        f"Steps of this pool's jobs take {whole} of the predicted time; the times below are"
-        " corrected by that."
+        f"Steps of this pool's jobs take {whole} of the predicted time. The times below are"
+        " corrected by this factor."
     )
 
 
@@ -168,13 +168,13 @@ def _asked(gang: Gang) -> list[str]:
     lines: list[str] = []
     if gang.sizes:
         *most, last = map(str, gang.sizes)
-        lines.append(f"It may run with {', '.join(most)} or {last} pods.")
+        lines.append(f"It can run with {', '.join(most)} or {last} pods.")
     if gang.slices:
         slices = (
             slice_words(pods=each.pods, level=each.level, required=each.required)
             for each in gang.slices
         )
-        lines.append(f"The scheduler is asked for {', '.join(slices)}.")
+        lines.append(f"The scheduler is requested to use {', '.join(slices)}.")
     return [*lines, ""] if lines else []
 
 
@@ -251,14 +251,14 @@ def _curve(curve: Sequence[tuple[int, Planned | None]], *, price: float | None) 
 
 def _refusals(plan: Plan) -> list[str]:
     result = plan.result
-    lines = [f"{result.space} shapes considered, {result.examined} layouts worked out."]
+    lines = [f"{result.space} shapes considered, {result.examined} layouts computed."]
     refused = ", ".join(f"{name}: {number}" for name, number in sorted(result.refusals.items()))
     lines += [f"Refused: {refused}."] if refused else []
     for rejected in result.rejected[:3]:
         outer = rejected.choice.outer
-        place = ", rest on cpu" if outer.on_host else ""
+        place = ", remaining state on cpu" if outer.on_host else ""
         lines.append(
-            f"  for instance tensor {outer.tensor}, pipeline {outer.pipeline}, context"
+            f"  for example tensor {outer.tensor}, pipeline {outer.pipeline}, context"
             f" {outer.context}, micro-batch {outer.micro_batch}, recompute"
             f" {outer.recompute}{place}: {plain(rejected.reason)}"
         )

@@ -34,9 +34,9 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
         shown = table(rows, now=was.now, wide=chosen.output == "wide") + "\n"
     different = differences(was.decisions, decisions)
     if not different:
-        return Output(text=f"{shown}the same decisions as captured: {_count(was)}\n")
+        return Output(text=f"{shown}same decisions as captured: {_count(was)}\n")
     program = was.program or "no version"
-    head = f"{len(different)} differences from what was captured ({program}):\n"
+    head = f"{len(different)} differences from the capture ({program}):\n"
     return Output(text=shown + head + "".join(f"  {line}\n" for line in different), exit_code=1)
 
 

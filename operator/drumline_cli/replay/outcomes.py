@@ -71,10 +71,10 @@ def _all(decisions: Decisions) -> Iterator[tuple[str, str]]:
     for reservation in decisions.reservations:
         yield (
             reservation.key,
-            f"is promised {_nodes(reservation.assignment)} of {reservation.pool}",
+            f"has a reservation for {_nodes(reservation.assignment)} of {reservation.pool}",
         )
     for wish in decisions.needs_nodes:
-        yield wish.key, f"asks for {many(wish.nodes, 'node')} of {wish.pool}"
+        yield wish.key, f"requests {many(wish.nodes, 'node')} of {wish.pool}"
     for blocked in decisions.blocked:
         yield blocked.key, f"waits ({blocked.reason})"
 

@@ -61,7 +61,7 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """
     names = list(_files(chosen.captures))
     if not names:
-        raise BadInput("no captures: name files, or a folder with *.json")
+        raise BadInput("no captures; name files, or a folder with *.json")
     check = UpgradeCheck(
         kind="UpgradeCheck", version=__version__, cycles=tuple(map(_decided_again, names))
     )
@@ -89,7 +89,9 @@ def _as_json(check: UpgradeCheck) -> str:
 def _as_text(check: UpgradeCheck) -> str:
     worse = sum(bool(cycle.changes) for cycle in check.cycles)
     head = f"drumline {check.version} decides {many(len(check.cycles), 'captured cycle')} again: "
-    head += f"jobs fare otherwise in {worse}" if worse else "every job fares the same"
+    head += (
+        f"the outcome differs in {worse}" if worse else ("the outcome is the same for every job")
+    )
     lines = (line for cycle in check.cycles for line in _lines(cycle))
     return "".join(f"{line}\n" for line in (head, *lines))
 

@@ -14,14 +14,15 @@ from drumline_cli.report.model import IncidentReport, RestartBudget
 from drumline_contract import FaultClass, plain
 
 _BY_CLASS: Final[Mapping[str, str]] = {
-    FaultClass.APPLICATION: "the next error of the training code ends the job: fix its cause, or"
-    " raise recovery.maxRestarts",
-    FaultClass.OUT_OF_MEMORY: "the next rank that runs out of memory ends the job: lower"
-    " the micro-batch or the model, or raise resources.memory",
-    FaultClass.HANG: "the next rank that hangs ends the job: find out where it hung (the"
-    " cause names step and phase)",
-    FaultClass.INFRASTRUCTURE: "the next lost pod ends the job: raise"
-    " recovery.maxInfrastructureRestarts, or find out what takes the nodes",
+    FaultClass.APPLICATION: "the next error of the training code fails the job: fix its cause,"
+    " or raise recovery.maxRestarts",
+    FaultClass.OUT_OF_MEMORY: "the next out-of-memory error fails the job: lower the micro-batch"
+    " or the model size, or raise resources.memory",
+    FaultClass.HANG: "the next hang fails the job: find out where the rank hung (the cause names"
+    " step and phase)",
+    FaultClass.INFRASTRUCTURE: "the next lost pod fails the job: raise"
+    " recovery.maxInfrastructureRestarts, or find out why nodes are"
+    " lost",
 }
 _SUSPECT_INCIDENTS: Final = 3
 
@@ -39,8 +40,8 @@ def _advice(
     status = job.status
     if status is None or status.phase is None:
         yield (
-            "If it stays like this, look for an operator that leads:"
-            " kubectl get lease --namespace drumline-system."
+            "If this persists, check whether an operator leads: kubectl get lease --namespace"
+            " drumline-system."
         )
         return
     reason = plain(status.reason or "")
@@ -63,5 +64,5 @@ def _suspects(incidents: tuple[IncidentReport, ...]) -> Iterator[str]:
         if times >= _SUSPECT_INCIDENTS:
             yield (
                 f"Node {node} was at fault in {times} of the last"
-                f" {many(len(incidents), 'incident')}: cordon it and have it looked at."
+                f" {many(len(incidents), 'incident')}: cordon it and inspect it."
             )

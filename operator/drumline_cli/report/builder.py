@@ -78,11 +78,11 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
     message = _sentence(plain(status.message or ""))
     match status.phase:
         case None:
-            yield "The operator has not looked at it yet."
+            yield "The operator has not processed it yet."
         case Phase.RUNNING if status.reason == Reason.STORAGE_UNAVAILABLE:
-            yield f"Training waits for the storage of its checkpoints. {message}"
+            yield f"Training waits for the checkpoint storage. {message}"
         case Phase.RUNNING if status.reason == Reason.HELD:
-            yield f"Its program has failed, and its pods are kept to be looked into. {message}"
+            yield f"Its program failed, and its pods are kept for inspection. {message}"
         case Phase.RUNNING:
             yield _running(job, status)
             if status.reason in _SAID_BESIDES:
@@ -90,7 +90,7 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
         case Phase.PENDING:
             yield f"It waits. {message}"
         case Phase.STARTING:
-            yield f"It is placed, and its pods are starting. {message}"
+            yield f"It has its nodes, and its pods are starting. {message}"
         case Phase.RECOVERING:
             yield f"Training is paused while it recovers. {message}"
         case Phase.SUSPENDED:
@@ -110,12 +110,12 @@ def _suspended(job: TrainingJob, status: TrainingJobStatus) -> str:
 def _resumption(job: TrainingJob) -> str:
     if job.spec.template is not None:
         return (
-            "Its pods start anew when it goes on: what a template's program saved, only the"
-            " program knows."
+            "Its pods start again when it continues. Drumline does not know what a template's"
+            " program saved."
         )
     if job.spec.checkpoint is None:
-        return "It names no place for checkpoints, so it begins at step 0 when it goes on."
-    return "It resumes at its newest checkpoint."
+        return "It has no checkpoint storage, so it begins at step 0 when it continues."
+    return "It resumes from its newest checkpoint."
 
 
 def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
@@ -129,9 +129,9 @@ def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
     gpus = many(size * job.spec.gpus_per_node, "GPU")
     sentence = f"It trains on {gpus} of {many(size, 'node')}{pool}."
     if joining:
-        return f"{sentence} {_pods(joining)} will join once all of them are ready."
+        return f"{sentence} {_pods(joining)} will join when all of them are ready."
     if size < job.spec.nodes:
-        return f"{sentence} It wants {count(job.spec.nodes)} nodes and grows when there is room."
+        return f"{sentence} It wants {count(job.spec.nodes)} nodes and grows when they are free."
     return sentence
 
 
@@ -145,14 +145,14 @@ def _disruption(status: TrainingJobStatus) -> str:
     if coming.kind is DisruptionKind.PREEMPTION:
         why = f"{subject} is preempted by {plain(coming.by)}"
     elif coming.kind is DisruptionKind.QUEUE_STOPPED:
-        why = f"{subject} leaves, as {plain(coming.by)} is stopped"
+        why = f"{subject} leaves, because {plain(coming.by)} is stopped"
     elif coming.kind is DisruptionKind.IDLE:
-        why = f"{subject} is suspended, as its GPUs are idle"
+        why = f"{subject} is suspended, because its GPUs are idle"
     else:
         why = f"{subject} will be moved {source}"
     deadline = moment(coming.deadline)
     until = "" if deadline is None else f", at the latest by {clock(deadline)}"
-    return f"{why}: it saves a checkpoint first{until}."
+    return f"{why}. It first saves a checkpoint{until}."
 
 
 def _pods(indices: list[int], *, most: int = 8) -> str:

@@ -70,7 +70,7 @@ def _picture(queue: str, bound: _DrawnBound) -> Markup:
     up = spanning(figures, at_low=_HEIGHT, at_high=8)
     return picture(
         f"{bound.name}-{slug(queue)}",
-        f"What is left of the {bound.name} of queue {queue}",
+        f"Remaining {bound.name} of queue {queue}",
         _description(bound, now[1]),
         axis(across, bottom=_HEIGHT),
         *_levels(bound.whole, up),
@@ -82,12 +82,12 @@ def _picture(queue: str, bound: _DrawnBound) -> Markup:
 
 
 def _description(bound: _DrawnBound, left: float) -> str:
-    said = f"{count(left)} of {count(bound.whole)} {bound.unit} are left"
+    said = f"{count(left)} of {count(bound.whole)} {bound.unit} remain"
     if bound.spent_at is not None:
-        return f"{said}; spent on {day(bound.spent_at)} if it holds what it holds now"
+        return f"{said}; used up on {day(bound.spent_at)} at the current usage"
     if bound.back_at is not None:
-        return f"{said}; some flows back on {day(bound.back_at)} if it holds what it holds now"
-    return f"{said}; not spent within its days if it holds what it holds now"
+        return f"{said}; some becomes available again on {day(bound.back_at)} at the current usage"
+    return f"{said}; not used up within the window at the current usage"
 
 
 def _levels(whole: float, up: FigureAxis) -> list[Markup]:

@@ -31,7 +31,7 @@ def recovery(incident: IncidentReport) -> Markup:
     )
     return picture(
         f"recovery-{slug(incident.number)}",
-        "How long each stage of the recovery took",
+        "Duration of each stage of the recovery",
         description,
         axis(across, bottom=bottom),
         *(

@@ -27,13 +27,13 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 def _from_files(chosen: argparse.Namespace) -> JobInput:
     if chosen.context or chosen.kubeconfig:
-        raise BadInput("--file reads no cluster: leave out --context and --kubeconfig")
+        raise BadInput("--file cannot be combined with --context or --kubeconfig; remove them")
     return from_files.read(chosen.file, job=chosen.job, namespace=chosen.namespace)
 
 
 def _from_cluster(chosen: argparse.Namespace, environment: Mapping[str, str]) -> JobInput:
     if not chosen.job:
-        raise BadInput("which job? drumline report JOB [-n NAMESPACE], or --file FILE")
+        raise BadInput("no job is given; use drumline report JOB [-n NAMESPACE], or --file FILE")
     from drumline_cli.cluster_access import chosen_credentials  # noqa: PLC0415 - see below
     from drumline_cli.report import from_cluster  # noqa: PLC0415 - aiohttp: 0.3 s that --file saves
 

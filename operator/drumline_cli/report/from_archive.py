@@ -24,7 +24,7 @@ def read(ended: EndedJob, *, earlier: int = 0) -> JobInput:
     Raises:
         NotAnswered: this version cannot read it.
     """
-    remarks = [f"From the archive, as it was at {_clock(ended.archived_at)}."]
+    remarks = [f"From the archive, as of {_clock(ended.archived_at)}."]
     if ended.deleted_at is not None:
         remarks.append(f"It was deleted before it ended, at {_clock(ended.deleted_at)}.")
     if earlier:
@@ -39,7 +39,7 @@ def read(ended: EndedJob, *, earlier: int = 0) -> JobInput:
         )
     except ApiError as error:
         raise NotAnswered(
-            f"{ended.path} is not one that this version of drumline can read: {plain(str(error))}"
+            f"this version of drumline cannot read {ended.path}: {plain(str(error))}"
         ) from None
 
 

@@ -36,8 +36,7 @@ async def read(credentials: Credentials, *, job: str, namespace: str | None) -> 
         return job_input(raw, events=events, as_of=time.time(), remarks=remarks)
     except ApiError as error:
         raise NotAnswered(
-            f"trainingjob {place}/{job} is not one that this version of drumline can read:"
-            f" {plain(str(error))}"
+            f"this version of drumline cannot read trainingjob {place}/{job}: {plain(str(error))}"
         ) from None
 
 

@@ -43,7 +43,7 @@ def _only(
     jobs = {manifest.namespaced_name: manifest for manifest in manifests if _is_job(manifest)}
     if not jobs:
         kinds = ", ".join(sorted({manifest.kind or "no kind" for manifest in manifests}))
-        raise BadInput(f"{where}: no TrainingJob of {GROUP} in it, but {kinds or 'nothing'}")
+        raise BadInput(f"{where}: no TrainingJob of {GROUP} found, but {kinds or 'nothing'}")
     fitting = [
         manifest
         for (its_namespace, its_name), manifest in jobs.items()
@@ -53,8 +53,8 @@ def _only(
         return fitting[0]
     held = ", ".join(f"{its_namespace}/{its_name}" for its_namespace, its_name in sorted(jobs))
     if fitting:
-        raise BadInput(f"{where}: several jobs fit, name one of them: {held}")
-    raise BadInput(f"{where}: no such job in it, but {held}")
+        raise BadInput(f"{where}: several jobs match; name one of them: {held}")
+    raise BadInput(f"{where}: no such job found, but {held}")
 
 
 def _is_job(manifest: ManifestDocument) -> bool:

@@ -92,7 +92,7 @@ def _progress(report: JobReport) -> Markup:
 
 
 def _next_steps(report: JobReport) -> Markup:
-    steps = report.next_steps or ("Nothing: there is nothing for you to do.",)
+    steps = report.next_steps or ("Nothing. You do not need to do anything.",)
     listed = element("ul", *(element("li", step) for step in steps))
     return _section("What to do", listed, class_="todo" if report.next_steps else "todo none")
 
@@ -113,7 +113,7 @@ def _training(report: JobReport) -> Markup:
             for part in step_charts.parts_in(report.series)
         )
         legend = element("ul", *keys, class_="legend")
-        drawn += [element("h3", "Seconds a step, by what they are spent on"), stacked, legend]
+        drawn += [element("h3", "Seconds per step, by part"), stacked, legend]
     drawn += _compute_by_rank(report)
     return _section("Training", *drawn) if drawn else Markup("")
 
@@ -125,7 +125,7 @@ def _compute_by_rank(report: JobReport) -> list[Markup]:
     bands = rank_map.bands_in(report.compute_by_rank)
     keys = (element("li", charts.key(band.slug), band.meaning) for band in bands)
     return [
-        element("h3", "Time that each rank computes in a step, against the median"),
+        element("h3", "Compute time per step by rank, relative to the median"),
         element("p", f"Slowest: {rank_map.slowest(report.compute_by_rank)}."),
         drawn,
         element("ul", *keys, class_="legend"),
@@ -160,7 +160,7 @@ def _last_incident(report: JobReport) -> Markup:
     if not report.incidents:
         return Markup("")
     last = report.incidents[0]
-    state = "recovered in" if last.over else "not over, so far"
+    state = "recovered in" if last.over else "not finished"
     cause = element("p", element("strong", last.fault_class), f": {last.cause}", class_="cause")
     facts = _facts(
         row
@@ -205,7 +205,7 @@ def _shares(report: JobReport) -> Markup:
     )
     columns = {"state": None, "GPU-seconds": _FIGURE, "share": _FIGURE}
     table = _table("GPU-seconds by state", columns, rows)
-    return _section("Where the GPU-seconds went", lead, sankey(report), table)
+    return _section("Use of the GPU-seconds", lead, sankey(report), table)
 
 
 def _budgets(report: JobReport) -> Markup:

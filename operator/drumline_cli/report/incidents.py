@@ -21,9 +21,9 @@ from drumline_contract import FaultClass, RestoreTier, plain
 
 _STAGES: Final = (
     ("Detect", "detect_milliseconds", "until the fault was noticed"),
-    ("Decide", "decide_milliseconds", "until the new membership was settled"),
-    ("Replace", "replace_milliseconds", "until the missing processes or pods stood ready"),
-    ("Rendezvous", "rendezvous_milliseconds", "until all ranks had met again"),
+    ("Decide", "decide_milliseconds", "until the new membership was decided"),
+    ("Replace", "replace_milliseconds", "until the missing processes or pods were ready"),
+    ("Rendezvous", "rendezvous_milliseconds", "until all ranks had completed the rendezvous"),
     ("Restore", "restore_milliseconds", "until their state was restored"),
     ("First step", "first_step_milliseconds", "until the first new optimizer step was done"),
 )
@@ -31,7 +31,7 @@ _TIERS: Final[Mapping[RestoreTier, str]] = {
     RestoreTier.MEMORY: "from snapshots in the memory of the pods that took them",
     RestoreTier.PEER: "from snapshots, at least one of them in the memory of another node",
     RestoreTier.STORAGE: "from the newest verified checkpoint on storage",
-    RestoreTier.INITIAL: "from the initial weights: nothing was saved yet",
+    RestoreTier.INITIAL: "from the initial weights, because nothing was saved yet",
 }
 _BUDGETS: Final = (
     (FaultClass.APPLICATION, "max_restarts"),
@@ -184,11 +184,13 @@ def _detection(incident: IncidentStatus) -> str:
     after = duration(incident.detect_milliseconds / 1000)
     match incident.fault_class:
         case FaultClass.HANG:
-            return f"after {after}, in which it was silent while the other ranks waited for it"
+            return (
+                f"after {after}, in which it sent no heartbeat while the other ranks waited for it"
+            )
         case FaultClass.INFRASTRUCTURE:
-            return f"{after} after its last sign of life"
+            return f"{after} after its last heartbeat"
         case _:
-            return f"{after} after it struck"
+            return f"{after} after the fault"
 
 
 def _budget(

@@ -64,7 +64,7 @@ def rank_map(points: Sequence[ComputePoint]) -> Markup:
     )
     return picture(
         "rank-map",
-        "Time that each rank computes in a step",
+        "Compute time per step by rank",
         f"{count(ranks)} ranks at {len(points)} points, from step {count(points[0].step)} to step"
         f" {count(points[-1].step)}; the slowest: {said}",
         *cells,
@@ -91,7 +91,7 @@ def slowest(points: Sequence[ComputePoint]) -> str:
     ratio, row = max(known, key=lambda each: each[0])
     where = f"{ratio:g} x the median at step {count(newest.step)}"
     if ratio < SLOWER:
-        return f"none stands out; at most {where}"
+        return f"no rank stands out; at most {where}"
     first = newest
     points_slow = 0
     for point in reversed(points):

@@ -61,7 +61,7 @@ def sankey(report: JobReport) -> Markup:
         said += f"; lost by cause, in GPU-seconds: {causes}"
     return picture(
         "shares",
-        "Where the GPU-seconds went",
+        "Use of the GPU-seconds",
         said,
         *flows,
         *(_drawn(node, whole=whole) for node in nodes),

@@ -97,8 +97,8 @@ def parts(series: Sequence[StepPoint]) -> Markup:
     said = ", ".join(f"{part} {percent(newest.parts[part] / 1000)}" for part in parts_in([newest]))
     return picture(
         "step-parts",
-        "What the time of a step is spent on",
-        f"at step {count(newest.step)}: {duration(newest.step_seconds or 0.0)} a step, {said}",
+        "Parts of the step time",
+        f"at step {count(newest.step)}: {duration(newest.step_seconds or 0.0)} per step, {said}",
         *areas,
         *_grid(across, up, height=PARTS_HEIGHT),
         height=PARTS_HEIGHT + 26,
@@ -178,7 +178,7 @@ def _marks(report: JobReport, across: FigureAxis, *, height: int) -> Iterator[Ma
     for before, after in pairwise(series):
         if after.generation is not None and before.generation not in (None, after.generation):
             x = across((before.step + after.step) / 2)
-            said = f"generation {after.generation} trains from step {count(before.step)} on"
+            said = f"generation {after.generation} trains from step {count(before.step)}"
             yield element(
                 "g",
                 element("title", said),

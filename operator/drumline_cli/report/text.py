@@ -145,7 +145,7 @@ def steps_sentence(incident: IncidentReport) -> str:
         else f"{many(incident.lost_steps, 'step')} done twice"
     )
     return (
-        f"{count(incident.failed_step or 0)} were done, training went on from"
+        f"{count(incident.failed_step or 0)} were done, training continued from"
         f" {count(incident.restored_step or 0)}: {lost}"
     )
 
@@ -191,7 +191,7 @@ def budget_sentence(budget: RestartBudget) -> str:
         return f"no limit; {count(budget.total)} so far"
     back = ""
     if budget.next_back_at is not None:
-        back = f"; the next one comes back at {clock(budget.next_back_at)}"
+        back = f"; the next one becomes available at {clock(budget.next_back_at)}"
     return f"{count(budget.left)} of {count(budget.allowed)}{back}"
 
 

@@ -32,6 +32,6 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
                 if result.note:
                     sys.stderr.write(plain(f"{document.kind} {name}: {result.note}") + "\n")
     if not manifests:
-        raise BadInput("nothing to restore: no pool, queue or unfinished job in what was given")
+        raise BadInput("nothing to restore: the input has no pool, queue or unfinished job")
     manifests.sort(key=lambda manifest: ORDER.index(manifest["kind"]))
     return Output(text=job_yaml(manifests))

@@ -53,7 +53,7 @@ def restored(raw: Mapping[str, Any]) -> Restored | LeftOut:
     if (api, kind) == ("v1", "ConfigMap"):
         return _code(raw)
     if not api.startswith(f"{GROUP}/") or kind not in ORDER:
-        return LeftOut(reason="no object of Drumline; apply it as it is if jobs need it")
+        return LeftOut(reason="not an object of Drumline; apply it unchanged if jobs need it")
     return _job(raw) if kind == "TrainingJob" else Restored(manifest=_manifest(raw, "spec"))
 
 
@@ -65,7 +65,9 @@ def _job(raw: Mapping[str, Any]) -> Restored | LeftOut:
     checkpoint = _fields(_fields(manifest, "spec"), "checkpoint")
     metadata = _fields(raw, "metadata")
     if not checkpoint:
-        return Restored(manifest=manifest, note="it has no checkpoints and begins anew")
+        return Restored(
+            manifest=manifest, note="it has no checkpoints and starts from the beginning"
+        )
     path = checkpoint_path(
         str(checkpoint.get("path") or ""),
         name=str(metadata.get("name", "")),
@@ -73,17 +75,17 @@ def _job(raw: Mapping[str, Any]) -> Restored | LeftOut:
     )
     manifest["spec"]["checkpoint"] = {**checkpoint, "path": path}
     if "bucket" in checkpoint:
-        note = f"it goes on from {checkpoint['bucket']}/{path}"
+        note = f"it continues from {checkpoint['bucket']}/{path}"
     else:
-        note = f"it goes on from folder {path} of claim {checkpoint.get('claimName', '')}"
+        note = f"it continues from folder {path} of claim {checkpoint.get('claimName', '')}"
     return Restored(manifest=manifest, note=note)
 
 
 def _code(raw: Mapping[str, Any]) -> Restored | LeftOut:
     if not str(_fields(raw, "metadata").get("name", "")).startswith(f"{SHARED_CODE}-"):
-        return LeftOut(reason="no code of a job; apply it as it is if jobs need it")
+        return LeftOut(reason="not the code of a job; apply it unchanged if jobs need it")
     manifest = _manifest(raw, "data", "binaryData", "immutable")
-    note = "code of jobs; it stays when they are deleted, as it names no owner"
+    note = "code of jobs; it stays when the jobs are deleted, because it has no owner"
     return Restored(manifest=manifest, note=note)
 
 

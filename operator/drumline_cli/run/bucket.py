@@ -32,7 +32,7 @@ LIMITS: Final = PackLimits(
     unpacked_bytes=2 * 1024 * 1024 * 1024,
     files=100_000,
     compression=6,
-    instead="leave files out with .drumlineignore, and read data from a claim (--claim NAME=/data)",
+    instead="exclude files with .drumlineignore, and read data from a claim (--claim NAME=/data)",
 )
 """Every pod of a gang fetches it and unpacks it into scratch space of its node."""
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -199,7 +199,7 @@ class CodeInBucket:
         except (BaseError, OSError, ValueError) as error:
             reason = str(error).partition("\n")[0][:300]
             raise NotAnswered(
-                f"the code cannot be stored in s3://{self.bucket}/{self.key}: {plain(reason)}"
+                f"cannot store the code in s3://{self.bucket}/{self.key}: {plain(reason)}"
             ) from None
         return False
 
@@ -233,10 +233,12 @@ def code_in_bucket(
     place = _PLACE.fullmatch(text)
     prefix = ((place and place[2]) or "").strip("/")
     if place is None or ".." in prefix.split("/"):
-        raise BadInput(f"--code-from {plain(text)}: write {FORM}")
+        raise BadInput(f"invalid --code-from {plain(text)}: want {FORM}")
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL", "")
     if endpoint and not _ENDPOINT.fullmatch(endpoint):
-        raise BadInput(f"AWS_ENDPOINT_URL {plain(endpoint)!r}: write https://HOST, without a path")
+        raise BadInput(
+            f"invalid AWS_ENDPOINT_URL {plain(endpoint)!r}: want https://HOST, without a path"
+        )
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
     return CodeInBucket(
         bucket=place[1],

@@ -103,7 +103,9 @@ def code_from(
     if kind == "claim" and rest:
         claim, _, inside = rest.partition("/")
         if not _NAME.fullmatch(claim) or ".." in PurePosixPath(inside).parts:
-            raise BadInput(f"--code-from {plain(text)}: write claim:NAME or claim:NAME/FOLDER")
+            raise BadInput(
+                f"invalid --code-from {plain(text)}: want claim:NAME or claim:NAME/FOLDER"
+            )
         return CodeOnClaim(claim=claim, folder=inside.strip("/"))
     if kind == "s3":
         return code_in_bucket(text, folder=folder, secret=secret, environment=environment)
@@ -112,7 +114,7 @@ def code_from(
     if kind == "git":
         address, _, commit = rest.rpartition("@")
         return CodeInGit(address=_fetchable(address), commit=_full(commit), image=image)
-    raise BadInput(f"--code-from {plain(text)}: write {FORMS}")
+    raise BadInput(f"invalid --code-from {plain(text)}: want {FORMS}")
 
 
 def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) -> CodeInGit:
@@ -124,7 +126,7 @@ def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) ->
     if changed := git("status", "--porcelain", "--ignore-submodules=dirty").splitlines():
         raise BadInput(
             f"--code-from git: {len(changed)} files of {folder} are not committed, the first is"
-            f" {plain(changed[0][3:])}; commit and push them, or leave --code-from out"
+            f" {plain(changed[0][3:])}; commit and push them, or remove --code-from"
         )
     commit = git("rev-parse", "HEAD")
     if not git("branch", "--remotes", "--list", "origin/*", "--contains", commit):
@@ -143,31 +145,32 @@ def _fetchable(address: str) -> str:
     """An address that needs no key of the user's, and carries none."""
     if _WITH_USER.match(address):
         raise BadInput(
-            "--code-from git: the address may have a user or a token in it, which whoever may"
-            " read the job would read; name one that needs none, or put the code on a claim"
+            "--code-from git: the address may contain a user or a token, which anyone who may"
+            " read the job could read; use an address without credentials, or put the code on a"
+            " claim"
         )
     if address.startswith(("https://", "http://", "file://")):
         return address
     ssh = _SSH.fullmatch(address)
     instead = f"https://{ssh[1]}/{ssh[2]}" if ssh else "https://HOST/REPOSITORY"
     raise BadInput(
-        f"--code-from git: pods have no key for {plain(address)!r}; write"
-        f" --code-from git:{plain(instead)}@COMMIT"
+        f"--code-from git: pods have no key for {plain(address)!r}; use --code-from"
+        f" git:{plain(instead)}@COMMIT"
     )
 
 
 def _full(commit: str) -> str:
     if not _COMMIT.fullmatch(commit):
         raise BadInput(
-            f"--code-from git: {plain(commit)!r} is no whole commit, and branches and tags move"
-            " while a job runs; write the 40 digits of git rev-parse HEAD"
+            f"--code-from git: {plain(commit)!r} is not a full commit ID, and branches and tags"
+            " can move while a job runs; use the 40 digits of git rev-parse HEAD"
         )
     return commit
 
 
 def _git(folder: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    missing = f"--code-from git: git is not installed here; write {FORMS}"
+    missing = f"--code-from git: git is not installed here; use {FORMS}"
     answer = ask_git(arguments, at=folder, environment=environment, missing=missing)
     if answer.code:
-        raise BadInput(f"--code-from git: git refuses in {folder}: {plain(answer.error[:500])}")
+        raise BadInput(f"--code-from git: git fails in {folder}: {plain(answer.error[:500])}")
     return answer.output.decode(errors="replace").strip("\n")

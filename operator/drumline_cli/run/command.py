@@ -30,9 +30,9 @@ from drumline_cli.validation import check
 
 _DRY_RUN_HEADER: Final = (
     "# kubectl apply --server-side -f FILE (without --server-side kubectl keeps a copy of each\n"
-    "# object in an annotation, for which code over some 150 KB is too large)\n"
+    "# object in an annotation, which is too small for code over about 150 KB)\n"
 )
-_UNSTORED: Final = "# not in its bucket yet: drumline run without --dry-run stores the code there\n"
+_UNSTORED: Final = "# not in its bucket yet: drumline run without --dry-run uploads the code\n"
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -46,7 +46,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     if chosen.dry_run:
         if not queue:
             raise BadInput(
-                f"which queue? --dry-run asks no cluster: give --queue or {QUEUE_VARIABLE}"
+                "no queue is given, and --dry-run reads no cluster; use --queue or"
+                f" {QUEUE_VARIABLE}"
             )
         request = run_request(
             chosen, environment, queue=queue, namespace=chosen.namespace, letters=letters
@@ -78,8 +79,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     asyncio.run(submit())
     if chosen.sweep:
         return Output(
-            text=f"see them: kubectl get trainingjobs -n {namespace} -l {LABEL_SWEEP}="
-            f"{request.name}; drumline logs -f {requests[0].name} -n {namespace}\n"
+            text=f"list them: kubectl get trainingjobs -n {namespace} -l"
+            f" {LABEL_SWEEP}={request.name}; drumline logs -f {requests[0].name} -n"
+            f" {namespace}\n"
         )
     if chosen.detach:
         return Output(text=f"follow it: drumline logs -f {request.name} -n {namespace}\n")

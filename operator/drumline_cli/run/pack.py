@@ -31,9 +31,9 @@ _GZIP: Final = 31
 """zlib's `wbits` for gzip; without a name or a time in it."""
 _LARGEST_NAMED: Final = 3
 _INSTEAD: Final = (
-    "leave files out with .drumlineignore, read data from a claim (--claim NAME=/data), have pods"
-    " fetch the code (--code-from git, or s3://BUCKET for a folder) or find it on a claim"
-    " (--code-from claim:NAME/FOLDER), or build an image with the code and give --no-code"
+    "exclude files with .drumlineignore, read data from a claim (--claim NAME=/data), let pods"
+    " fetch the code (--code-from git, or s3://BUCKET for a folder), read it from a claim"
+    " (--code-from claim:NAME/FOLDER), or build an image with the code and use --no-code"
 )
 
 
@@ -87,8 +87,8 @@ def pack(
     """
     if not paths:
         raise BadInput(
-            f"{folder}: git lists no file here, so there is no code to carry; is the folder ignored"
-            " by a .gitignore above it? Give --no-code where the image has the code"
+            f"{folder}: git lists no files here, so there is no code to pack; check whether a"
+            " .gitignore above ignores the folder, or use --no-code if the image has the code"
         )
     if len(paths) > limits.files:
         raise BadInput(f"{folder}: {len(paths)} files are over {limits.files}; {limits.instead}")
@@ -127,14 +127,13 @@ def _add(tar: tarfile.TarFile, folder: Path, path: str) -> None:
             if not link_stays_inside(path, info.linkname):
                 raise BadInput(
                     f"{plain(path)} is a link to {plain(info.linkname)}, outside of the folder or"
-                    " by a roundabout way; leave it out with .drumlineignore, or copy what it"
-                    " leads to"
+                    " through a detour; exclude it with .drumlineignore, or copy its target"
                 )
         elif stat.S_ISREG(mode):
             content = where.read_bytes()
             info.mode = 0o755 if mode & 0o111 else 0o644
         else:
-            raise BadInput(f"{plain(path)} is neither a file nor a link; leave it out")
+            raise BadInput(f"{plain(path)} is neither a file nor a link; exclude it")
         info.size = len(content)
         tar.addfile(info, io.BytesIO(content))
     except UnicodeEncodeError:

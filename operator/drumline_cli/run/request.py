@@ -38,7 +38,9 @@ def run_request(
     """
     command: list[str] = chosen.command_line
     if not command:
-        raise BadInput("which command? Put it behind two dashes: drumline run -- python train.py")
+        raise BadInput(
+            "no command is given; write it after two dashes: drumline run -- python train.py"
+        )
     image = image_of(chosen.image, environment)
     options = {
         "gpuPool": chosen.pool,
@@ -78,8 +80,8 @@ def image_of(given: str | None, environment: Mapping[str, str]) -> str:
     image = given or environment.get("DRUMLINE_IMAGE")
     if not image:
         raise BadInput(
-            "which image? Name one that has Python and your libraries, with --image or in"
-            " DRUMLINE_IMAGE, for instance pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
+            "no image is given; set one that has Python and your libraries with --image or"
+            " DRUMLINE_IMAGE, for example pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
         )
     return image
 
@@ -87,12 +89,15 @@ def image_of(given: str | None, environment: Mapping[str, str]) -> str:
 def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> CodeFrom | None:
     if not chosen.code_from:
         if chosen.git_image:
-            raise BadInput("--git-image goes with --code-from git")
+            raise BadInput("--git-image needs --code-from git")
         if chosen.code_secret:
-            raise BadInput("--code-secret goes with --code-from s3://BUCKET")
+            raise BadInput("--code-secret needs --code-from s3://BUCKET")
         return None
     if chosen.no_code:
-        raise BadInput("--no-code and --code-from: the code is in the image, or it is fetched")
+        raise BadInput(
+            "--no-code and --code-from exclude each other: the image contains the"
+            " code, or pods fetch it"
+        )
     return code_from(
         chosen.code_from,
         folder=chosen.folder,
@@ -109,7 +114,7 @@ def _preload(text: str, command: Sequence[str]) -> tuple[str, ...]:
     modules = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if len(modules) > MAX_PRELOADS or not all(map(is_module_name, modules)):
         raise BadInput(
-            f"--preload {text}: write at most {MAX_PRELOADS} names of Python modules:"
+            f"invalid --preload {text}: want at most {MAX_PRELOADS} names of Python modules:"
             " torch,transformers"
         )
     try:
@@ -123,7 +128,9 @@ def _after(text: str) -> dict[str, str]:
     """`JOB` or `JOB:Finished`."""
     job, colon, condition = text.partition(":")
     if not job or (colon and condition not in _CONDITIONS):
-        raise BadInput(f"--after {text}: write JOB, or JOB:Finished where it may also fail")
+        raise BadInput(
+            f"invalid --after {text}: want JOB, or JOB:Finished if the job may also fail"
+        )
     return {"job": job, "condition": condition or _CONDITIONS[0]}
 
 

@@ -67,14 +67,14 @@ def read_requirements(file: Path) -> str:
         raise BadInput(f"--requirements {file}: {error}") from None
     if len(text) > MAX_CHARS:
         raise BadInput(
-            f"--requirements {file}: {len(text)} characters, of which a pod takes {MAX_CHARS}; name"
-            " fewer packages, or build an image"
+            f"--requirements {file}: {len(text)} characters exceed the maximum of {MAX_CHARS};"
+            " list fewer packages, or build an image"
         )
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip().startswith((*_OTHER_FILES, ".", "/")):
             raise BadInput(
                 f"--requirements {file}, line {number}: {line.strip()!r} names a file, which the"
-                " init container does not have; write the packages out"
+                " init container does not have; list the packages instead"
             )
     return text
 

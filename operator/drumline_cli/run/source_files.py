@@ -20,8 +20,8 @@ IGNORE_FILE: Final = ".drumlineignore"
 _LISTED: Final = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 _UNTRACKED: Final = ("ls-files", "-z", "--others", "--exclude-standard")
 _MISSING: Final = (
-    "git is not installed: it says which files of a folder are its code; install it, or give"
-    " --no-code where the image has the code"
+    "git is not installed, but it determines which files of a folder are its code; install it,"
+    " or use --no-code if the image has the code"
 )
 
 
@@ -36,7 +36,7 @@ def source_files(folder: Path, environment: Mapping[str, str]) -> list[str]:
         BadInput: there is no such folder, no git, or git refuses.
     """
     if not folder.is_dir():
-        raise BadInput(f"{folder}: no such folder")
+        raise BadInput(f"{folder}: the folder does not exist")
     with tempfile.TemporaryDirectory(prefix="drumline-") as scratch:
         empty = Path(scratch)
         _checked(_git(["init", "--quiet"], at=empty, environment=environment), at=empty)
@@ -105,7 +105,7 @@ def _git(
 
 def _checked(answer: GitAnswer, *, at: Path) -> bytes:
     if answer.code:
-        raise BadInput(f"git refuses to list {at}: {plain(answer.error[:500])}")
+        raise BadInput(f"git fails to list {at}: {plain(answer.error[:500])}")
     return answer.output
 
 

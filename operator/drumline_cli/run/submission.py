@@ -37,7 +37,7 @@ async def only_queue(client: KubeClient) -> str:
         raise NotAnswered(NOT_SERVED) from None
     except errors.KubeError as error:
         raise NotAnswered(
-            f"{refusal(error, what='queues', verb='list')}; name yours with --queue or in"
+            f"{refusal(error, what='queues', verb='list')}; set the queue with --queue or"
             f" {QUEUE_VARIABLE}"
         ) from None
     names = sorted(str(cast("Json", json.loads(queue))["metadata"]["name"]) for queue in listed)
@@ -45,9 +45,7 @@ async def only_queue(client: KubeClient) -> str:
         raise NotAnswered("this cluster has no TrainingQueue; ask its administrator for one")
     if len(names) > 1:
         shown = ", ".join(map(plain, names[:10]))
-        raise BadInput(
-            f"which queue? This cluster has {shown}; name yours with --queue or in {QUEUE_VARIABLE}"
-        )
+        raise BadInput(f"this cluster has {shown}; set the queue with --queue or {QUEUE_VARIABLE}")
     return names[0]
 
 
@@ -83,7 +81,7 @@ async def create_job(
                 await writes.create(client, CONFIG_MAPS, body=owned, namespace=namespace)
         except errors.KubeError as error:
             reason = refusal(error, what=f"configmap {name}", verb="own")
-            say(f"drumline: {reason}; it stays until somebody deletes it")
+            say(f"drumline: {reason}; it stays until you delete it")
 
 
 async def _store_code(
@@ -113,14 +111,14 @@ async def _take_back(
         try:
             await writes.delete(client, CONFIG_MAPS, name=name, uid=uid, namespace=namespace)
         except errors.KubeError:
-            say(f"drumline: configmap {name} is left in namespace {namespace}; delete it")
+            say(f"drumline: configmap {name} was not deleted in namespace {namespace}; delete it")
 
 
 def _job_refused(error: errors.KubeError, manifest: Json, *, namespace: str) -> Exception:
     name = manifest["metadata"]["name"]
     if isinstance(error, errors.AlreadyExists):
-        return BadInput(f"trainingjob {namespace}/{name} exists already; choose another --name")
+        return BadInput(f"trainingjob {namespace}/{name} already exists; choose another --name")
     if isinstance(error, errors.NotFound):
         gone = f'"{namespace}"' in error.message
-        return NotAnswered(f"there is no namespace {namespace!r}" if gone else NOT_SERVED)
+        return NotAnswered(f"namespace {namespace!r} does not exist" if gone else NOT_SERVED)
     return NotAnswered(refusal(error, what=f"trainingjob {namespace}/{name}", verb="create"))

@@ -36,16 +36,16 @@ def sweep_requests(
     """
     if not parameters:
         if max_parallel is not None:
-            raise BadInput("--max-parallel is for --sweep: there is one job")
+            raise BadInput("--max-parallel needs --sweep, because there is only one job")
         return [request]
     values = _values(parameters)
     texts = [*request.command, *(value for _, value in request.env)]
     for name in values:
         if not any(f"{{{name}}}" in text for text in texts):
-            raise BadInput(f"--sweep {name}: write {{{name}}} where the command takes its value")
+            raise BadInput(f"--sweep {name}: write {{{name}}} in the command to use its value")
     count = prod(map(len, values.values()))
     if count > MAX_JOBS:
-        raise BadInput(f"--sweep: {count} combinations are more than {MAX_JOBS}; ask for fewer")
+        raise BadInput(f"--sweep: {count} combinations exceed the maximum of {MAX_JOBS}; use fewer")
     limit = count if max_parallel is None else max_parallel
     sweep = {"name": request.name, "maxParallel": limit}
     return [
@@ -67,9 +67,9 @@ def _values(parameters: Sequence[str]) -> dict[str, list[str]]:
         name, equals, listed = text.partition("=")
         choices = listed.split(",")
         if not equals or not name.isidentifier() or "" in choices:
-            raise BadInput(f"--sweep {text}: write NAME=VALUE,VALUE, such as lr=1e-4,3e-4")
+            raise BadInput(f"invalid --sweep {text}: want NAME=VALUE,VALUE, such as lr=1e-4,3e-4")
         if name in values:
-            raise BadInput(f"--sweep {name}: is given twice; list all its values in one")
+            raise BadInput(f"--sweep {name} is given twice; list all its values in one")
         values[name] = choices
     return values
 

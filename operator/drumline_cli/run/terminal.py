@@ -81,7 +81,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     if chosen.dry_run:
         if not queue:
             raise BadInput(
-                f"which queue? --dry-run asks no cluster: give --queue or {QUEUE_VARIABLE}"
+                "no queue is given, and --dry-run reads no cluster; use --queue or"
+                f" {QUEUE_VARIABLE}"
             )
         return Output(text=job_yaml([shell_manifest(request, idle_seconds=chosen.idle)]))
     credentials = chosen_credentials(chosen, environment)
@@ -93,13 +94,13 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             manifest["spec"]["queue"] = queue or await only_queue(client)
             await create_job(client, manifest, (), namespace=namespace, say=say)
             say(
-                f"trainingjob {namespace}/{request.name}: {many(request.gpus, 'GPU')}; it ends with"
-                f" its shell. Come back: drumline shell {request.name} -n {namespace}"
+                f"trainingjob {namespace}/{request.name}: {many(request.gpus, 'GPU')}; it ends"
+                f" with its shell. Connect again: drumline shell {request.name} -n {namespace}"
             )
             if chosen.idle and not chosen.command_line:
                 say(
-                    f"after {chosen.idle} s at its prompt without a line it is suspended: files on"
-                    " claims stay, everything else in its pod goes"
+                    f"after {chosen.idle} s at its prompt without input it is suspended: files on"
+                    " claims are kept, all other files of its pod are lost"
                 )
             raw = await read_job(client, job=request.name, namespace=namespace)
             return await wait_for_terminal(client, raw, say=say)
@@ -108,8 +109,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         pod = asyncio.run(start())
     except KeyboardInterrupt:
         return Output(
-            text=f"\n{request.name} waits on. drumline shell {request.name} -n {namespace} goes to"
-            f" it, with --delete it is given up\n"
+            text="\n"
+            f"{request.name} keeps waiting. drumline shell {request.name} -n {namespace}"
+            " connects to it, --delete deletes it\n"
         )
     return _attach(pod, chosen, namespace=namespace)
 
@@ -128,7 +130,7 @@ def shell_request(
         BadInput: the image is missing, an argument is not of its form, or is about a job.
     """
     if chosen.rank is not None or chosen.delete:
-        raise BadInput("which job? --rank and --delete are about one: drumline shell JOB")
+        raise BadInput("no job is given, but --rank and --delete need one: drumline shell JOB")
     options = {"gpuPool": chosen.pool, "priorityClassName": chosen.priority}
     return RunRequest(
         name=chosen.name or f"shell-{letters}",

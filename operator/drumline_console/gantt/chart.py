@@ -100,7 +100,7 @@ def _bar(row: GanttRow, bar: GanttBar, across: TimeAxis, *, top: int) -> Markup:
     ends = across.begins + across.span if bar.ends_at is None else bar.ends_at
     what = f"{row.job}: {WORDS[bar.state]}"
     if bar.ends_at is None:
-        what += f" from {clock(bar.begins_at)}, nobody knows how long"
+        what += f" from {clock(bar.begins_at)}, for an unknown time"
     else:
         length = duration(bar.ends_at - bar.begins_at)
         what += f" from {clock(bar.begins_at)} to {clock(bar.ends_at)}, {length}"

@@ -25,14 +25,16 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """
     ahead = period_of(chosen.ahead)
     if not isinstance(ahead, Length):
-        raise BadInput(f"--ahead {chosen.ahead}: write a length such as 90m, 12h or 2d")
+        raise BadInput(f"invalid --ahead {chosen.ahead}: want a duration such as 90m, 12h or 2d")
     if chosen.save is not None and chosen.save.suffix not in {".png", ".html"}:
-        raise BadInput(f"--save {chosen.save}: name a file that ends with .png or .html")
+        raise BadInput(
+            f"invalid --save {chosen.save}: want a file name that ends with .png or .html"
+        )
     cluster, jobs = wanted_jobs(chosen, environment)
     now = cluster.as_of
     begins = begin_of(chosen.since, now=now) or now
     if begins >= now:
-        raise BadInput(f"--since {chosen.since}: this is not before now")
+        raise BadInput(f"invalid --since {chosen.since}: must be before now")
     ends = now + ahead.seconds
     rows = rows_of(jobs, now=now, since=begins, until=ends)
     if chosen.save is not None:

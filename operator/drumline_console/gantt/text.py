@@ -21,9 +21,8 @@ _UNKNOWN: Final = "?"
 _LEAST: Final = 24
 _LONGEST_NAME: Final = 40
 LEGEND: Final = (
-    f"{SIGNS[WAITED]} waited  {SIGNS[HELD]} held  {SIGNS[PLANNED]} planned"
-    f"  {SIGNS[STARTS_WITHIN]} expected to start within  {_NOW} now"
-    f"  {_UNKNOWN} nobody knows how long"
+    f"{SIGNS[WAITED]} waited  {SIGNS[HELD]} held  {SIGNS[PLANNED]} planned "
+    f" {SIGNS[STARTS_WITHIN]} expected to start within  {_NOW} now  {_UNKNOWN} unknown duration"
 )
 
 

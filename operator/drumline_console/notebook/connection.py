@@ -139,7 +139,7 @@ class NotebookConnection:
             CommandError: something is missing, the code is too large, or the cluster refuses.
         """
         if isinstance(command, str):
-            raise BadInput("the command is a list: ['python', 'train.py']")
+            raise BadInput("the command must be a list: ['python', 'train.py']")
         chosen = run_arguments(**options)
         chosen.command_line, chosen.nodes, chosen.gpus = list(command), nodes, gpus
         chosen.folder, chosen.no_code = Path(folder or "."), folder is None

@@ -195,7 +195,7 @@ class NotebookJob:
         return self.refresh()
 
     def _say_it_goes_on(self) -> None:
-        sys.stdout.write(f"{self.name} goes on without you; its stop() gives its GPUs back\n")
+        sys.stdout.write(f"{self.name} continues in the background; its stop() releases its GPUs\n")
 
     async def _end(self, timeout_seconds: float | None) -> str:
         """The phase once it is over, or when the time is."""

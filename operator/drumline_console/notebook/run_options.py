@@ -54,7 +54,7 @@ def run_arguments(**options: Unpack[RunOptions]) -> argparse.Namespace:
     known = RunOptions.__annotations__
     for name, value in options.items():
         if name not in known:
-            raise BadInput(f"run has no option {name!r}; it has {', '.join(known)}")
+            raise BadInput(f"run has no option {name!r}; its options are {', '.join(known)}")
         setattr(chosen, name, value)
     chosen.after = list(chosen.after)
     for name in _PAIRS & options.keys():

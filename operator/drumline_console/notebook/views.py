@@ -94,7 +94,7 @@ class QueueTable(_RowView[QueueRow]):
                 *(sentence(text) for text in (tables.stop_text(row),) if text),
                 sentence(
                     f"{many(row.admitted_jobs, 'job')} running, {many(len(row.waiting), 'job')}"
-                    f" for {gpus(row.waiting_gpus)} in line"
+                    f" for {gpus(row.waiting_gpus)} pending"
                 ),
                 _line(row.waiting, now=self.as_of),
             ]
@@ -140,14 +140,14 @@ class WhyView:
             sentence(job.message),
             facts(
                 (
-                    ("Place in line", f"{job.position} of {why.waiting_jobs}" if waits else ""),
+                    ("Position", f"{job.position} of {why.waiting_jobs}" if waits else ""),
                     ("Starts", tables.starts(job, now=now) if waits else ""),
-                    ("Asked for before it", gpus(why.gpus_ahead) if why.ahead else ""),
+                    ("Requested before it", gpus(why.gpus_ahead) if why.ahead else ""),
                     ("Quota", ", ".join(map(tables.quota_sentence, why.quotas))),
                 )
             ),
             _line(why.ahead, now=now),
-            table(("who holds GPUs it may get", "queue", "GPUs", "ends"), holders),
+            table(("holders of GPUs it can get", "queue", "GPUs", "ends"), holders),
             bullets("What to do:", why.advice),
             as_of=now,
             remarks=self.remarks,

@@ -37,8 +37,8 @@ class TopView:
         """What the last line says beside the keys; empty: nothing."""
         age = duration(now - self.read_at)
         if self.error:
-            return f"{self.error}; shown is what it was {age} ago (q quits)"
-        return f"paused {age} ago: p goes on, q quits" if self.paused else ""
+            return f"{self.error}; showing the state of {age} ago (q quits)"
+        return f"paused {age} ago: p continues, q quits" if self.paused else ""
 
 
 def draw(rows: TopRows, read: Callable[[], TopRows], *, every_seconds: float) -> None:

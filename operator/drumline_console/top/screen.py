@@ -82,7 +82,7 @@ def _title(rows: TopRows) -> str:
         parts.append(f"{_number(held)} of {whole} held on {on}")
     parts.append(f"{many(len(runs), 'job')} with GPUs")
     parts.append(
-        f"{many(len(waits), 'job')} in line for {gpus(sum(job.whole_gpus for job in waits))}"
+        f"{many(len(waits), 'job')} pending for {gpus(sum(job.whole_gpus for job in waits))}"
     )
     parts.append(datetime.fromtimestamp(rows.as_of, tz=UTC).strftime("%H:%M:%SZ"))
     return "   ".join(parts)

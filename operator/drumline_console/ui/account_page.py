@@ -16,9 +16,9 @@ def account(sentence: str, *, up: str, reachable: str | None, logged_in: bool = 
         logged_in: whether there is a token to give up.
     """
     hint = (
-        "A token of yours for this cluster, such as kubectl create token ACCOUNT prints. The page"
-        " does what the token may. The browser keeps it for eight hours, over HTTPS only, and sends"
-        " it to this page alone; the page keeps it nowhere."
+        "A token of yours for this cluster, such as the output of kubectl create token ACCOUNT."
+        " The page has the rights of the token. The browser keeps the token for eight hours, and"
+        " sends it only to this page and only over HTTPS. The page does not store it."
     )
     content = [
         element("h1", "Account" if logged_in else "Log in"),
@@ -40,15 +40,15 @@ def choose_namespace(sentence: str) -> str:
         element("h1", "Which namespace is yours?"),
         element("p", sentence, class_="lead", role="alert"),
         _namespace(""),
-        element("p", element("a", "Log in as somebody else", href="login")),
+        element("p", element("a", "Log in as another user", href="login")),
     )
     return document("Which namespace is yours?", joined(*content), up="", script=None)
 
 
 def _elsewhere(reachable: str) -> Markup:
     why = (
-        " instead: a browser sends a cookie of this address to every port of the machine, to other"
-        " people's programs, too. With a kubeconfig the command drumline ui is simpler."
+        " instead: a browser sends a cookie of this address to every port of the machine, and so"
+        " to programs of other users. With a kubeconfig the command drumline ui is simpler."
     )
     return element("p", "Open ", element("strong", reachable), why)
 
@@ -60,7 +60,7 @@ def _login(up: str) -> Markup:
     return post_form(
         f"{up}login",
         element("label", "Token ", token),
-        element("label", "Namespace, if you may not see all ", _namespace_field()),
+        element("label", "Namespace, if you may not read all ", _namespace_field()),
         element("button", "Log in"),
     )
 

@@ -50,9 +50,10 @@ def delete(job_input: JobInput) -> str:
         element("h1", f"Delete {job.key}?"),
         element(
             "p",
-            f"Its pods end within their grace period, and its {many(nodes, 'GPU')} go to whoever"
-            " is next. Checkpoints stay on their claim; the report and the events go with the job,"
-            " unless an archive keeps them. To come back later, suspend it instead.",
+            f"Its pods stop within their grace period, and its {many(nodes, 'GPU')} become"
+            " available to other jobs. Checkpoints stay on their claim. The report and the"
+            " events are deleted with the job, unless an archive keeps them. To continue the job"
+            " later, suspend it instead.",
             class_="lead",
         ),
         post_form(
@@ -73,9 +74,9 @@ def priority(job_input: JobInput, cluster: ClusterObjects) -> str:
         element("h1", f"Priority of {job.key}"),
         element(
             "p",
-            "The place in line follows at once. While it holds its nodes a job is never safer from"
-            " preemption than it was when it got them; less it may be. A queue may have a limit,"
-            " and a class may need the right to use it.",
+            "The position in the queue changes immediately. While a job holds its nodes, a"
+            " change can lower its protection from preemption, but never raise it. A queue may"
+            " limit the priority, and a class may need the right to use it.",
             class_="lead",
         ),
         post_form(
@@ -99,7 +100,7 @@ def clone(job: NamedJob, manifest: dict[str, Any], *, changes: Sequence[str]) ->
             element("label", "Name ", _name_field(name)),
             element(
                 "label",
-                "Changes, a line each, such as nodes=2 or trainer.steps=500 ",
+                "Changes, one per line, such as nodes=2 or trainer.steps=500 ",
                 element("textarea", lines, name="changes", rows=4, cols=40, spellcheck="false"),
             ),
             element("button", "Show it"),
@@ -147,7 +148,7 @@ def _suspend(job_input: JobInput) -> Markup:
     status = job_input.job.status
     rests = status is not None and status.phase == Phase.SUSPENDED
     action = "resume" if job_input.job.spec.suspend or rests else "suspend"
-    words = "Resume" if action == "resume" else "Suspend: save, and give its GPUs back"
+    words = "Resume" if action == "resume" else "Suspend: save, and release its GPUs"
     target = action_path(job_input.name, action)
     return element("form", element("button", words), method="post", action=target)
 

@@ -48,7 +48,7 @@ async def _ask_delete(source: ClusterSource, job: NamedJob, _fields: Fields) -> 
 async def _delete(source: ClusterSource, job: NamedJob, fields: Fields) -> str:
     uid = fields.get("uid", "")
     if not uid:
-        raise BadInput("which job of this name is meant was not said: open its page again")
+        raise BadInput("the request does not identify the job: open its page again")
     await source.delete(job, uid=uid)
     return action_pages.UP
 
@@ -82,7 +82,7 @@ def _changes(fields: Fields) -> list[str]:
     lines = [line.strip() for line in fields.get("changes", "").splitlines()]
     changes = [line for line in lines if line]
     if len(changes) > MOST_CHANGES:
-        raise BadInput(f"more than {MOST_CHANGES} changes: write the manifest to a file instead")
+        raise BadInput(f"more than {MOST_CHANGES} changes: write a manifest file instead")
     return changes
 
 

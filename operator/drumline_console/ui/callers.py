@@ -97,7 +97,7 @@ class TokenAccess:
         """Authenticate this request's token and return the cluster with its rights."""
         token = _token(request)
         if token is None:
-            raise NotLoggedIn("Nobody is logged in.")
+            raise NotLoggedIn("You are not logged in.")
         namespace = request.cookies.get(NAMESPACE_COOKIE, "")
         if _NAMESPACE.fullmatch(namespace) is None:
             namespace = "default"
@@ -172,7 +172,7 @@ def _reachable(request: web.Request) -> str | None:
 
 async def _show(request: web.Request) -> web.Response:
     known = _token(request) is not None
-    sentence = "A token is in use." if known else "Nobody is logged in."
+    sentence = "A token is in use." if known else "You are not logged in."
     reachable = _reachable(request)
     return answer_of(account_page.account(sentence, up="", reachable=reachable, logged_in=known))
 
@@ -181,7 +181,7 @@ async def _login(request: web.Request) -> web.Response:
     fields = await form_fields(request)
     token = fields.get("token", "").strip()
     if _reachable(request) is not None or _TOKEN.fullmatch(token) is None:
-        raise NotLoggedIn("That is no token which can be kept in a cookie here.")
+        raise NotLoggedIn("This token cannot be stored in a cookie.")
     answer = web.HTTPSeeOther("./")
     _keep(answer, TOKEN_COOKIE, token)
     _keep_namespace(answer, fields.get("namespace", ""))

@@ -24,7 +24,7 @@ _HEADS: Final = (
 def history(ended: ArchivedJobs, *, now: float) -> str:
     """The jobs that ended lately, whether they are still there or not."""
     shown, left = ended.jobs[:MOST_ENDED], len(ended.jobs) - MOST_ENDED
-    lead = f"{many(len(ended.jobs), 'job')} ended within {SHOWN_DAYS} days, as the archive has it"
+    lead = f"{many(len(ended.jobs), 'job')} ended within {SHOWN_DAYS} days, from the archive"
     more = element("p", f"{many(left, 'job')} more: drumline history", class_="soft")
     rows = table("History", _HEADS, (_cells(each, now=now) for each in shown))
     parts = (

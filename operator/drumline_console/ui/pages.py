@@ -56,7 +56,7 @@ def overview(cluster: ClusterObjects, *, archive: bool = False, account: bool = 
     ended = [row for row in rows if row.finished_at is not None]
     waiting = sum(row.position is not None for row in rows)
     held = gpus(sum(row.whole_gpus for row in running))
-    summary = f"{held} held by {many(len(running), 'job')}, {many(waiting, 'job')} in line"
+    summary = f"{held} held by {many(len(running), 'job')}, {many(waiting, 'job')} pending"
     nodes = node_rows(cluster)
     promised = (job for node in nodes for job in node.promised_to)
     colours = colours_of(chain((f"{row.namespace}/{row.name}" for row in running), promised))
@@ -114,7 +114,7 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
     listed = element("ul", *(element("li", line) for line in lines), class_="quotas")
     quotas = joined(listed, burn_down(row.queue, row.budget) if row.budget else "")
     more = [
-        element("a", "what if it had more?", href=more_quota_path(row.queue, quota.pool))
+        element("a", "what if it had more GPUs?", href=more_quota_path(row.queue, quota.pool))
         for quota in row.quotas[:1]
         if row.waiting
     ]
@@ -137,7 +137,7 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
     left = len(row.waiting) - MOST_WAITING
     more = element("p", f"{many(left, 'job')} more: drumline queue {row.queue}", class_="soft")
     heads = ("#", "job", "GPUs", "waits", "starts", "why")
-    line = table(f"Line of queue {row.queue}", heads, cells)
+    line = table(f"Pending jobs of queue {row.queue}", heads, cells)
     return joined(head, quotas, line, more if left > 0 else "", workloads)
 
 
@@ -156,7 +156,7 @@ def _workloads(row: QueueRow, *, now: float) -> Markup:
         )
         for each in row.waiting_workloads
     )
-    title = f"{many(row.workloads, 'other workload')} in line of queue {row.queue}"
+    title = f"{many(row.workloads, 'other workload')} pending in queue {row.queue}"
     return table(title, ("#", "workload", "GPUs", "waits", "starts", "why"), cells)
 
 
@@ -238,16 +238,16 @@ def _ended(rows: Sequence[JobRow], *, now: float, archive: bool) -> Markup:
         for row in rows[:MOST_ENDED]
     )
     ended = table("Ended", ("job", "phase", "reason", "when"), cells) if rows else ""
-    older = element("p", element("a", "Those that are gone, too", href="history"))
+    older = element("p", element("a", "Include deleted jobs", href="history"))
     return section("Ended", ended, older if archive else "")
 
 
 def _why(card: WhyCard, *, now: float) -> Markup:
     row = card.job
     facts = [
-        ("Place in line", f"{row.position} of {card.waiting_jobs} in queue {row.queue}"),
+        ("Position", f"{row.position} of {card.waiting_jobs} in queue {row.queue}"),
         ("Starts", starts(row, now=now)),
-        ("Asked for before it", gpus(card.gpus_ahead)),
+        ("Requested before it", gpus(card.gpus_ahead)),
     ]
     pairs = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
     before = (
@@ -271,7 +271,7 @@ def _why(card: WhyCard, *, now: float) -> Markup:
     )
     tables = chain(
         [table("Before it", ("#", "before it", "GPUs", "starts"), before)] if card.ahead else [],
-        [table("Holders", ("who holds GPUs it may get", "GPUs", "ends"), holders)]
+        [table("Holders", ("holders of GPUs it can get", "GPUs", "ends"), holders)]
         if card.holders
         else [],
     )

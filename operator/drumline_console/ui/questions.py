@@ -86,9 +86,11 @@ class Questions:
     @asynccontextmanager
     async def _turn_of(self, share: str) -> AsyncGenerator[None]:
         if share in self._waiting:
-            raise Busy("Another question of yours still waits for its turn; ask again then.")
+            raise Busy(
+                "Another question of yours is still pending; ask again after it is answered."
+            )
         if len(self._waiting) >= MOST_WAITING:
-            raise Busy("Too many questions wait for their turn; ask again in a minute.")
+            raise Busy("Too many questions are pending; ask again in a minute.")
         self._waiting.add(share)
         try:
             await self._turn.acquire()

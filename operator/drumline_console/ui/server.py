@@ -213,11 +213,11 @@ def _refused(access: PageAccess, request: web.Request, error: CommandError) -> w
         return shown
     up = "../" * (request.path.count("/") - access.prefix.count("/") - 1)
     if isinstance(error, BadInput):
-        title = "That cannot be done as it was asked for"
+        title = "The request is not valid"
         return answer_of(pages.refused(str(error), title=title, up=up), status=400)
     if isinstance(error, Busy):
         return answer_of(pages.refused(str(error), title="Not now", up=up), status=503)
-    title = "The cluster did not answer that"
+    title = "The cluster did not answer"
     return answer_of(pages.refused(str(error), title=title, up=up), status=502)
 
 

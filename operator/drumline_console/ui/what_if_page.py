@@ -31,7 +31,7 @@ from drumline_console.ui.parts import NOTHING, document, foot, section, table
 MOST_ROWS: Final = 50
 MOST_NODES: Final = 10_000
 MOST_GPUS: Final = 100_000
-AS_IT_IS: Final = "as it is"
+AS_IT_IS: Final = "unchanged"
 _HEADS: Final = ("job", "queue", "pods", "GPUs", "now", "then", "starts", "why")
 
 
@@ -59,22 +59,22 @@ def question(fields: Mapping[str, str]) -> Change | None:
                 priority=priority,
             )
         case other:
-            raise BadInput(f"ask: queue, job or new, not {other!r}")
+            raise BadInput(f"ask must be queue, job or new, got {other!r}")
 
 
 def what_if(cluster: ClusterObjects, asked: Change | None, answer: WhatIfAnswer | None) -> str:
     """The questions, and the answer to the one that was asked; None: another site led to it."""
     lead = (
-        "The scheduler's own cycle answers, on the objects as they are now: what it would decide"
-        " next if this were different. Nothing is changed."
+        "The scheduler computes what its next cycle would decide with this change, from the"
+        " current objects. Nothing is changed."
     )
     parts = (
         element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href="./")),
         element("header", element("h1", "What if"), element("p", lead, class_="lead")),
         _answer(asked, answer),
-        section("A queue had more", _of_queue(cluster, asked)),
-        section("A job asked for other nodes", _of_job(cluster, asked)),
-        section("There were one job more", _of_new(cluster, asked)),
+        section("A queue had more GPUs", _of_queue(cluster, asked)),
+        section("A job requested other nodes", _of_job(cluster, asked)),
+        section("There was one more job", _of_new(cluster, asked)),
         foot(cluster.remarks, as_of=cluster.as_of),
     )
     return document("What if", joined(*parts), up="", script="what-if.js")
@@ -88,11 +88,11 @@ def in_words(change: Change) -> str:
             return f"If queue {queue} had {amount} in pool {pool}"
         case OtherSize(job=job, nodes=nodes, priority=priority):
             rank = f" with priority {priority}" if priority else ""
-            return f"If {job} asked for {many(nodes or 1, 'node')}{rank}"
+            return f"If {job} requested {many(nodes or 1, 'node')}{rank}"
         case NewJob(queue=queue, nodes=nodes, gpus_per_node=gpus, priority=priority):
             rank = f" with priority {priority}" if priority else ""
             size = f"{many(nodes, 'node')} with {many(gpus, 'GPU')} each"
-            return f"If a new job asked queue {queue} for {size}{rank}"
+            return f"If a new job requested {size} from queue {queue}{rank}"
 
 
 def _answer(asked: Change | None, answer: WhatIfAnswer | None) -> Markup:
@@ -100,13 +100,15 @@ def _answer(asked: Change | None, answer: WhatIfAnswer | None) -> Markup:
         return element("section", id="answer", hidden="")
     if answer is None:
         heading = element("h2", in_words(asked))
-        why = element("p", "Another site led here, so it was not asked: press Ask below.")
+        why = element(
+            "p", "You came from another site, so the question was not sent: press Ask below."
+        )
         return element("section", heading, why, id="answer", aria_live="polite")
     rows = answer.changed[:MOST_ROWS]
     left = len(answer.changed) - len(rows)
     more = f"{many(left, 'job')} more would change. " if left > 0 else ""
-    same = f"{many(answer.unchanged, 'job')} would see the same." if answer.unchanged else ""
-    nothing = element("p", "Nothing would be decided otherwise in the next cycle.")
+    same = f"Nothing would change for {many(answer.unchanged, 'job')}." if answer.unchanged else ""
+    nothing = element("p", "The next cycle would make the same decisions.")
     return element(
         "section",
         element("h2", in_words(asked)),
@@ -127,7 +129,7 @@ def _cells(row: ChangedDecision, *, as_of: float) -> tuple[str, ...]:
     known = row.now is not None or not row.asked
     link = element("a", name, href=job_path(row.job)) if known else name
     if shown is None:
-        return (link, *([NOTHING] * (len(_HEADS) - 2)), "goes on as it does")
+        return (link, *([NOTHING] * (len(_HEADS) - 2)), "continues unchanged")
     return (
         link,
         shown.queue,
@@ -208,7 +210,7 @@ def _of_new(cluster: ClusterObjects, asked: Change | None) -> Markup:
         _slider("nodes", "nodes", low=1, high=_nodes(cluster), value=known.nodes if known else 1),
         element(
             "label",
-            "GPUs of each ",
+            "GPUs per node ",
             element("input", type="number", name="gpus", min=0, max=64, value=gpus, required=""),
         ),
         _priority(cluster, known.priority if known else None, empty="the default"),
@@ -258,7 +260,7 @@ def _gpus(cluster: ClusterObjects) -> int:
 def _text(fields: Mapping[str, str], name: str) -> str:
     text = fields.get(name, "").strip()
     if not text:
-        raise BadInput(f"{name} is missing in the question")
+        raise BadInput(f"the question lacks {name}")
     return text
 
 
@@ -266,7 +268,7 @@ def _number(fields: Mapping[str, str], name: str, *, low: int, high: int) -> int
     try:
         number = int(_text(fields, name))
     except ValueError:
-        raise BadInput(f"{name}: a whole number is wanted") from None
+        raise BadInput(f"{name}: want a whole number") from None
     if not low <= number <= high:
         raise BadInput(f"{name}: from {low} to {high}")
     return number

@@ -366,7 +366,7 @@ def _validate(
     faults: Sequence[ProcessFault],
 ) -> None:
     if len({job.gang.uid for job in arrivals}) != len(arrivals):
-        raise ValueError("two jobs have one uid")
+        raise ValueError("two jobs have the same uid")
     names = {node.name for node in cluster.nodes}
     for event in (*outages, *faults):
         if event.node not in names:

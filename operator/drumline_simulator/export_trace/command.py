@@ -32,10 +32,12 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 def _summary(trace: ExportedTrace) -> list[str]:
     lines = [f"{many(len(trace.jobs), 'job')} written"]
     if trace.never_ran:
-        lines.append(f"{many(trace.never_ran, 'job')} left out: no GPU-time is known of them yet")
+        lines.append(
+            f"{many(trace.never_ran, 'job')} left out, because their GPU-time is not known yet"
+        )
     if trace.cut:
         lines.append(
-            f"{many(trace.cut, 'job')} still running without a known end: written with what they"
-            " ran so far"
+            f"{many(trace.cut, 'job')} still running without a known end: written with the run"
+            " time so far"
         )
     return lines

@@ -97,7 +97,7 @@ def parse(text: str, *, file: str) -> Setup:
     queues = [_queue(section, pools=names) for section in top.sections("queues")]
     default = top.text("defaultQueue", "")
     if default and default not in {queue.name for queue in queues}:
-        raise top.error("defaultQueue", f"there is no queue {default}")
+        raise top.error("defaultQueue", f"queue {default} does not exist")
     if not default and len(queues) == 1:
         default = queues[0].name
     setup = Setup(
@@ -146,7 +146,7 @@ def _queue(section: Section, *, pools: set[str]) -> Queue:
     for name, limit in limits.items():
         for pool in limit or {}:
             if pool not in pools:
-                raise section.error(name, f"there is no pool {pool}")
+                raise section.error(name, f"pool {pool} does not exist")
     weight = section.number("weight", 1.0)
     if not weight:
         raise section.error("weight", "must be above 0")
@@ -234,6 +234,6 @@ def _outages(top: Section, *, nodes: set[str]) -> Iterator[Outage]:
             seconds=section.number("seconds"),
         )
         if outage.node not in nodes:
-            raise section.error("node", f"there is no node {outage.node}")
+            raise section.error("node", f"node {outage.node} does not exist")
         section.reject_unknown()
         yield outage

@@ -47,7 +47,7 @@ def failure_rates(section: Section | None) -> FailureRates:
         return FailureRates()
     process, hang = _share(section, "processShare"), _share(section, "hangShare")
     if process + hang > 1:
-        raise section.error("hangShare", "must be at most 1 together with processShare")
+        raise section.error("hangShare", "the sum of hangShare and processShare must be at most 1")
     rates = FailureRates(
         gpu_hours=section.number("gpuHours", least=0.01),
         process_share=process,
@@ -86,7 +86,7 @@ def execution_times(section: Section | None) -> Execution:
 def _share(section: Section, name: str) -> float:
     share = section.number(name, 0.0)
     if share >= 1:
-        raise section.error(name, f"must be below 1, not {share:g}")
+        raise section.error(name, f"must be below 1, got {share:g}")
     return share
 
 

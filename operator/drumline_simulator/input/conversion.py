@@ -43,7 +43,7 @@ def to_arrivals(
             raise _error(job, file=file, field="queue", why=why)
         nodes = job.nodes or _fewest_nodes(job, largest=largest, file=file)
         if job.gpus // nodes > largest:
-            why = f"{job.gpus // nodes} GPUs per node, and the largest node has {largest}"
+            why = f"{job.gpus // nodes} GPUs per node, but the largest node has {largest}"
             raise _error(job, file=file, field="gpus", why=why)
         gang = Gang(
             key=f"{queue}/{job.name}",

@@ -29,7 +29,7 @@ class Section:
         for key, value in node.value:
             name = str(key.value)
             if name in self._fields:
-                raise self._error(name, "is there twice", at=key)
+                raise self._error(name, "is given twice", at=key)
             self._fields[name] = value
         self._read: set[str] = set()
 
@@ -44,7 +44,7 @@ class Section:
         if node is None:
             return default or ""
         if not isinstance(node, yaml.ScalarNode) or not node.value:
-            raise self._error(name, "must be a text", at=node)
+            raise self._error(name, "must be text", at=node)
         return str(node.value)
 
     def number(self, name: str, default: float | None = None, *, least: float = 0.0) -> float:
@@ -100,7 +100,7 @@ class Section:
         if node is None:
             return ()
         if not isinstance(node, yaml.SequenceNode):
-            raise self._error(name, "must be a list of texts", at=node)
+            raise self._error(name, "must be a list of text values", at=node)
         return tuple(str(item.value) for item in node.value)
 
     def section(self, name: str) -> Section | None:
@@ -137,7 +137,7 @@ class Section:
         for name, node in self._fields.items():
             if name not in self._read:
                 known = ", ".join(sorted(self._read))
-                raise self._error(name, f"no such field; there are: {known}", at=node)
+                raise self._error(name, f"unknown field; the fields are: {known}", at=node)
 
     def _take(self, name: str, *, needed: bool) -> yaml.Node | None:
         self._read.add(name)
@@ -148,16 +148,16 @@ class Section:
 
     def _number(self, name: str, node: yaml.Node, *, least: float) -> float:
         if node.tag not in _NUMBERS:
-            raise self._error(name, f"must be a number, not {node.value!r}", at=node)
+            raise self._error(name, f"must be a number, got {node.value!r}", at=node)
         value = float(str(node.value).replace("_", ""))
         if not least <= value < float("inf"):
-            raise self._error(name, f"must be at least {least:g}, not {node.value}", at=node)
+            raise self._error(name, f"must be at least {least:g}, got {node.value}", at=node)
         return value
 
     def _integer(self, name: str, node: yaml.Node, *, least: int) -> int:
         value = self._number(name, node, least=least)
         if not value.is_integer():
-            raise self._error(name, f"must be a whole number, not {node.value}", at=node)
+            raise self._error(name, f"must be a whole number, got {node.value}", at=node)
         return int(value)
 
     def _error(self, name: str, why: str, *, at: yaml.Node | None) -> InvalidFileError:

@@ -34,16 +34,16 @@ class Row:
         """An integer; also written as `8.0`."""
         value = self.number(field)
         if not value.is_integer():
-            raise self.error(field, f"must be a whole number, not {self.text(field)!r}")
+            raise self.error(field, f"must be a whole number, got {self.text(field)!r}")
         if least is not None and value < least:
-            raise self.error(field, f"must be at least {least}, not {self.text(field)!r}")
+            raise self.error(field, f"must be at least {least}, got {self.text(field)!r}")
         return int(value)
 
     def seconds(self, field: str) -> float:
         """A time or duration: a number that is not negative."""
         value = self.number(field)
         if value < 0:
-            raise self.error(field, f"must not be negative, not {self.text(field)!r}")
+            raise self.error(field, f"must not be negative, got {self.text(field)!r}")
         return value
 
     def number(self, field: str) -> float:
@@ -54,7 +54,7 @@ class Row:
         except ValueError:
             value = float("nan")
         if not isfinite(value):
-            raise self.error(field, f"must be a number, not {text!r}")
+            raise self.error(field, f"must be a number, got {text!r}")
         return value
 
     def timestamp(self, field: str) -> float:
@@ -64,6 +64,6 @@ class Row:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise self.error(
-                field, f"must be a date and time (2020-06-09 18:41:01), not {text!r}"
+                field, f"must be a date and time (2020-06-09 18:41:01), got {text!r}"
             ) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -102,12 +102,10 @@ def _columns(header: Sequence[str], *, file: str) -> list[str]:
         if name not in NEEDED and name not in OPTIONAL:
             known = ", ".join((*NEEDED, *OPTIONAL))
             raise InvalidFileError(
-                file=file, line=1, field=name, reason=f"no such column; there are: {known}"
+                file=file, line=1, field=name, reason=f"unknown column; the columns are: {known}"
             )
         if names.count(name) > 1:
-            raise InvalidFileError(
-                file=file, line=1, field=name, reason="this column is there twice"
-            )
+            raise InvalidFileError(file=file, line=1, field=name, reason="this column occurs twice")
     return names
 
 
@@ -118,7 +116,7 @@ def _job(row: Row, *, number: int) -> TraceJob:
         raise row.error("nodes", f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
     smallest = row.integer("min_nodes", least=1) if row.has("min_nodes") else None
     if smallest is not None and (nodes is None or smallest > nodes):
-        raise row.error("min_nodes", "must be at most `nodes`, which has to be given with it")
+        raise row.error("min_nodes", "must be at most `nodes`, which must be given with it")
     limit = row.seconds("max_runtime_seconds") if row.has("max_runtime_seconds") else None
     pause = row.seconds("checkpoint_seconds") if row.has("checkpoint_seconds") else None
     if pause == 0:

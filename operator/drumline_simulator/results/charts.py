@@ -46,7 +46,7 @@ NamedOutcomes = Sequence[tuple[str, Outcome]]
 
 def utilisation(outcomes: NamedOutcomes) -> Figure:
     """Utilisation over time."""
-    figure, axes = _axes("How much of the cluster was held", height=3.2)
+    figure, axes = _axes("Allocated share of the cluster", height=3.2)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         times, use = use_over_time(outcome, bins=_BINS)
         axes.plot(
@@ -70,7 +70,7 @@ def utilisation(outcomes: NamedOutcomes) -> Figure:
 
 def waits(outcomes: NamedOutcomes) -> Figure:
     """Median and 95th percentile of the waits of jobs of each size."""
-    figure, axes = _axes("How long jobs of each size waited", height=3.4)
+    figure, axes = _axes("Waiting time of jobs by size", height=3.4)
     sizes = sorted({job.gpus for _, outcome in outcomes for job in outcome.jobs})
     width = 0.8 / len(outcomes)
     for number, (name, outcome) in enumerate(outcomes):
@@ -93,7 +93,7 @@ def waits(outcomes: NamedOutcomes) -> Figure:
 
 def largest(outcomes: NamedOutcomes) -> Figure:
     """The distribution of the waits of the tenth of the jobs with the most GPUs."""
-    figure, axes = _axes("How long the largest tenth of the jobs waited", height=3.0)
+    figure, axes = _axes("Waiting time of the largest tenth of the jobs", height=3.0)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         held = sorted(job.waited_seconds(outcome.ended_at) for job in largest_tenth(outcome.jobs))
         parts = [100 * (i + 1) / len(held) for i in range(len(held))]
@@ -116,7 +116,7 @@ def largest(outcomes: NamedOutcomes) -> Figure:
 
 def fairness(by_policy: Sequence[tuple[str, Sequence[QueueShare]]]) -> Figure:
     """Each queue's requested share, its share by weight, and what it held under each policy."""
-    figure, axes = _axes("Requested, due and held share of each queue", height=3.2)
+    figure, axes = _axes("Requested, due and allocated share of each queue", height=3.2)
     _, first = by_policy[0]
     series: list[tuple[str, list[float], str]] = [
         ("requested, of all work", [share.requested for share in first], "#c9c9c9"),
@@ -151,7 +151,7 @@ def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure
         rows += node.allocatable.gpus
     more = "" if len(shown) == len(nodes) else f", the first {rows} of {outcome.gpus}"
     height = min(5.2, 1.7 + rows / 40)
-    figure, axes = _axes(f"Which queue held which GPU ({name}{more})", height=height)
+    figure, axes = _axes(f"Queue of each GPU over time ({name}{more})", height=height)
     queues = sorted({job.queue for job in outcome.jobs})
     colour_of = {queue: _COLOURS[i % len(_COLOURS)] for i, queue in enumerate(queues)}
     shapes: list[list[tuple[float, float]]] = []
@@ -170,7 +170,7 @@ def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure
     axes.set_ylim(rows, 0)
     axes.grid(visible=False)
     axes.set_xlabel("hours")
-    axes.set_ylabel("GPU, node after node")
+    axes.set_ylabel("GPU, by node")
     patches = [Patch(color=colour_of[queue], label=queue) for queue in queues[: len(_COLOURS)]]
     axes.legend(  # above the axes, which the blocks fill
         handles=patches,
@@ -185,7 +185,7 @@ def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure
 
 def preemptions(outcomes: NamedOutcomes) -> Figure:
     """Preempted GPUs over time, cumulated."""
-    figure, axes = _axes("Preempted GPUs, cumulated", height=2.8)
+    figure, axes = _axes("Preempted GPUs, cumulative", height=2.8)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         total, times, taken = 0, [0.0], [0]
         for eviction in outcome.evictions:
@@ -225,7 +225,7 @@ def start_forecasts(outcome: Outcome) -> Figure:
     axes.plot(ends, ends, color=_INK, linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("minutes until it started")
+    axes.set_xlabel("minutes until the start")
     axes.set_ylabel("minutes expected")
     axes.legend(loc="upper left", frameon=False)
     return figure
@@ -237,7 +237,7 @@ def gpu_time(accounts: Sequence[tuple[str, TimeAccount]]) -> Figure:
     Args:
         accounts: with the name of who ran the jobs.
     """
-    figure, axes = _axes("GPU-hours that jobs held and that were not useful", height=2.8)
+    figure, axes = _axes("GPU-hours that were allocated but not useful", height=2.8)
     names = [name for name, _ in accounts]
     left = [0.0] * len(accounts)
     kinds = [each.name for each in fields(TimeAccount) if each.name != "useful"]
@@ -246,7 +246,7 @@ def gpu_time(accounts: Sequence[tuple[str, TimeAccount]]) -> Figure:
         axes.barh(names, parts, left=left, color=colour, label=kind, height=0.6)
         left = [before + part for before, part in zip(left, parts, strict=True)]
     axes.invert_yaxis()
-    axes.set_xlabel("% of the GPU-hours that jobs held")
+    axes.set_xlabel("% of the allocated GPU-hours")
     axes.legend(frameon=False, ncols=len(kinds))
     return figure
 

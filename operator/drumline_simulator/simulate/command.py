@@ -60,14 +60,14 @@ def _week(chosen: argparse.Namespace, *, screen: TextIO | None) -> Output:
 
 def _check(chosen: argparse.Namespace) -> None:
     if chosen.week == (chosen.cluster is not None):
-        raise BadInput("give a CLUSTER file, or --week without one")
+        raise BadInput("give a CLUSTER file, or --week without a file")
     if not 0 < chosen.days <= _LONGEST_DAYS:
-        raise BadInput(f"--days must be above 0 and at most {_LONGEST_DAYS}, not {chosen.days:g}")
+        raise BadInput(f"--days must be above 0 and at most {_LONGEST_DAYS}, got {chosen.days:g}")
     if not _FEWEST_NODES <= chosen.nodes <= _MOST_NODES:
-        raise BadInput(f"--nodes must be {_FEWEST_NODES} to {_MOST_NODES:,}, not {chosen.nodes}")
+        raise BadInput(f"--nodes must be {_FEWEST_NODES} to {_MOST_NODES:,}, got {chosen.nodes}")
     if chosen.jobs is not None and chosen.jobs < 1:
-        raise BadInput(f"--jobs must be at least 1, not {chosen.jobs}")
+        raise BadInput(f"--jobs must be at least 1, got {chosen.jobs}")
     if not 0 < chosen.load < float("inf"):
-        raise BadInput(f"--load must be above 0, not {chosen.load:g}")
+        raise BadInput(f"--load must be above 0, got {chosen.load:g}")
     if chosen.starts is not None and not chosen.starts > 0:
-        raise BadInput(f"--starts must be above 0, not {chosen.starts:g}")
+        raise BadInput(f"--starts must be above 0, got {chosen.starts:g}")

@@ -49,5 +49,6 @@ def line(tick: SimulationProgress, *, title: str) -> str:
     bar = "█" * full + "·" * (_WIDTH - full)
     return (
         f"{title}  {bar}  {count(tick.ended)} of {count(tick.jobs)} jobs ended,"
-        f" {count(tick.running)} run, {count(tick.waiting)} wait; {duration(tick.now)} simulated"
+        f" {count(tick.running)} running, {count(tick.waiting)} pending; {duration(tick.now)}"
+        " simulated"
     )

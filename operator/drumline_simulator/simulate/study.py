@@ -85,18 +85,20 @@ def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
             jobs,
             cluster=setup.cluster,
             default_queue=setup.default_queue,
-            file=request.trace or "the made-up trace",
+            file=request.trace or "the synthetic trace",
         )
     except InvalidFileError as error:
         raise BadInput(str(error)) from None
     if not coming:
-        raise BadInput(f"{request.trace}: no job of it asks for a GPU and runs")
+        raise BadInput(f"{request.trace}: the trace has no jobs that use a GPU")
     chosen = compared_policies(setup)[:1] if request.alone else compared_policies(setup)
     runs: list[PolicyRun] = []
     for compared in chosen:
         with ProgressBar(title=compared.name, screen=screen) as bar:
             runs.append(_run(compared, arrivals=coming, bar=bar, request=request))
-    name = Path(request.trace).name if request.trace else f"a made-up trace (seed {request.seed})"
+    name = (
+        Path(request.trace).name if request.trace else (f"a synthetic trace (seed {request.seed})")
+    )
     title = f"{len(coming)} jobs of {name} on {setup.cluster.gpus} GPUs"
     return Study(title=title, runs=tuple(runs), trace_csv=trace.write(jobs))
 
@@ -176,7 +178,7 @@ def _text(name: str) -> str:
     except OSError as error:
         raise BadInput(f"{name}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInput(f"{name}: is no text in UTF-8") from None
+        raise BadInput(f"{name}: not UTF-8 text") from None
 
 
 def draw(study: Study, *, folder: Path) -> None:

@@ -43,8 +43,8 @@ def compared(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:
     waits = _part(ours.mean_wait_seconds, theirs.mean_wait_seconds)
     largest = _part(ours.largest_p95_wait_seconds, theirs.largest_p95_wait_seconds)
     return (
-        f"{name} beside {their_name}: {points:+.1f} points of utilisation, {waits} of its mean"
-        f" wait, {largest} of the largest jobs' p95 wait"
+        f"{name} compared with {their_name}: {points:+.1f} points of utilisation, {waits} of its"
+        f" mean wait, {largest} of the largest jobs' p95 wait"
     )
 
 
@@ -55,7 +55,7 @@ def calibrated(starts: Calibration) -> str:
     if starts.median_error is not None:
         said.insert(0, f"off by {percent(starts.median_error)} of the wait (median)")
     if starts.without_p90:
-        said.append(f"{starts.without_p90} had no band")
+        said.append(f"{starts.without_p90} had no range")
     return f"{starts.forecasts} expected starts: {', '.join(said)}"
 
 

@@ -52,7 +52,7 @@ def run_sides(*, nodes: int, days: float, seed: int, screen: TextIO | None) -> W
     setting = Setting(nodes=nodes, reserved_nodes=nodes // 4, seconds=days * _DAY, seed=seed)
     jobs = arrivals(setting)
     if not jobs:
-        raise BadInput("no job is submitted in that time")
+        raise BadInput("no job is submitted in this period")
     results: list[WeekResult] = []
     for side in (sides.ours(), sides.peer(), sides.best_peer()):
         with ProgressBar(title=side.name, screen=screen) as bar:
@@ -87,7 +87,7 @@ def compared(ours: WeekResult, other: WeekResult) -> str:
     more = ours.tokens_per_gpu_hour / other.tokens_per_gpu_hour - 1
     dollars = ours.dollars_per_million / other.dollars_per_million - 1
     return (
-        f"{ours.side} beside {other.side}: {100 * more:+.1f} % tokens per GPU-hour,"
+        f"{ours.side} compared with {other.side}: {100 * more:+.1f} % tokens per GPU-hour,"
         f" {100 * dollars:+.1f} % dollars per token"
     )
 

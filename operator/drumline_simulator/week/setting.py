@@ -59,8 +59,8 @@ class Setting:
         """
         if not 4 <= self.reserved_nodes <= self.nodes - 4:
             raise ValueError(
-                f"at least 4 nodes are reserved and 4 are spot nodes, not {self.reserved_nodes} of"
-                f" {self.nodes}"
+                f"want at least 4 reserved and 4 spot nodes, got {self.reserved_nodes} reserved"
+                f" of {self.nodes}"
             )
 
     def cluster(self) -> Cluster:

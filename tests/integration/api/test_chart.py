@@ -91,7 +91,7 @@ def test_with_the_user_policy_a_job_s_user_is_its_sender(
         while (answer := server.create(foreign, dry_run=True)).code == 201:
             assert time.monotonic() < deadline, "the policy has no effect"
             time.sleep(0.2)  # the API server takes policies in without saying when
-        assert "spec.user must be drumline-admin: who sends the job" in answer.message
+        assert "spec.user must be drumline-admin, the user who submits the job" in answer.message
         assert "spec.user must be drumline-admin" in server.create(anonymous, dry_run=True).message
         assert server.create(own, dry_run=True).code == 201
     finally:
@@ -172,7 +172,9 @@ def test_the_operator_changes_nothing_of_a_pod_but_its_labels(
     operator = f"--as=system:serviceaccount:{namespace}:{release}-operator"
     image = '{"spec":{"containers":[{"name":"trainer","image":"other:%d"}]}}'
     refusal, tries = "", 0
-    while "but its labels" not in refusal:  # a policy takes a moment until it is in force
+    while (
+        "can change only the labels" not in refusal
+    ):  # a policy takes a moment until it is in force
         tries += 1
         assert tries < 500, "the policy has no effect"
         try:

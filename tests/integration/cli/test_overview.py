@@ -128,7 +128,7 @@ def test_every_command_says_the_same_of_a_real_cluster(
     mine = rows(viewer, "list", "-n", namespace)
     assert [row["name"] for row in mine["rows"]] == ["runs", "waits"]
     assert mine["remarks"][0] == (
-        f"Only jobs of namespace {namespace} are seen: the others may not be read."
+        f"Showing only jobs of namespace {namespace}: you may not read other namespaces."
     )
     missing = ("trainingqueues", "priorityclasses", "gpupools")
     starts = [remark.partition(": not allowed")[0] for remark in mine["remarks"][1:]]

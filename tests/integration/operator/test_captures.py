@@ -65,4 +65,4 @@ def test_a_captured_cycle_is_decided_the_same_again(
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("the same decisions as captured: ")
+    assert done.stdout.startswith("same decisions as captured: ")

@@ -135,7 +135,7 @@ def test_events_that_may_not_be_read_are_missed_and_no_more(tmp_path: Path) -> N
         ),
         (
             (404, missing("the server could not find the requested resource")),
-            "this cluster serves no TrainingJobs: Drumline's custom resources are not installed",
+            "the cluster has no TrainingJob resource; install Drumline's custom resources",
         ),
         (
             (403, {"kind": "Status", "code": 403, "message": "user u cannot get trainingjobs"}),
@@ -143,15 +143,12 @@ def test_events_that_may_not_be_read_are_missed_and_no_more(tmp_path: Path) -> N
         ),
         (
             (401, {"kind": "Status", "code": 401, "message": "Unauthorized"}),
-            (
-                "trainingjob team/llama: the API server does not accept these credentials; log in"
-                " again"
-            ),
+            ("trainingjob team/llama: the API server rejects these credentials; log in again"),
         ),
         (
             (200, a_manifest(nodes="four")),
             (
-                "trainingjob team/llama is not one that this version of drumline can read:"
+                "this version of drumline cannot read trainingjob team/llama:"
                 " spec.nodes: Input should be a valid integer, unable to parse string as an integer"
             ),
         ),
@@ -171,7 +168,7 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     done = drumline("report", "llama", "--kubeconfig", str(config))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
-        "drumline: trainingjob team/llama: the API server does not answer: "
+        "drumline: trainingjob team/llama: the API server does not respond: "
     )
     assert done.stderr.count("\n") == 1
 
@@ -179,11 +176,11 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("report",), "which job? drumline report JOB [-n NAMESPACE], or --file FILE"),
+        (("report",), "no job is given; use drumline report JOB [-n NAMESPACE], or --file FILE"),
         (("report", "-f", "none.yaml"), "none.yaml: No such file or directory"),
         (
             ("report", "-f", "-", "--context", "here"),
-            "--file reads no cluster: leave out --context and --kubeconfig",
+            "--file cannot be combined with --context or --kubeconfig; remove them",
         ),
         (("report", "llama", "--kubeconfig", "none"), "no usable kubeconfig: kubeconfig none: "),
         (("report", "..", "--kubeconfig", "{config}"), "'..' is no name of an object"),

@@ -226,7 +226,7 @@ def test_without_an_agent_there_is_a_warning_and_the_script_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Run(str(tmp_path / "nobody.sock"), place=PLACE)
-    assert caplog.text.count("training goes on alone") == 1
+    assert caplog.text.count("training continues without it") == 1
     run.step(1)
     assert not run.should_save()
     run.saved(1, "/c")  # and waits for nothing

@@ -32,10 +32,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.topology.slices: topology.slices": {
         "topology": {"slices": [{"level": "rack", "nodes": 3}]}
     },
-    "spec.minNodes: minNodes must be at most": {
-        "minNodes": 3,
-        "checkpoint": {"claimName": "saves"},
-    },
+    "spec.minNodes: minNodes must be": {"minNodes": 3, "checkpoint": {"claimName": "saves"}},
     "spec.minNodes: minNodes needs": {"minNodes": 1},
     "spec.resources: resources: GPUs": {"resources": {"nvidia.com/gpu": 8}},
     "spec.resources: resources: names": {"resources": {"ram": 8}},

@@ -160,7 +160,7 @@ def test_money_goes_on_at_what_an_hour_costs() -> None:
     assert money.left == (MoneyDay(at=TODAY, left=440.0), MoneyDay(at=NOW, left=39.75))
     assert money.expected[0].left == pytest.approx(500 - 460.25 - 160, abs=0.01)
     assert money.spent_at == pytest.approx(NOW + 3.975 * HOUR, abs=1)
-    assert "in money spent, all of it on" in budget_text(row)
+    assert "in cost used, used up on" in budget_text(row)
     assert (row.left, row.spent_at) == ((), None)
     assert "money-q" in burn_down("q", row)
 
@@ -209,7 +209,7 @@ def test_each_user_spends_by_what_their_own_jobs_hold() -> None:
 def test_of_many_users_those_with_most_are_named() -> None:
     row = of_users(*((f"user-{number}", 41 + number, 0) for number in range(6)))
     text = budget_text(row)
-    assert text.count("of a user spent") == 4
+    assert text.count("per user used") == 4
     assert "user-5: 46 of 50" in text
     assert "user-1" not in text
     assert text.endswith("; 2 more users near that")

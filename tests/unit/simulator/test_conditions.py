@@ -78,7 +78,7 @@ def test_without_rates_nothing_happens() -> None:
 def test_impossible_rates_are_rejected() -> None:
     with pytest.raises(ValueError, match="gpu_hours"):
         FailureRates(gpu_hours=0)
-    with pytest.raises(ValueError, match="at most 1 together"):
+    with pytest.raises(ValueError, match="must be at most 1"):
         FailureRates(gpu_hours=1, process_share=0.6, hang_share=0.5)
     with pytest.raises(ValueError, match="node_hours"):
         SpotRates(node_hours=0)

@@ -49,11 +49,11 @@ def test_what_is_written_is_read_again() -> None:
     ("lines", "message"),
     [
         (["submit_seconds,gpus,user"], "t.csv, line 1, field duration_seconds: this column is"),
-        ([HEADER + ",prioriti"], "t.csv, line 1, field prioriti: no such column"),
-        ([HEADER + ",user"], "t.csv, line 1, field user: this column is there twice"),
+        ([HEADER + ",prioriti"], "t.csv, line 1, field prioriti: unknown column"),
+        ([HEADER + ",user"], "t.csv, line 1, field user: this column occurs twice"),
         ([HEADER, "0,8,60"], "t.csv, line 2: has 3 cells, the header has 4"),
         ([HEADER, "0,1,1,a", "0,eight,60,a"], "t.csv, line 3, field gpus: must be a number"),
-        ([HEADER, "0,0,60,a"], "t.csv, line 2, field gpus: must be at least 1, not '0'"),
+        ([HEADER, "0,0,60,a"], "t.csv, line 2, field gpus: must be at least 1, got '0'"),
         ([HEADER, "0,1.5,60,a"], "t.csv, line 2, field gpus: must be a whole number"),
         ([HEADER, "0,1,-60,a"], "t.csv, line 2, field duration_seconds: must not be negative"),
         ([HEADER, "0,1,inf,a"], "t.csv, line 2, field duration_seconds: must be a number"),
@@ -95,7 +95,7 @@ def test_times_count_from_the_first_submission_and_sizes_from_the_smallest() -> 
     [
         (
             {"gpus": 16, "nodes": 1, "queue": "q"},
-            "t, line 7, field gpus: 16 GPUs per node, and the largest",
+            "t, line 7, field gpus: 16 GPUs per node, but the largest",
         ),
         ({"queue": "other"}, "t, line 7, field queue: queue 'other' is not in the cluster"),
         (

@@ -58,22 +58,22 @@ def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterat
             lacking.setdefault(vendor, []).append(node.name)
     for vendor, names in hidden.items():
         yield CheckFailed(
-            message=f"labels say that {some(names)} have GPUs, but no kubelet offers"
-            f" {VENDORS[vendor]}",
-            fix=f"install the device plugin of {vendor} (its GPU operator brings it), or look at"
+            message=f"labels report GPUs on {some(names)}, but no kubelet offers {VENDORS[vendor]}",
+            fix=f"install the device plugin of {vendor} (its GPU operator contains it), or check"
             " its pods on these nodes",
         )
     for vendor, names in by_claims_alone.items():
         yield CheckFailed(
-            message=f"{some(names)} offer GPUs by Dynamic Resource Allocation alone; Drumline"
+            message=f"{some(names)} offer GPUs only by Dynamic Resource Allocation, but Drumline"
             f" counts resources such as {VENDORS[vendor]}",
-            fix="run the device plugin on the nodes of Drumline's pools instead of the DRA driver's"
-            " GPUs, or have Drumline allocate them (spec.devices, docs/accelerators.md)",
+            fix="run the device plugin instead of the DRA driver on the nodes of Drumline's"
+            " pools, or let Drumline allocate the devices (spec.devices,"
+            " docs/accelerators.md)",
         )
     if broken:
         yield Warned(
             message=f"devices are unhealthy on {some(broken)}",
-            fix="look at the device plugin's log there, nvidia-smi and dmesg (Xid)",
+            fix="check the log of the device plugin on these nodes, nvidia-smi and dmesg (Xid)",
         )
     if not hidden and not by_claims_alone:
         if offered:
@@ -81,7 +81,7 @@ def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterat
         else:
             yield Warned(
                 message="no node offers GPUs",
-                fix="join nodes with GPUs and their device plugin; a pool may count another"
+                fix="add nodes with GPUs and their device plugin; a pool can count another"
                 " resource (gpuResource)",
             )
 
@@ -89,7 +89,7 @@ def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterat
 def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[Result]:
     """Whether each pool has nodes with the same GPUs, and each GPU a pool."""
     if not pools:
-        yield Warned(message="there is no GpuPool: no job can start", fix=_a_pool(nodes))
+        yield Warned(message="there is no GpuPool, so no job can start", fix=_a_pool(nodes))
         return
     for pool in pools:
         members = members_of(pool, nodes)
@@ -105,20 +105,22 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
         total = sum(node.allocatable.get(resource, 0) for node in members)
         if not members:
             yield Warned(
-                message=f"{pool.name}: no node has its labels",
-                fix=f"label nodes ({_selector(pool.spec.node_selector)}) or mend its nodeSelector",
+                message=f"{pool.name}: no node has the pool's labels",
+                fix=f"label nodes ({_selector(pool.spec.node_selector)}) or correct the"
+                " nodeSelector",
             )
         elif without:
             yield CheckFailed(
-                message=f"{pool.name}: {some(without)} offer no {resource}, so nothing is placed"
+                message=f"{pool.name}: {some(without)} offer no {resource}, so no jobs are placed"
                 " there",
                 fix="see the check GPUs, or narrow the pool's nodeSelector",
             )
         elif len(products) > 1:
             yield Warned(
-                message=f"{pool.name}: its GPUs differ ({some(products)}); a gang may get both, and"
-                " trains at the pace of the slower",
-                fix=f"a GpuPool for each, with {' or '.join(PRODUCTS)} in its nodeSelector",
+                message=f"{pool.name}: its GPUs differ ({some(products)}); a gang can get both"
+                " kinds, and then trains at the pace of the slower one",
+                fix=f"create a GpuPool for each kind, with {' or '.join(PRODUCTS)} in its"
+                " nodeSelector",
             )
         else:
             kind = f", {some(products)}" if products else ""
@@ -128,9 +130,9 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
         shared = [node.name for node in members if shares_gpus(node.labels)]
         if shared:
             yield Warned(
-                message=f"{pool.name}: on {some(shared)} several of {resource} are one GPU"
-                " (time-slicing, MPS): only jobs of one GPU are placed there",
-                fix="offer whole GPUs to gangs, or parts that are apart (MIG, spec.partitions);"
+                message=f"{pool.name}: on {some(shared)} several {resource} share one GPU"
+                " (time-slicing, MPS): only jobs with one GPU are placed there",
+                fix="offer whole GPUs to gangs, or isolated partitions (MIG, spec.partitions);"
                 " docs/accelerators.md",
             )
     selected = {node.name for pool in pools for node in members_of(pool, nodes)}
@@ -142,8 +144,9 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
     ]
     if outside:
         yield Warned(
-            message=f"{some(outside)} offer GPUs and are in no pool: Drumline does not use them",
-            fix="give them the labels of a pool, or leave them to others",
+            message=f"{some(outside)} offer GPUs but belong to no pool, so Drumline does not use"
+            " them",
+            fix="give them the labels of a pool, or leave them to other users",
         )
 
 
@@ -151,7 +154,7 @@ def topology(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterat
     """Whether nodes say where in the network they are."""
     levels = [(pool, level) for pool in pools for level in pool.spec.topology_levels or ()]
     if not levels:
-        yield Passed(message="no pool names levels of its network")
+        yield Passed(message="no pool defines levels of its network")
         return
     for pool, level in levels:
         members = members_of(pool, nodes)
@@ -172,7 +175,7 @@ def topology(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterat
 def clocks(clocks: tuple[NodeClock, ...]) -> Iterator[Result]:
     """Whether nodes and the API server agree on the time."""
     if not clocks:
-        yield Passed(message="no node has renewed a Lease that says when")
+        yield Passed(message="no node has renewed a Lease with a time")
         return
     far = [clock for clock in clocks if abs(clock.ahead_seconds) > AHEAD_LIMIT_SECONDS]
     off = [
@@ -180,17 +183,20 @@ def clocks(clocks: tuple[NodeClock, ...]) -> Iterator[Result]:
         for clock in clocks
         if AHEAD_WARNING_SECONDS < abs(clock.ahead_seconds) <= AHEAD_LIMIT_SECONDS
     ]
-    fix = "run chrony or systemd-timesyncd there; in a virtual machine against its host's clock"
+    fix = (
+        "run chrony or systemd-timesyncd there; in a virtual machine, synchronize with the"
+        " host's clock"
+    )
     if far:
         yield CheckFailed(
-            message=f"clocks beside the API server's: {_described(far)}; the announced end of such"
-            " a node is noticed too late or never",
+            message=f"clocks relative to the API server's: {_described(far)}; the announced end"
+            " of such a node is noticed too late or never",
             fix=fix,
         )
     if off:
         yield Warned(
-            message=f"clocks beside the API server's: {_described(off)}; times of incidents are off"
-            " by as much",
+            message=f"clocks relative to the API server's: {_described(off)}; times of incidents"
+            " are wrong by this amount",
             fix=fix,
         )
     if not far and not off:

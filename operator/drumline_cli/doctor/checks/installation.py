@@ -34,17 +34,20 @@ def kubernetes(server: ServerVersion, groups: frozenset[str]) -> Iterator[Result
     oldest = f"{OLDEST[0]}.{OLDEST[1]}"
     if (server.major, server.minor) < OLDEST:
         yield CheckFailed(
-            message=f"{server.text} is older than {oldest}, the first that Drumline works with",
+            message=f"{server.text} is older than {oldest}, the first version that Drumline"
+            " supports",
             fix=f"upgrade the control plane to {oldest} or newer",
         )
     missing = [group for group in GROUPS if group not in groups]
     if missing:
         yield CheckFailed(
             message=f"the API server does not serve {some(missing)}",
-            fix="enable them: --runtime-config of kube-apiserver switches them off",
+            fix="enable them: a --runtime-config flag of kube-apiserver disables them",
         )
     elif (server.major, server.minor) >= OLDEST:
-        yield Passed(message=f"{server.text} serves all {len(GROUPS)} API groups in use")
+        yield Passed(
+            message=f"{server.text} serves all {len(GROUPS)} API groups that Drumline uses"
+        )
 
 
 def custom_resources(
@@ -57,7 +60,9 @@ def custom_resources(
     installed = {schema.kind: schema.fields for schema in schemas}
     for kind, fields in expected.items():
         if kind not in installed:
-            yield CheckFailed(message=f"{kind} is not installed, others of ours are", fix=INSTALL)
+            yield CheckFailed(
+                message=f"{kind} is not installed, but other Drumline kinds are", fix=INSTALL
+            )
         elif lacking := fields - installed[kind]:
             yield CheckFailed(
                 message=f"the installed {kind} lacks {some(lacking)}: it is older than this"
@@ -67,11 +72,11 @@ def custom_resources(
         elif beyond := installed[kind] - fields:
             yield Warned(
                 message=f"the installed {kind} has {some(beyond)}, which this program does not"
-                " know: it is older than the cluster's Drumline",
-                fix="install the drumline command of the cluster's version",
+                " support: this program is older than the cluster's Drumline",
+                fix="install the drumline command in the cluster's version",
             )
         else:
-            yield Passed(message=f"{kind} is as this program knows it, {len(fields)} fields")
+            yield Passed(message=f"{kind} matches this program, {len(fields)} fields")
 
 
 def operator(installed: OperatorFact | None) -> Iterator[Result]:
@@ -89,15 +94,15 @@ def operator(installed: OperatorFact | None) -> Iterator[Result]:
     match installed.lease:
         case Unread(reason=reason):
             yield Undecided(
-                message=f"whether a process leads is not known: {reason}",
+                message=f"cannot determine whether a process leads: {reason}",
                 fix=f"kubectl get lease {where} drumline-operator",
             )
         case None:
-            yield CheckFailed(message="no process has taken the Lease drumline-operator", fix=pods)
+            yield CheckFailed(message="no process holds the Lease drumline-operator", fix=pods)
         case lease if lease.renewed_ago_seconds > _STALE_LEASES * lease.duration_seconds:
             yield CheckFailed(
-                message=f"{lease.holder} holds the Lease drumline-operator and last renewed it"
-                f" {duration(lease.renewed_ago_seconds)} ago: nothing is placed",
+                message=f"{lease.holder} holds the Lease drumline-operator but last renewed it"
+                f" {duration(lease.renewed_ago_seconds)} ago: no jobs are placed",
                 fix=f"kubectl logs {where} deploy/drumline-operator --prefix --all-pods",
             )
         case lease:
@@ -112,16 +117,18 @@ def priorities(
 ) -> Iterator[Result]:
     """Whether something may preempt single pods of a gang."""
     if installed is None:
-        yield Passed(message="no operator, no class of training pods yet")
+        yield Passed(
+            message="the operator is not installed, so training pods have no priority class yet"
+        )
         return
     values = {priority.name: priority.value for priority in classes}
     name = installed.priority_class
     if name not in values:
         yield CheckFailed(
             message=f"training pods have PriorityClass {name}, which does not exist: the API"
-            " server refuses them",
-            fix=f"create it, or let the chart: --set trainingPriorityClass.create=true (and {name}"
-            " as its name)",
+            " server rejects them",
+            fix="create it, or let the chart create it: --set trainingPriorityClass.create=true"
+            f" (and {name} as its name)",
         )
         return
     above = {
@@ -133,10 +140,10 @@ def priorities(
     }
     if above:
         yield Warned(
-            message=f"pods of {some(above)} may preempt training pods pod by pod, which ends whole"
+            message=f"pods of {some(above)} can preempt single training pods, which stops whole"
             " gangs",
-            fix="raise trainingPriorityClass.value of the chart above them, or give them"
-            " preemptionPolicy: Never",
+            fix="raise the chart's trainingPriorityClass.value above them, or set their"
+            " preemptionPolicy to Never",
         )
     else:
-        yield Passed(message=f"no class but the system's preempts pods of {name}")
+        yield Passed(message=f"only system classes can preempt pods of {name}")

@@ -41,17 +41,18 @@ def autoscalers(
     if any("karpenter.sh/nodepool" in node.labels for node in nodes):
         present.add(AUTOSCALERS["karpenter.sh"])
     if not present:
-        yield Passed(message="none has an API here; the nodes are those that stand")
+        yield Passed(message="no autoscaler with a supported API; the number of nodes is fixed")
         return
     still = [pool.name for pool in pools if pool.spec.autoscaling is None]
     if pools and not still:
-        yield Passed(message=f"{some(present)}: every pool asks for the nodes that jobs wait for")
+        yield Passed(message=f"{some(present)}: every pool requests the nodes that jobs wait for")
         return
     yield Warned(
-        message=f"{some(present)}: nodes of running jobs are kept (do-not-disrupt, budgets), but"
-        f" none is asked for jobs that wait ({some(still) if still else 'there is no GpuPool'})",
-        fix="write spec.autoscaling into these GpuPools (docs/autoscaling.md), or keep their nodes"
-        " at the size that jobs may use (minimum size of the group, or a static NodePool)",
+        message=f"{some(present)}: nodes of running jobs are protected (do-not-disrupt, budgets),"
+        " but no nodes are requested for pending jobs"
+        f" ({some(still) if still else 'there is no GpuPool'})",
+        fix="set spec.autoscaling in these GpuPools (docs/autoscaling.md), or fix their number"
+        " of nodes (minimum size of the group, or a static NodePool)",
     )
 
 
@@ -76,14 +77,14 @@ def schedulers(
             held = sum(pod.requests[resource] for pod in holders)
             by_whom = {pod.scheduler for pod in holders}
             yield Warned(
-                message=f"{pool.name}: {many(held, 'GPU')} are held by pods that Drumline did not"
-                f" place: {some(f'{pod.namespace}/{pod.name}' for pod in holders)} (by"
-                f" {some(by_whom)}). They are counted as used, and the queue that their label"
-                " drumline.dev/queue names pays for them, if any (docs/sharing.md); a race for the"
-                " same GPU ends in a pod that its kubelet refuses",
+                message=f"{pool.name}: pods that Drumline did not place hold {many(held, 'GPU')}:"
+                f" {some(f'{pod.namespace}/{pod.name}' for pod in holders)} (by"
+                f" {some(by_whom)}). They count as used. The queue of their label"
+                " drumline.dev/queue pays for them, if they have one (docs/sharing.md)."
+                " If two schedulers assign the same GPU, the kubelet rejects one pod",
                 fix="taint the pool's nodes, kubectl taint node -l KEY=VALUE"
-                " drumline.dev/pool=true:NoSchedule, and let training pods tolerate it:"
-                ' --set-json trainerPod.tolerations=\'[{"key":"drumline.dev/pool"}]\'',
+                " drumline.dev/pool=true:NoSchedule, and let training pods tolerate the"
+                ' taint: --set-json trainerPod.tolerations=\'[{"key":"drumline.dev/pool"}]\'',
             )
     beside = {
         name
@@ -92,7 +93,7 @@ def schedulers(
     }
     if not foreign:
         seen = f"; {some(beside)} installed, too" if beside else ""
-        yield Passed(message=f"nobody else's pods hold GPUs of the pools{seen}")
+        yield Passed(message=f"no other pods hold GPUs of the pools{seen}")
 
 
 def monitoring(
@@ -103,12 +104,13 @@ def monitoring(
     """Whether a Prometheus takes up Drumline's monitors: it drops others without a word."""
     if PROMETHEUS_GROUP not in groups:
         yield Passed(
-            message="no Prometheus operator; ConfigMap drumline-prometheus has the scrapes"
+            message="no Prometheus operator; ConfigMap drumline-prometheus contains the scrape"
+            " configuration"
         )
         return
     if not monitors:
         yield Warned(
-            message="the Prometheus operator is here, and no monitor of Drumline",
+            message="the Prometheus operator is installed, but no monitor of Drumline",
             fix="helm upgrade ... --set metrics.serviceMonitor.enabled=true --set"
             " metrics.podMonitor.enabled=true --set metrics.rules.enabled=true",
         )
@@ -121,7 +123,7 @@ def monitoring(
         ]
         if takers:
             yield Passed(
-                message=f"{monitor.kind} {monitor.name} is taken up by"
+                message=f"{monitor.kind} {monitor.name} is selected by"
                 f" {some(f'{taker.namespace}/{taker.name}' for taker in takers)}"
             )
         else:
@@ -130,11 +132,15 @@ def monitoring(
                 for prometheus in prometheuses
                 for key, value in (prometheus.selectors.get(monitor.kind) or {}).items()
             }
-            wanted = f"it wants the label {some(asked)}" if asked else "none selects any"
+            wanted = (
+                f"Prometheus selects the label {some(asked)}"
+                if asked
+                else ("no Prometheus selects monitors")
+            )
             yield CheckFailed(
-                message=f"{monitor.kind} {monitor.name} is taken up by no Prometheus: {wanted}",
-                fix="set `labels` of it in the chart's values (metrics), or the Prometheus's"
-                " selector",
+                message=f"no Prometheus selects {monitor.kind} {monitor.name}: {wanted}",
+                fix="set its `labels` in the chart's values (metrics), or change the"
+                " Prometheus's selector",
             )
 
 

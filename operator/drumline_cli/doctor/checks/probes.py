@@ -15,16 +15,16 @@ def images(probes: Probes | None) -> Iterator[Result]:
     refused = [probe for probe in probes.nodes if probe.problem]
     for probe in refused:
         yield CheckFailed(
-            message=f"{probe.node} of pool {probe.pool} does not run {probes.image}:"
-            f" {probe.problem}",
-            fix="correct the image's name, add trainerPod.imagePullSecrets, or let the node reach"
-            " the registry; `drumline doctor --probe --image IMAGE` tries another image",
+            message=f"{probe.node} of pool {probe.pool} cannot run {probes.image}: {probe.problem}",
+            fix="correct the image's name, add trainerPod.imagePullSecrets, or give the node"
+            " access to the registry; `drumline doctor --probe --image IMAGE` tests another"
+            " image",
         )
     ran = [probe.node for probe in probes.nodes if not probe.problem]
     if ran and not refused:
         yield Passed(message=f"{probes.image} starts on {some(ran)}")
     if not probes.nodes:
-        yield Undecided(message="no pool has a node to try it on", fix="see the check Pools")
+        yield Undecided(message="no pool has a node to test it on", fix="see the check Pools")
 
 
 def locked_memory(probes: Probes | None) -> Iterator[Result]:
@@ -36,8 +36,9 @@ def locked_memory(probes: Probes | None) -> Iterator[Result]:
     if limited:
         least = min(limited, key=_limit)
         yield Warned(
-            message=f"pods on {some(probe.node for probe in limited)} may lock only"
-            f" {_limit(least) / 2**20:.3g} MiB: NCCL cannot use InfiniBand or RoCE there",
+            message=f"pods on {some(probe.node for probe in limited)} can lock only"
+            f" {_limit(least) / 2**20:.3g} MiB of memory: NCCL cannot use InfiniBand or"
+            " RoCE there",
             fix="set LimitMEMLOCK=infinity in the unit of containerd or CRI-O on these nodes",
         )
     elif ran:
@@ -54,19 +55,19 @@ def network_policies(probes: Probes | None) -> Iterator[Result]:
         return
     network = probes.network
     if isinstance(network, Unread):
-        yield Undecided(message=network.reason, fix="see the check Image, then probe again")
+        yield Undecided(message=network.reason, fix="see the check Image, then run the probe again")
     elif not network.reached_open:
         yield CheckFailed(
-            message=f"a pod did not reach another one of its namespace ({network.path})",
-            fix="a policy of the namespace forbids it, or the network between these nodes is"
-            " broken: gangs need every pod to reach every other",
+            message=f"a pod could not reach another pod of its namespace ({network.path})",
+            fix="a NetworkPolicy of the namespace forbids it, or the network between these nodes"
+            " is broken: gangs need every pod to reach every other pod",
         )
     elif network.reached_closed:
         yield Warned(
-            message=f"a pod reached another one that a NetworkPolicy keeps closed ({network.path}):"
-            " the network plugin enforces none",
-            fix="install a plugin that does (Calico, Cilium, ...); until then the pods of all"
-            " tenants reach the stores of each other's gangs (docs/security.md)",
+            message=f"a pod reached another pod that a NetworkPolicy blocks ({network.path}): the"
+            " network plugin does not enforce policies",
+            fix="install a plugin that enforces them (Calico, Cilium, ...); otherwise pods of"
+            " all tenants can reach the stores of each other's gangs (docs/security.md)",
         )
     else:
         yield Passed(message=f"enforced ({network.path})")

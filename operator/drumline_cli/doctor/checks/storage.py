@@ -55,9 +55,9 @@ def shared_storage(
         elif job.nodes > 1 and MANY_WRITERS not in claim.access_modes:
             wrong = True
             yield CheckFailed(
-                message=f"{where} trains on {job.nodes} nodes; its claim {job.claim} is"
-                f" {some(claim.access_modes)} and mounts on a single one",
-                fix=f"copy what it holds to a claim with accessModes: [{MANY_WRITERS}]",
+                message=f"{where} trains on {job.nodes} nodes, but its claim {job.claim} is"
+                f" {some(claim.access_modes)} and can be mounted on only one node",
+                fix=f"copy its data to a claim with accessModes: [{MANY_WRITERS}]",
             )
     bound = [
         f"{claim.namespace}/{claim.name}"
@@ -69,13 +69,13 @@ def shared_storage(
         if not wrong:
             yield Passed(message=f"{many(len(bound), MANY_WRITERS + ' claim')} bound")
     elif able:
-        yield Passed(message=f"StorageClass {some(able)} can make {MANY_WRITERS} claims")
+        yield Passed(message=f"StorageClass {some(able)} can create {MANY_WRITERS} claims")
     else:
         yield Warned(
-            message=f"no {MANY_WRITERS} claim is bound, and no StorageClass is known to make such:"
-            " gangs of several nodes cannot keep checkpoints",
+            message=f"no {MANY_WRITERS} claim is bound, and no known StorageClass creates such"
+            " claims: gangs of several nodes cannot save checkpoints",
             fix="install a driver for a shared file system (NFS, EFS, Filestore, Azure Files,"
-            " Lustre, CephFS, ...) with a StorageClass, and make a claim of it",
+            " Lustre, CephFS, ...) with a StorageClass, and create a claim",
         )
 
 

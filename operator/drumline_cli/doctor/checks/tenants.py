@@ -35,7 +35,7 @@ def queues(
     """Whether jobs have a queue, and whose jobs each queue takes."""
     if not queues:
         yield Warned(
-            message="there is no TrainingQueue: no job can start",
+            message="there is no TrainingQueue, so no job can start",
             fix="kubectl apply -f examples/queue.yaml, with your pools, GPUs and namespaces",
         )
         return
@@ -52,32 +52,33 @@ def queues(
         if missing := quotas.keys() - sizes.keys():
             sound = False
             yield CheckFailed(
-                message=f"{queue.name}: no GpuPool {some(missing)}; its quota there is not used",
+                message=f"{queue.name}: GpuPool {some(missing)} does not exist, so the quota for"
+                " it is not used",
                 fix="create the pool, or remove the quota",
             )
         if queue.spec.parent is not None and queue.spec.parent not in names:
             sound = False
             yield CheckFailed(
-                message=f"{queue.name}: no parent {queue.spec.parent}, so it neither borrows nor"
-                " lends",
-                fix="create that TrainingQueue, or remove parent",
+                message=f"{queue.name}: parent {queue.spec.parent} does not exist, so the queue"
+                " neither borrows nor lends",
+                fix="create this TrainingQueue, or remove parent",
             )
         for pool in sorted(quotas.keys() & sizes.keys()):
             if quotas[pool] > sizes[pool] > 0:
                 sound = False
                 yield Warned(
-                    message=f"{queue.name}: {quotas[pool]} GPUs of {pool} are promised, which has"
-                    f" {sizes[pool]}",
+                    message=f"{queue.name}: quotas promise {quotas[pool]} GPUs of {pool}, which"
+                    f" has {sizes[pool]}",
                     fix="lower nominalGpus, or add nodes",
                 )
     if openly := [queue.name for queue in queues if queue.spec.is_open_to_all]:
         yield Warned(
             message=f"jobs of every namespace may use {some(openly)}",
-            fix="name the namespaces that each is for in spec.namespaces, or select them by label"
+            fix="list the namespaces of each queue in spec.namespaces, or select them by label"
             " with spec.namespaceSelector",
         )
     elif sound:
-        yield Passed(message=f"{many(len(queues), 'queue')} with pools and namespaces of their own")
+        yield Passed(message=f"{many(len(queues), 'queue')} with restricted pools and namespaces")
 
 
 def guarded_pools(
@@ -90,28 +91,31 @@ def guarded_pools(
     if absent := guarded - names:
         sound = False
         yield Warned(
-            message=f"guardedPools names {some(absent)}: no such GpuPool, so no node is guarded",
-            fix="correct guardedPools of the chart, or create the pool",
+            message=f"guardedPools names {some(absent)}, but no such GpuPool exists, so no node"
+            " is guarded",
+            fix="correct the chart's guardedPools, or create the pool",
         )
     evicting = [queue for queue in queues if queue.spec.foreign_pods.borrowed == "Evict"]
     if evicting and operator is not None and not operator.evicts_foreign_pods:
         sound = False
         yield Warned(
             message=f"{some({queue.name for queue in evicting})}: foreignPods.borrowed is Evict,"
-            " but the operator has no right to evict pods: they stay",
-            fix="set foreignPods.evict of the chart, or write borrowed: Keep",
+            " but the operator may not evict pods, so they stay",
+            fix="set the chart's foreignPods.evict, or use borrowed: Keep",
         )
     for queue in evicting if operator is not None else ():
         quotas = {quota.gpu_pool for quota in queue.spec.quotas} & names
         if open_pools := quotas - guarded:
             sound = False
             yield Warned(
-                message=f"{queue.name}: foreignPods.borrowed is Evict, which works in guarded pools"
-                f" alone: its pods stay in {some(open_pools)}",
-                fix="name it in guardedPools of the chart, or write borrowed: Keep",
+                message=f"{queue.name}: foreignPods.borrowed is Evict, which applies only in"
+                f" guarded pools: its pods stay in {some(open_pools)}",
+                fix="add the pools to the chart's guardedPools, or use borrowed: Keep",
             )
     if sound:
-        yield Passed(message=f"{many(len(guarded), 'guarded pool')}, and all that are needed")
+        yield Passed(
+            message=f"{many(len(guarded), 'guarded pool')}, which covers all pools that need it"
+        )
 
 
 def pod_security(
@@ -140,18 +144,18 @@ def pod_security(
                     refused.setdefault(pair, set()).add(quota.gpu_pool)
     for (namespace, enforced, needed), names in refused.items():
         yield CheckFailed(
-            message=f"namespace {namespace} enforces {enforced}; the podProfile of {some(names)}"
-            f" needs {needed}: the API server refuses such pods",
+            message=f"namespace {namespace} enforces {enforced}, but the podProfile of"
+            f" {some(names)} needs {needed}: the API server rejects such pods",
             fix=f"kubectl label namespace {namespace} {ENFORCED}={needed} --overwrite, and let"
-            " nobody but the operator create pods there",
+            " only the operator create pods there",
         )
     if absent:
         yield Warned(
-            message=f"queues name {some(absent)}, which are no namespaces",
-            fix="create them, or mend spec.namespaces of the queues",
+            message=f"queues name namespaces that do not exist: {some(absent)}",
+            fix="create them, or correct spec.namespaces of the queues",
         )
     if not refused and not absent:
-        yield Passed(message=f"{many(len(seen), 'namespace')} of queues admit their pods")
+        yield Passed(message=f"{many(len(seen), 'namespace')} of queues admit the pods of jobs")
 
 
 def _namespaces_of(

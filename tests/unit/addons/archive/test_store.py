@@ -52,12 +52,12 @@ async def test_what_is_written_is_listed_read_replaced_and_deleted(url: str) -> 
 
 @pytest.mark.parametrize("url", ["", "jobs", "/jobs", "ftp://host/jobs", "https://host/jobs"])
 def test_an_archive_is_a_folder_or_a_bucket(url: str) -> None:
-    with pytest.raises(ArchiveError, match="write file:///FOLDER, s3://"):
+    with pytest.raises(ArchiveError, match="want file:///FOLDER, s3://"):
         ArchiveStore.at(url)
 
 
 def test_a_folder_that_is_only_read_has_to_be_there(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="cannot be opened"):
+    with pytest.raises(ArchiveError, match="cannot open the archive"):
         ArchiveStore.at(f"file://{tmp_path}/nowhere")
 
 

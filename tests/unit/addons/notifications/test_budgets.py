@@ -189,9 +189,9 @@ def test_four_fifths_of_a_user_s_part_are_low_and_the_queue_is_not() -> None:
 @pytest.mark.parametrize(
     ("when_spent", "then"),
     [
-        ("Refuse", "none of theirs that waits starts; what runs goes on"),
-        ("Warn", "its jobs go on all the same"),
-        ("Expire", "what runs is saved and waits"),
+        ("Refuse", "none of their pending jobs starts. Their running jobs continue"),
+        ("Warn", "its jobs still start and continue"),
+        ("Expire", "running jobs save and wait"),
     ],
 )
 def test_the_message_about_a_user_says_who_and_of_what(when_spent: str, then: str) -> None:

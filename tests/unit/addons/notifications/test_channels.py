@@ -90,7 +90,7 @@ def test_a_job_chooses_among_what_is_open_to_it(
         ({"channels": {"a": {}}}, "exactly one of slack, webhook and mail"),
         ({"channels": {"a": {"mail": MAIL, **SLACK}}}, "exactly one"),
         ({"channels": {"a": {"slack": {"url": "https://x"}}}}, r"channels\.a\.slack\.urlFrom"),
-        ({"channels": {"a": {"webhook": {}}}}, "either url or urlFrom"),
+        ({"channels": {"a": {"webhook": {}}}}, "exactly one of url and urlFrom"),
         ({"channels": {"a": {"webhook": {"url": "file:///etc/passwd"}}}}, "https://HOST"),
         ({"channels": {"a": {"webhook": {"url": "https://u:p@host"}}}}, "without a user"),
         ({"channels": {"A b": SLACK}}, "channels.A b"),
@@ -108,11 +108,11 @@ def test_a_job_chooses_among_what_is_open_to_it(
                     }
                 }
             },
-            "in the clear",
+            "unencrypted",
         ),
         (
             {"channels": {"a": SLACK}, "routes": [{"channels": ["b"]}]},
-            r"routes\[0\]\.channels: there is no channel 'b'; known: a",
+            r"routes\[0\]\.channels: channel 'b' does not exist; known: a",
         ),
         ({"routes": [{"channels": []}]}, "routes.0.channels"),
         ({"chanels": {}}, "chanels"),
@@ -127,7 +127,7 @@ def test_what_a_configuration_is_refused_for(config: dict[str, Any], says: str) 
 
 
 def test_a_configuration_is_bounded_before_it_is_read() -> None:
-    with pytest.raises(ConfigurationError, match="at most"):
+    with pytest.raises(ConfigurationError, match="exceed the maximum"):
         parsed(b" " * 300_000)
     with pytest.raises(ConfigurationError, match="JSON"):
         parsed(b"channels: {}")

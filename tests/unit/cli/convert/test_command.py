@@ -62,9 +62,9 @@ def test_each_document_is_a_job_and_other_kinds_are_named(
                 f"{name}: &{name} [{','.join([f'*{last}'] * 9)}]\n"
                 for last, name in zip("abcdefgh", "bcdefghi", strict=True)
             ),
-            "aliases unfold",
+            "aliases expand",
         ),
-        ("kind: Job\na: &a [*a]\n", "aliases unfold"),
+        ("kind: Job\na: &a [*a]\n", "aliases expand"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_place(

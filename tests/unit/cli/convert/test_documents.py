@@ -247,7 +247,7 @@ def test_volumes_of_a_role_join_those_of_the_template_unless_another_has_the_nam
     assert {volume["name"] for volume in spec["template"]["volumes"]} == {"keys", "data"}
     (role,) = spec["roles"]
     assert [mount["name"] for mount in role["volumeMounts"]] == ["keys"]
-    assert any("is another volume" in text for text in left_out(conversion).values())
+    assert any("has another volume" in text for text in left_out(conversion).values())
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,12 @@ def test_every_option_is_named() -> None:
     [
         (["#SBATCH -N2 --gres=gpu:1", "python train.py"], "without srun"),
         (["#SBATCH --gres=gpu:1", "srun a", "srun b"], "line 4: a second srun"),
-        (["python train.py"], "asks for no GPU"),
+        (["python train.py"], "requests no GPU"),
         (["#SBATCH --gres=gpu:8 --ntasks-per-node=3", "srun a"], "3 tasks"),
         (["#SBATCH --gres=gpu:1 --time=soon", "a"], "line 2: --time: soon"),
         (["#SBATCH --gres=gpu:1", "srun"], "without a command"),
         (["#SBATCH --gres='gpu:1", "srun a"], "not shell"),
-        (["#SBATCH --gres=gpu:1"], "runs nothing"),
+        (["#SBATCH --gres=gpu:1"], "runs no command"),
     ],
 )
 def test_what_cannot_be_a_trainingjob_names_the_line(lines: list[str], problem: str) -> None:

@@ -452,7 +452,7 @@ def test_a_manifest_of_an_argument_is_judged_beside_the_files(
     again = json.dumps(a_job("first", nodes=2))  # stands for the one of the file
     (answer,) = verdicts(capsys, "-f", file, "--manifest", again).values()
     assert (answer["job"], answer["pods"]) == ("team/first", 2)
-    for text, problem in (("nodes: 2", "no JSON"), ("[]", "is a mapping")):
+    for text, problem in (("nodes: 2", "no JSON"), ("[]", "must be a mapping")):
         code, _, err = run(capsys, "decide", "-f", file, "--manifest", text)
         assert code == 2
         assert problem in err

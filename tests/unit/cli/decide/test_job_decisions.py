@@ -85,8 +85,8 @@ def test_every_kind_of_decision_has_its_line() -> None:
         ("waits", JobVerdict.WAITS, "h100", ("n0", "n1")),
     ]
     assert [row.by for row in rows[2:5]] == ["training/waits"] * 3
-    assert (rows[3].pods, rows[3].message) == (1, "goes on with 1 pod")
-    assert rows[5].message == "2 domains more free then"
+    assert (rows[3].pods, rows[3].message) == (1, "continues with 1 pod")
+    assert rows[5].message == "frees 2 domains"
     assert rows[6].reserved_at == 99.0
 
 

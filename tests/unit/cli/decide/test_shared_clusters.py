@@ -188,7 +188,7 @@ def test_devices_of_slices_count_but_those_that_are_tainted_or_claimed(
     assert verdicts(capsys, "-f", repaired)["team/job"]["verdict"] == "Waits"
     two = written(tmp_path, *site, a_job("job", nodes=2))
     assert verdicts(capsys, "-f", two)["team/job"]["verdict"] == "Waits"
-    assert "do not go by" not in run(capsys, "decide", "-f", two)[1]
+    assert "ignore the decisions" not in run(capsys, "decide", "-f", two)[1]
 
 
 def a_slice_of_channels(node: str) -> Json:
@@ -249,4 +249,4 @@ def test_values_of_another_type_are_refused(
     file = written(tmp_path, a_pool())
     code, _, error = run(capsys, "decide", "-f", file, "--policy", str(values))
     assert code != 0
-    assert "is wanted" in error
+    assert "must be" in error

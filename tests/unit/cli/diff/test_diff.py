@@ -80,8 +80,8 @@ def test_json_has_every_row(dump: str, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("llama", "gone"), "no such job in it"),
-        (("llama", "other/halved"), "no such job in it"),
+        (("llama", "gone"), "no such job found"),
+        (("llama", "other/halved"), "no such job found"),
     ],
 )
 def test_a_job_that_is_not_there_is_named(

@@ -49,15 +49,15 @@ def test_the_limit_that_a_pod_wrote() -> None:
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        (a_pod("Pending"), "it did not end in time"),
+        (a_pod("Pending"), "it did not finish in time"),
         (
             a_pod(
                 "Pending", waiting={"reason": "ImagePullBackOff", "message": "no such \x1b[2Jtag"}
             ),
             "ImagePullBackOff: no such [2Jtag",
         ),
-        (ended("Traceback", code=1), "it ended with 1 Error"),
-        (ended("no JSON"), "it wrote no result: the image needs python3"),
+        (ended("Traceback", code=1), "it exited with 1 Error"),
+        (ended("no JSON"), "it wrote no result: the image must contain python3"),
     ],
 )
 def test_why_a_pod_did_not_do_its_work(raw: bytes, problem: str) -> None:

@@ -182,11 +182,19 @@ def test_the_environment_names_the_archive(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("history",), 2, "which archive? --archive URL, or DRUMLINE_ARCHIVE: file:///FOLDER"),
-        (("history", "--archive", "jobs"), 2, "'jobs' is no archive: write file:///FOLDER"),
-        (("history", "--archive", "file:///nowhere/at/all"), 2, "cannot be opened"),
-        (("history", "nobody"), 1, "no job 'nobody' has ended"),
-        (("history", "--since", "yesterday"), 2, "write a length such as 30d"),
+        (
+            ("history",),
+            2,
+            "no archive is set; use --archive URL, or DRUMLINE_ARCHIVE: file:///FOLDER",
+        ),
+        (
+            ("history", "--archive", "jobs"),
+            2,
+            "unsupported archive URL 'jobs': want file:///FOLDER",
+        ),
+        (("history", "--archive", "file:///nowhere/at/all"), 2, "cannot open the archive"),
+        (("history", "nobody"), 1, "the archive has no ended job 'nobody'"),
+        (("history", "--since", "yesterday"), 2, "want a duration such as 30d"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -219,7 +227,7 @@ def test_jobs_of_several_namespaces_are_told_apart(
         other.parent.mkdir(parents=True)
         other.write_bytes(path.read_bytes())
     error = shown(capsys, "history", "llama", "--archive", archive, code=1)
-    assert "say -n, of research, vision" in error
+    assert "(research, vision); use -n to select one" in error
 
 
 def test_documents_that_cannot_be_read_are_counted(
@@ -228,7 +236,7 @@ def test_documents_that_cannot_be_read_are_counted(
     broken = tmp_path / "ended/2026-11-23/research/llama/u-9.json"
     broken.write_bytes(b"{")
     text = shown(capsys, "history", "--archive", archive)
-    assert text.endswith("1 document of the archive cannot be read by this version.\n")
+    assert text.endswith("1 document of the archive cannot be read by this version of drumline.\n")
 
 
 def test_the_lines_of_a_generation_that_is_gone_are_read_from_the_archive(tmp_path: Path) -> None:
@@ -241,7 +249,7 @@ def test_the_lines_of_a_generation_that_is_gone_are_read_from_the_archive(tmp_pa
     url = f"file://{tmp_path}"
     (text,) = archived_earlier_logs(url, {}, namespace="research", uid="u-1", generation=2)
     assert [line.shown for line in archived_lines([text])] == ["[0] step 2"]
-    with pytest.raises(NotAnswered, match="it has those of generations: 1, 2"):
+    with pytest.raises(NotAnswered, match="it has generations: 1, 2"):
         archived_earlier_logs(url, {}, namespace="research", uid="u-1", generation=3)
     with pytest.raises(BadInput, match=r"--archive.*URL.*DRUMLINE_ARCHIVE"):
         archived_earlier_logs(None, {}, namespace="research", uid="u-1", generation=3)

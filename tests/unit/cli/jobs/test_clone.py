@@ -60,14 +60,14 @@ def test_another_command_takes_the_arguments_along() -> None:
 
 @pytest.mark.parametrize("change", ["nodes", "=4", "a..b=1", ".".join("abcdefghij") + "=1"])
 def test_a_change_of_another_form_is_refused(change: str) -> None:
-    with pytest.raises(BadInput, match="write path=value"):
+    with pytest.raises(BadInput, match="want path=value"):
         spec_of(a_job(), change)
 
 
 def test_what_has_no_fields_is_set_as_a_whole() -> None:
     with pytest.raises(BadInput, match="nodes has no fields"):
         spec_of(a_job(), "nodes.a=1")
-    with pytest.raises(BadInput, match="no template, so no command"):
+    with pytest.raises(BadInput, match="no template, so it has no command"):
         spec_of(a_job(template=None), command=("python",))
 
 

@@ -44,7 +44,7 @@ def test_a_pod_that_has_ended_is_not_entered() -> None:
     job = a_manifest(status=a_running_status())
     with pytest.raises(NotAnswered, match=r"rank 9.*llama"):
         chosen_pod(job, pods(0), rank=9)
-    with pytest.raises(NotAnswered, match="no pod of llama runs"):
+    with pytest.raises(NotAnswered, match="llama has no running pod"):
         chosen_pod(job, [], rank=None)
     with pytest.raises(BadInput, match="ranks 0 to 31"):
         chosen_pod(job, pods(0), rank=32)
@@ -97,7 +97,7 @@ def test_the_process_becomes_kubectl_with_the_same_cluster(tmp_path: Path) -> No
         *shell_arguments("llama-1-g1", ["nvidia-smi"], terminal=False),
     ]
     assert absent.returncode == 1
-    assert "kubectl is not on the path" in absent.stderr
+    assert "kubectl is not in the PATH" in absent.stderr
 
 
 def kubectl_words(folder: Path, job: Any, *words: str) -> list[str]:

@@ -42,7 +42,7 @@ def test_what_may_be_used_is_marked_and_named_also_where_it_does_not_suffice(
     limit = re.search(r'x1="([\d.]+)"[^>]*class="limit"', memory_picture(bill))
     assert limit is not None
     assert sum(widths) <= float(limit[1])
-    assert "to use" in memory_picture(bill)
+    assert "usable" in memory_picture(bill)
 
 
 def test_parts_of_a_step_below_a_thousandth_are_left_out(front: tuple[Planned, ...]) -> None:

@@ -55,7 +55,7 @@ def test_the_time_left_of_a_script_is_by_its_expected_end() -> None:
 @pytest.mark.parametrize(
     ("status", "health", "summary"),
     [
-        ({}, Health.WAITS, "The operator has not looked at it yet."),
+        ({}, Health.WAITS, "The operator has not processed it yet."),
         (
             {"phase": "Pending", "reason": "QuotaExhausted", "message": "needs 4; has 2"},
             Health.WAITS,
@@ -64,7 +64,7 @@ def test_the_time_left_of_a_script_is_by_its_expected_end() -> None:
         (
             {"phase": "Starting", "message": "pod 2 pulls its image"},
             Health.RECOVERS,
-            "It is placed, and its pods are starting. Pod 2 pulls its image.",
+            "It has its nodes, and its pods are starting. Pod 2 pulls its image.",
         ),
         (
             {"phase": "Recovering", "message": "node-3 was lost"},
@@ -74,7 +74,10 @@ def test_the_time_left_of_a_script_is_by_its_expected_end() -> None:
         (
             {"phase": "Suspended"},
             Health.WAITS,
-            ("It is suspended by its user and holds no GPUs. It resumes at its newest checkpoint."),
+            (
+                "It is suspended by its user and holds no GPUs. It resumes from its newest"
+                " checkpoint."
+            ),
         ),
         ({"phase": "Failed"}, Health.FAILED, "It has failed."),
         (
@@ -87,7 +90,7 @@ def test_the_time_left_of_a_script_is_by_its_expected_end() -> None:
             Health.WELL,
             (
                 "It trains on 16 GPUs of 2 nodes in pool gpus."
-                " It wants 4 nodes and grows when there is room."
+                " It wants 4 nodes and grows when they are free."
             ),
         ),
         (
@@ -97,16 +100,16 @@ def test_the_time_left_of_a_script_is_by_its_expected_end() -> None:
             Health.WELL,
             (
                 "It trains on 16 GPUs of 2 nodes in pool gpus."
-                " Its pod 2 will join once all of them are ready."
+                " Its pod 2 will join when all of them are ready."
             ),
         ),
         (
             a_running_status(disruption=PREEMPTION),
             Health.WELL,
             (
-                "It trains on 32 GPUs of 4 nodes in pool gpus. It is preempted by prod/gpt: it"
-                " saves a"
-                " checkpoint first, at the latest by 2026-11-21 06:57:00Z."
+                "It trains on 32 GPUs of 4 nodes in pool gpus. It is preempted by prod/gpt. It"
+                " first saves a"
+                " checkpoint, at the latest by 2026-11-21 06:57:00Z."
             ),
         ),
         (
@@ -116,7 +119,7 @@ def test_the_time_left_of_a_script_is_by_its_expected_end() -> None:
             Health.WELL,
             (
                 "It trains on 32 GPUs of 4 nodes in pool gpus. Its pod 2 will be moved"
-                " (SpotReclaim, announced by karpenter): it saves a checkpoint first, at the"
+                " (SpotReclaim, announced by karpenter). It first saves a checkpoint, at the"
                 " latest by"
                 " 2026-11-21 06:57:00Z."
             ),
@@ -172,10 +175,10 @@ def test_every_reason_either_has_advice_or_needs_none() -> None:
 @pytest.mark.parametrize(
     ("spec", "resumption"),
     [
-        ({"checkpoint": None}, "It names no place for checkpoints, so it begins at step 0"),
+        ({"checkpoint": None}, "It has no checkpoint storage, so it begins at step 0"),
         (
             {"trainer": None, "checkpoint": None, "template": {"image": "mine:1"}},
-            "Its pods start anew when it goes on: what a template's program saved",
+            "Its pods start again when it continues. Drumline does not know",
         ),
     ],
 )

@@ -100,14 +100,14 @@ def test_a_job_of_several_is_chosen_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted", "message"),
     [
-        (TWO, {}, "job.yaml: several jobs fit, name one of them: team/gpt, team/llama"),
-        (TWO, {"job": "bert"}, "job.yaml: no such job in it, but team/gpt, team/llama"),
-        (TWO, {"namespace": "b"}, "job.yaml: no such job in it, but team/gpt, team/llama"),
-        ("", {}, "job.yaml: no TrainingJob of drumline.dev in it, but nothing"),
-        ("kind: Pod", {}, "job.yaml: no TrainingJob of drumline.dev in it, but Pod"),
+        (TWO, {}, "job.yaml: several jobs match; name one of them: team/gpt, team/llama"),
+        (TWO, {"job": "bert"}, "job.yaml: no such job found, but team/gpt, team/llama"),
+        (TWO, {"namespace": "b"}, "job.yaml: no such job found, but team/gpt, team/llama"),
+        ("", {}, "job.yaml: no TrainingJob of drumline.dev found, but nothing"),
+        ("kind: Pod", {}, "job.yaml: no TrainingJob of drumline.dev found, but Pod"),
         ("a: 1\nb: [1\nc: 2", {}, "job.yaml, line 3: not YAML: "),
-        ("a: 1\n---\n- 2\n", {}, "job.yaml, line 3: an object of the API is a mapping"),
-        ("kind: List\nitems:\n- {}\n- 3", {}, "job.yaml, line 4: items: each must be an object"),
+        ("a: 1\n---\n- 2\n", {}, "job.yaml, line 3: an API object must be a mapping"),
+        ("kind: List\nitems:\n- {}\n- 3", {}, "job.yaml, line 4: items: each item must be"),
         ("a: \x00", {}, "job.yaml: not YAML: "),
     ],
 )

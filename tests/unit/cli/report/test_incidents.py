@@ -63,16 +63,16 @@ def test_a_job_that_trains_again_waits_for_no_stage_whose_end_was_never_reported
 @pytest.mark.parametrize(
     ("changes", "root_cause", "detection"),
     [
-        ({}, "pod llama-2-g1 on node-3", "5.10 s after its last sign of life"),
+        ({}, "pod llama-2-g1 on node-3", "5.10 s after its last heartbeat"),
         (
             {"rank": 17, "faultClass": "Application", "detectMilliseconds": 14},
             "rank 17 in pod llama-2-g1 on node-3",
-            "14 ms after it struck",
+            "14 ms after the fault",
         ),
         (
             {"pod": None, "node": None, "faultClass": "Hang"},
             "pod index 2",
-            "after 5.10 s, in which it was silent while the other ranks waited for it",
+            "after 5.10 s, in which it sent no heartbeat while the other ranks waited for it",
         ),
         (
             {"faultClass": "Preemption", "pod": None, "node": None},

@@ -88,7 +88,7 @@ def test_a_path_of_its_own_stays_and_a_job_without_checkpoints_is_said_to_begin_
         [saved("TrainingJob", spec=named), saved("TrainingJob", spec=without)], tmp_path, capsys
     )
     assert [manifest["spec"] for manifest in manifests] == [named, without]
-    assert "it has no checkpoints and begins anew" in notes
+    assert "it has no checkpoints and starts from the beginning" in notes
 
 
 def test_a_job_goes_on_below_the_prefix_of_its_bucket(

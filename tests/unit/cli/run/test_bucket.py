@@ -229,10 +229,10 @@ def test_the_job_has_the_digest_the_place_and_the_secrets_name(folder: Path, end
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("s3://", "write s3://BUCKET"),
-        ("s3://Upper/a", "write s3://BUCKET"),
-        ("s3://code/a/../b", "write s3://BUCKET"),
-        ("s3://code/a?b", "write s3://BUCKET"),
+        ("s3://", "want s3://BUCKET"),
+        ("s3://Upper/a", "want s3://BUCKET"),
+        ("s3://code/a/../b", "want s3://BUCKET"),
+        ("s3://code/a?b", "want s3://BUCKET"),
     ],
 )
 def test_what_is_no_place_is_refused(folder: Path, text: str, why: str) -> None:
@@ -242,7 +242,7 @@ def test_what_is_no_place_is_refused(folder: Path, text: str, why: str) -> None:
 
 def test_an_endpoint_with_a_user_in_it_is_refused(folder: Path) -> None:
     environment = {**os.environ, "AWS_ENDPOINT_URL": "https://me:pass@store.example.com"}
-    with pytest.raises(BadInput, match="write https://HOST"):
+    with pytest.raises(BadInput, match="want https://HOST"):
         code_in_bucket(PLACE, folder=folder, secret="", environment=environment)
 
 

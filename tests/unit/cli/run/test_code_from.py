@@ -143,21 +143,21 @@ def test_an_address_and_a_whole_commit() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("gs://bucket", "write claim:NAME"),
-        ("claim:", "write claim:NAME"),
-        ("claim:Upper", "write claim:NAME or claim:NAME/FOLDER"),
-        ("claim:a/../b", "write claim:NAME or claim:NAME/FOLDER"),
-        ("git:https://git.example.com/a.git@main", "'main' is no whole commit"),
+        ("gs://bucket", "want claim:NAME"),
+        ("claim:", "want claim:NAME"),
+        ("claim:Upper", "want claim:NAME or claim:NAME/FOLDER"),
+        ("claim:a/../b", "want claim:NAME or claim:NAME/FOLDER"),
+        ("git:https://git.example.com/a.git@main", "'main' is not a full commit ID"),
         (
             f"git:git@git.example.com:team/llm.git@{COMMIT}",
-            r"write --code-from git:https://git\.example\.com/team/llm\.git@COMMIT",
+            r"use --code-from git:https://git\.example\.com/team/llm\.git@COMMIT",
         ),
         (f"git:--upload-pack=x@{COMMIT}", "pods have no key"),
-        (f"git:https://t0ken@git.example.com/a.git@{COMMIT}", "may have a user or a token"),
-        (f"git:https://git.example.com/a?private_token=t0ken@{COMMIT}", "may have a user or a"),
+        (f"git:https://t0ken@git.example.com/a.git@{COMMIT}", "may contain a user or a token"),
+        (f"git:https://git.example.com/a?private_token=t0ken@{COMMIT}", "may contain a user or a"),
         (
             f"git:ssh://git@git.example.com:2222/team/llm.git@{COMMIT}",
-            r"write --code-from git:https://git\.example\.com/team/llm\.git@COMMIT",
+            r"use --code-from git:https://git\.example\.com/team/llm\.git@COMMIT",
         ),
     ],
 )
@@ -192,7 +192,7 @@ def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (("--code-from", "claim:a", "--no-code"), "--no-code and --code-from"),
-        (("--git-image", "git:1"), "--git-image goes with --code-from git"),
+        (("--git-image", "git:1"), "--git-image needs --code-from git"),
     ],
 )
 def test_options_that_contradict_each_other(arguments: tuple[str, ...], sentence: str) -> None:

@@ -255,14 +255,17 @@ def test_code_that_was_stored_for_a_refused_job_is_taken_back(drumline: Drumline
 @pytest.mark.parametrize(
     ("served", "sentence"),
     [
-        (Served(queues=["b", "a"]), "This cluster has a, b; name yours with --queue"),
+        (Served(queues=["b", "a"]), "this cluster has a, b; set the queue with --queue"),
         (Served(queues=[]), "no TrainingQueue; ask its administrator"),
-        (Served(refused={("GET", f"{DRUMLINE}/trainingqueues"): (404, "x")}), "not installed"),
+        (Served(refused={("GET", f"{DRUMLINE}/trainingqueues"): (404, "x")}), "custom resources"),
         (
             Served(refused={("POST", f"{CORE}/configmaps"): (403, "user u cannot create")}),
             "not allowed to store: user u cannot create",
         ),
-        (Served(refused={("POST", JOBS): (404, 'namespaces "team" not found')}), "no namespace"),
+        (
+            Served(refused={("POST", JOBS): (404, 'namespaces "team" not found')}),
+            "'team' does not exist",
+        ),
     ],
 )
 def test_what_the_cluster_lacks_is_a_sentence(
@@ -319,7 +322,7 @@ def test_an_api_server_that_is_away_at_the_first_look_is_said_at_once(drumline: 
 def test_stop_resume_and_delete(drumline: Drumline) -> None:
     served = Served(statuses=[{}])
     for command, words in (
-        ("stop", "once it has saved"),
+        ("stop", "after it has saved"),
         ("resume", "queued again"),
         ("delete", "is deleted"),
     ):
@@ -341,7 +344,7 @@ def test_a_job_that_was_suspended_for_idle_gpus_is_resumed_by_a_change(drumline:
 
 def test_hold_sets_and_takes_back_for_how_long_pods_stay(drumline: Drumline) -> None:
     served = Served(statuses=[{}])
-    for seconds, words in (("600", "stay for 600 s with their GPUs"), ("0", "end at once again")):
+    for seconds, words in (("600", "stay for 600 s with"), ("0", "end immediately again")):
         done = drumline("hold", "train", "--seconds", seconds, served=served)
         assert (done.code, done.error) == (0, "")
         assert words in done.output
@@ -380,6 +383,6 @@ def test_an_interrupt_leaves_the_job_alone(folder: Path) -> None:
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
     assert process.returncode == 0
-    assert "goes on without you" in rest
+    assert "continues in the background" in rest
     assert "drumline stop train -n team" in rest
     assert served.deleted == served.patched == []

@@ -142,12 +142,12 @@ def test_a_script_of_a_shell_needs_the_way_in_which_it_is_started() -> None:
     ("arguments", "command", "sentence"),
     [
         (("--image", "a"), [], "drumline run -- python train.py"),
-        ((), TRAIN, "which image"),
+        ((), TRAIN, "no image is given"),
         (("--image", "a", "-e", "A"), TRAIN, "--env A: write NAME=VALUE"),
         (
             ("--image", "a", "--after", "x:Failed"),
             TRAIN,
-            "--after x:Failed: write JOB, or JOB:Finished",
+            "invalid --after x:Failed: want JOB, or JOB:Finished",
         ),
         (("--image", "a", "--claim", "=/data"), TRAIN, "write NAME=/FOLDER"),
         (("--image", "a", "--resources", "cpu"), TRAIN, "write cpu=8,memory=64Gi"),

@@ -108,7 +108,7 @@ def test_pip_has_the_variables_of_the_job_and_ranks_the_path() -> None:
     [
         ("numpy\n-r more.txt\n", "line 2: '-r more.txt' names a file"),
         ("./mine\n", "line 1: './mine' names a file"),
-        ("a" * (MAX_CHARS + 1), f"of which a pod takes {MAX_CHARS}"),
+        ("a" * (MAX_CHARS + 1), f"exceed the maximum of {MAX_CHARS}"),
     ],
 )
 def test_files_that_the_pod_lacks_are_refused(tmp_path: Path, text: str, problem: str) -> None:

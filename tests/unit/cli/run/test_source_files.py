@@ -80,7 +80,7 @@ def test_a_folder_that_is_no_repository(tmp_path: Path) -> None:
 
 def test_what_git_refuses_is_said(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("gitdir: /nonexistent\n")
-    with pytest.raises(BadInput, match="no such folder"):
+    with pytest.raises(BadInput, match="the folder does not exist"):
         source_files(tmp_path / "none", ENVIRONMENT)
     with pytest.raises(BadInput, match="--no-code"):
         source_files(tmp_path, {**ENVIRONMENT, "PATH": "/nonexistent"})

@@ -52,13 +52,13 @@ def test_without_parameters_it_is_the_job_itself() -> None:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        (["lr"], "--sweep lr: write NAME=VALUE,VALUE"),
-        (["lr=1,"], "--sweep lr=1,: write NAME=VALUE,VALUE"),
-        (["a-b=1"], "--sweep a-b=1: write NAME=VALUE,VALUE"),
-        (["lr=1", "lr=2"], "--sweep lr: is given twice"),
-        (["width=1"], "--sweep width: write {width} where the command takes its value"),
-        (["lr=" + ",".join(map(str, range(300)))], "300 combinations are more than 256"),
-        ([], "--max-parallel is for --sweep"),
+        (["lr"], "--sweep lr: want NAME=VALUE,VALUE"),
+        (["lr=1,"], "--sweep lr=1,: want NAME=VALUE,VALUE"),
+        (["a-b=1"], "--sweep a-b=1: want NAME=VALUE,VALUE"),
+        (["lr=1", "lr=2"], "--sweep lr is given twice"),
+        (["width=1"], "--sweep width: write {width} in the command to use its value"),
+        (["lr=" + ",".join(map(str, range(300)))], "300 combinations exceed the maximum of 256"),
+        ([], "--max-parallel needs --sweep"),
     ],
 )
 def test_what_is_wrong_is_a_sentence(parameters: list[str], sentence: str) -> None:

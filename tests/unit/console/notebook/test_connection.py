@@ -183,7 +183,7 @@ def test_an_interrupt_of_wait_lets_the_job_go_on(
             assert job.wait() is job
         served.at_read = str
         assert not job.is_over
-        assert capsys.readouterr().out.startswith("train goes on without you")
+        assert capsys.readouterr().out.startswith("train continues in the background")
         assert (served.patched, served.deleted) == ([], [])
         assert job.refresh().phase == "Running"  # the connection is as good as before
 
@@ -207,7 +207,7 @@ def test_an_interrupt_of_following_ends_it_and_returns_what_was_written(
             log = job.logs(follow=True)
         shown = capsys.readouterr().out.splitlines()
         assert "Running" in shown
-        assert shown[-1].startswith("train goes on without you")
+        assert shown[-1].startswith("train continues in the background")
         assert len(log.lines) == 4
 
 
@@ -299,8 +299,11 @@ def test_without_a_folder_the_image_has_the_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"command": "python train.py"}, r"the command is a list: \['python', 'train.py'\]"),
-        ({"command": ["python"], "imag": "any:1"}, "run has no option 'imag'; it has queue, image"),
+        ({"command": "python train.py"}, r"the command must be a list: \['python', 'train.py'\]"),
+        (
+            {"command": ["python"], "imag": "any:1"},
+            "no option 'imag'; its options are queue, image",
+        ),
         ({"command": ["python"], "image": "any:1", "env": ["A=1"]}, "env is a dict"),
         ({"command": ["python"], "image": "any:1", "folder": "/nonexistent"}, "nonexistent"),
     ],

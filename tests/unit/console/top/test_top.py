@@ -148,7 +148,7 @@ def test_an_interval_that_would_flood_an_api_server_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["top", "--interval", "0.1"])
-    assert "from 1 to 3600 seconds" in capsys.readouterr().err
+    assert "must be 1 to 3600 seconds" in capsys.readouterr().err
 
 
 def a_view(rows: TopRows) -> TopView:
@@ -191,7 +191,7 @@ def test_keys_scroll_pause_and_quit(rows: TopRows) -> None:
 
 def test_what_was_read_stays_when_the_cluster_does_not_answer(rows: TopRows) -> None:
     view, failed, fine = a_view(rows), Future[TopRows](), Future[TopRows]()
-    failed.set_exception(NotAnswered("the API server does not answer"))
+    failed.set_exception(NotAnswered("the API server does not respond"))
     take(failed, view)
     assert view.rows is rows
     assert not missing(view.note(12.0), "API", "12.0 s")

@@ -170,7 +170,7 @@ async def test_each_form_is_asked_for_first(browser: Browser) -> None:
     [
         ("delete", {}, "open its page again"),
         ("clone", {}, "the copy needs a name"),
-        ("clone", {"name": "x", "changes": "nodes"}, "write path=value"),
+        ("clone", {"name": "x", "changes": "nodes"}, "want path=value"),
         ("clone", {"name": "x", "changes": "a=1\n" * 51}, "more than 50 changes"),
     ],
 )
@@ -279,7 +279,7 @@ class Asked(Shown):
 
     async def cluster(self) -> ClusterObjects:
         if self._unknown:
-            raise NotAnswered("the API server does not accept these credentials")
+            raise NotAnswered("the API server rejects these credentials")
         return await super().cluster()
 
     async def what_if(self, change: Change) -> WhatIfAnswer:

@@ -30,12 +30,12 @@ MORE = MoreQuota(queue="research", pool="h100", gpus=64)
         (
             {"ask": "job", "job": "team/a", "nodes": "2", "priority": "urgent"},
             OtherSize(job="team/a", nodes=2, priority="urgent"),
-            "If team/a asked for 2 nodes with priority urgent",
+            "If team/a requested 2 nodes with priority urgent",
         ),
         (
             {"ask": "new", "queue": "q", "nodes": "3", "gpus": "8", "priority": ""},
             NewJob(queue="q", nodes=3, gpus_per_node=8),
-            "If a new job asked queue q for 3 nodes with 8 GPUs each",
+            "If a new job requested 3 nodes with 8 GPUs each from queue q",
         ),
     ],
 )
@@ -52,7 +52,7 @@ def test_without_a_question_none_is_answered() -> None:
     ("fields", "words"),
     [
         ({"ask": "why"}, "queue, job or new"),
-        ({"ask": "queue", "pool": "p", "gpus": "8"}, "queue is missing"),
+        ({"ask": "queue", "pool": "p", "gpus": "8"}, "the question lacks queue"),
         ({"ask": "job", "job": "a", "nodes": "two"}, "a whole number"),
         ({"ask": "job", "job": "a", "nodes": "0"}, "from 1 to 10000"),
         ({"ask": "new", "queue": "q", "nodes": "1", "gpus": "9" * 99}, "from 0 to 64"),
@@ -83,5 +83,5 @@ async def test_a_question_that_changes_nothing_says_so() -> None:
     shown = Shown(*objects())
     change = MoreQuota(queue="lab", pool="h100", gpus=8)
     text = Audit(what_if(await shown.cluster(), change, await shown.what_if(change))).text
-    assert "Nothing would be decided otherwise" in text
-    assert "3 jobs would see the same" in text
+    assert "The next cycle would make the same decisions" in text
+    assert "Nothing would change for 3 jobs" in text

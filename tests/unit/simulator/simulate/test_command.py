@@ -158,8 +158,8 @@ def test_the_week_compares_three_sides(capsys: pytest.CaptureFixture[str], tmp_p
     names = [line.split("  ")[0] for line in lines[3:6]]
     assert names == ["Drumline", "Kueue, JobSet, torchrun", "the same at its best"]
     assert [line.partition(":")[0] for line in lines[7:]] == [
-        "Drumline beside Kueue, JobSet, torchrun",
-        "Drumline beside the same at its best",
+        "Drumline compared with Kueue, JobSet, torchrun",
+        "Drumline compared with the same at its best",
     ]
     assert (tmp_path / "simulated-week.png").read_bytes().startswith(b"\x89PNG")
 
@@ -175,8 +175,8 @@ def test_the_week_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give a CLUSTER file, or --week without one"),
-        (["--week", "c.yaml"], "give a CLUSTER file, or --week without one"),
+        ([], "give a CLUSTER file, or --week without a file"),
+        (["--week", "c.yaml"], "give a CLUSTER file, or --week without a file"),
         (["--week", "--days", "0"], "--days must be above 0"),
         (["--week", "--nodes", "4"], "--nodes must be 16 to"),
     ],

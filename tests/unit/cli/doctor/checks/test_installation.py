@@ -76,13 +76,13 @@ def test_before_the_installation_nothing_fails() -> None:
     ("installed", "words"),
     [
         (replace(an_operator(), ready_replicas=0), "none of 2 replicas is ready"),
-        (replace(an_operator(), lease=None), "no process has taken the Lease"),
+        (replace(an_operator(), lease=None), "no process holds the Lease"),
         (
             replace(
                 an_operator(),
                 lease=LeaseFact(holder="gone", renewed_ago_seconds=300, duration_seconds=15),
             ),
-            "gone holds the Lease drumline-operator and last renewed it 5 min ago",
+            "gone holds the Lease drumline-operator but last renewed it 5 min ago",
         ),
     ],
 )
@@ -108,6 +108,6 @@ def test_a_class_that_preempts_training_pods_is_named_and_the_systems_are_not() 
     )
     (result,) = priorities(classes, an_operator())
     assert isinstance(result, Warned)
-    assert "pods of web may" in result.message
+    assert "pods of web can" in result.message
     (missing,) = priorities(classes[1:], an_operator())
     assert isinstance(missing, CheckFailed)

@@ -84,7 +84,7 @@ def test_a_monitor_that_no_prometheus_selects_fails_with_the_label_it_lacks() ->
     assert isinstance(pods, Passed)
     assert not missing(pods.message, "PodMonitor drumline", "monitoring/main")
     assert isinstance(rules, CheckFailed)
-    assert "none selects any" in rules.message
+    assert "no Prometheus selects monitors" in rules.message
     (unwatched,) = monitoring(groups, (prometheus,), ())
     assert isinstance(unwatched, Warned)
     (without,) = monitoring(frozenset(), (), ())
