@@ -145,7 +145,7 @@ def test_the_order_of_the_jobs_changes_nothing() -> None:
 
 
 def test_inconsistent_input_is_rejected() -> None:
-    with pytest.raises(ValueError, match="one uid"):
+    with pytest.raises(ValueError, match="the same uid"):
         run(a_job("a"), a_job("a"))
     with pytest.raises(ValueError, match="node n7"):
         run(a_job("a"), outages=[Outage(node="n7", at=0, seconds=1)])
