@@ -201,10 +201,17 @@ class LoadedTokenizer:
         if not len(learned):
             return frozenset({SpanFault.NOTHING_LEARNED})
         stops = frame.stops | self.special_numbers
-        ended = [tokens[stop - 1] in stops for _, stop in learned.tolist()]
+        ended = [self._ends(tokens[start:stop], stops) for start, stop in learned.tolist()]
         if all(ended):
             return frozenset()
         return frozenset({SpanFault.SOME_ENDLESS if any(ended) else SpanFault.ENDLESS})
+
+    def _ends(self, answer: list[int], stops: frozenset[int]) -> bool:
+        """Whether a stop token ends it. The marks of some templates hold white space after it."""
+        for token in reversed(answer):
+            if token in stops or self.tokenizer.decode([token]).strip():
+                return token in stops
+        return False
 
     def _batch(self, texts: Iterable[str]) -> list[Any]:
         return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)

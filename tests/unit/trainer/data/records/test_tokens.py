@@ -200,6 +200,14 @@ def test_marks_of_a_template_heed_the_flags_of_a_message(tmp_path: Path) -> None
     assert document(model, asked) == (plain[0], "No<|im_end|>")
 
 
+def test_marks_may_hold_white_space_after_the_end(tmp_path: Path) -> None:
+    wide = MARKED.replace("{% endgeneration %}\n", "\n{% endgeneration %}")
+    model = write_tokenizer(tmp_path, template=wide)
+    text = read(model, [TWO_TURNS])
+    assert not text.notes
+    assert documents(text, model)[0][1] == "four<|im_end|>\nNo<|im_end|>\n"
+
+
 ENDLESS: dict[str, str] = {
     "the next marker": "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
