@@ -32,11 +32,14 @@ from tests.property.hostile_objects import (
     some_pod,
     valid,
 )
+from tests.property.tenant_bounds import AT_BOUNDS
 
 NOW = 1_800_000_000.0
 CPU_SECONDS = 2.0
 """Of user time, which other processes do not lengthen, for all objects of a world together: a
 hundred times what they take."""
+AT_BOUNDS_SHARE = 0.15
+"""Of a tenant's jobs: valid ones with fields at their largest legal values."""
 OBJECTS = 12
 """Of a tenant in each world."""
 FIELD = re.compile(r"(spec|status)\.|[a-z][a-zA-Z0-9_.\[\]]*: |team/j[0-9]+: |.+: unknown field")
@@ -93,7 +96,8 @@ class World:
         levels = [{"name": "rack", "nodeLabel": "rack"}]
         pool = {"nodeSelector": {"gpu": "h100"}, "topologyLevels": levels}
         self.state.on_pool(None, self.view("h100", {"spec": pool}))
-        quota = {"quotas": [{"gpuPool": "h100", "nominalGpus": 16}]}
+        most = self.dice.choice((16, 100_000))  # administrators write a large one for "no limit"
+        quota = {"quotas": [{"gpuPool": "h100", "nominalGpus": most}]}
         self.state.on_queue(None, self.view("q", {"spec": quota}))
         self.honest = {"queue": "q", "gpusPerNode": 8, "trainer": {"globalBatchSize": 8}}
 
@@ -133,7 +137,17 @@ class World:
             case _:
                 self.add_job(f"j{number}")
 
+    def add_job_at_bounds(self, name: str) -> None:
+        """A valid job of a tenant that has read the schema: one or two fields at their largest."""
+        spec: Json = {"queue": "q", "template": {"image": "x", "command": ["a"]}}
+        for field_name in self.dice.sample(sorted(AT_BOUNDS), self.dice.randint(1, 2)):
+            spec |= AT_BOUNDS[field_name]
+        self.state.on_job(None, self.view(name, {"spec": spec}, namespace="team"))
+
     def add_job(self, name: str) -> None:
+        if self.dice.random() < AT_BOUNDS_SHARE:
+            self.add_job_at_bounds(name)
+            return
         document = self.some("TrainingJob")
         if self.dice.random() < 0.8:
             document.pop("status", None)

@@ -1,0 +1,173 @@
+"""What a tenant may write that the scheduler reads, each field at its largest legal value."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline.kube import codec
+
+Json = dict[str, Any]
+NOW: Final = 1_800_000_000.0
+_NAMES: Final = [f"{index:0>3}" + "x" * 40 for index in range(64)]
+_ROLES: Final = [
+    {
+        "name": f"r{index}",
+        "nodes": 256,
+        "command": ["x"],
+        "resources": {"cpu": f"{10 + 3 * index}m", "memory": f"{100 - 7 * index}Mi"},
+    }
+    for index in range(8)
+]
+_TERM: Final = {
+    "matchExpressions": [
+        {"key": "rack", "operator": "NotIn", "values": _NAMES[:4]} for _ in range(4)
+    ]
+}
+
+AT_BOUNDS: Final[Mapping[str, Json]] = {
+    "nodes": {"nodes": 10_000},
+    "gpusPerNode": {"gpusPerNode": 64},
+    "minNodes": {
+        "nodes": 10_000,
+        "minNodes": 1,
+        "template": {"image": "x", "command": ["a"], "launch": "PerGpu"},
+    },
+    "roles": {"roles": _ROLES},
+    "role.gpusPerNode": {"roles": [{**role, "gpusPerNode": 64} for role in _ROLES]},
+    "roles, two kinds": {"roles": _ROLES[:2]},
+    "roles, one pod each": {"roles": [{**role, "nodes": 1} for role in _ROLES]},
+    "roles, just exact": {"roles": [{**role, "nodes": 11} for role in _ROLES[:2]]},
+    "topology": {
+        "nodes": 64,
+        "topology": {
+            "required": "block",
+            "slices": [{"level": "block", "nodes": 64}, {"level": "rack", "nodes": 2}],
+        },
+    },
+    "topology.balanced": {"nodes": 64, "topology": {"balanced": "rack"}},
+    "gpuPools": {"gpuPools": ["h", *(f"p{index}" for index in range(15))]},
+    "spot": {
+        "nodes": 10_000,
+        "minNodes": 1,
+        "spot": "Surplus",
+        "template": {"image": "x", "command": ["a"], "launch": "PerGpu"},
+    },
+    "group": {"group": {"name": "g", "jobs": 256}},
+    "sweep": {"sweep": {"name": "s", "maxParallel": 256}},
+    "after": {"after": [{"job": f"other-{index}"} for index in range(16)]},
+    "resources": {"resources": {f"example.com/{name}": "1" for name in _NAMES[:8]}},
+    "nodeSelector": {"nodeSelector": {f"k{name}": name for name in _NAMES[:32]}},
+    "nodeAffinity": {"nodeAffinity": {"required": [_TERM] * 4}},
+    "tolerations": {"tolerations": [{"key": name, "operator": "Exists"} for name in _NAMES[:32]]},
+    "user": {"user": "x" * 63},
+    "activeDeadlineSeconds": {"activeDeadlineSeconds": 31_536_000},
+    "maxPricePerGpuHour": {"maxPricePerGpuHour": "1000"},
+}
+"""By field: what is written into a job."""
+NOT_FOR_THE_SCHEDULER: Final = frozenset(
+    {
+        *(
+            "queue",
+            "priorityClassName",
+            "gpuPool",
+            "gpuPartition",
+            "computeDomain",
+            "trainer",
+            "checkpoint",
+        ),
+        *("recovery", "suspend", "whenIdle", "startDeadlineSeconds", "template"),
+        *("ttlSecondsAfterFinished", "managedBy"),
+    }
+)
+"""Fields without a number or a list that the scheduler's work depends on."""
+
+
+class TooManyLinesError(BaseException):
+    """More lines of Python were executed than allowed."""
+
+
+class Lines:
+    """Number of executed lines of Python."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@contextmanager
+def counted_lines(most: int) -> Iterator[Lines]:
+    """Count the lines that are executed inside, loops and comprehensions too.
+
+    Raises:
+        TooManyLinesError: more than `most`.
+    """
+    lines = Lines()
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        del frame, arg
+        if event == "line":
+            lines.count += 1
+            if lines.count > most:
+                raise TooManyLinesError(most)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)
+
+
+def raw(document: Json) -> bytes:
+    return json.dumps(document).encode()
+
+
+def metadata(name: str, **rest: Any) -> Json:
+    return {
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
+        "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        **rest,
+    }
+
+
+def cluster(*, nodes: int) -> ClusterCache:
+    """Nodes in racks of 4 and blocks of 16, no two of them equal, and a queue without limit."""
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+    for index in range(nodes):
+        labels = {"gpu": "h", "rack": f"r{index // 4}", "block": f"b{index // 16}"}
+        amounts = {"memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
+        node = {
+            "metadata": metadata(f"n{index:03}", labels=labels),
+            "status": {
+                "allocatable": {**amounts, "cpu": f"{64_000 - index}m"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        state.nodes.on_node(None, codec.node(raw(node)))
+    levels = [{"name": name, "nodeLabel": name} for name in ("block", "rack")]
+    pool = {"nodeSelector": {"gpu": "h"}, "topologyLevels": levels}
+    state.on_pool(None, codec.custom_object(raw({"metadata": metadata("h"), "spec": pool})))
+    quota = {"quotas": [{"gpuPool": "h", "nominalGpus": 100_000}]}
+    state.on_queue(None, codec.custom_object(raw({"metadata": metadata("q"), "spec": quota})))
+    return state
+
+
+def add_job(state: ClusterCache, name: str, *changes: Json, number: int = 0) -> None:
+    """Add a job; no two jobs with different numbers are equal for the scheduler."""
+    spec: Json = {"queue": "q", "template": {"image": "x", "command": ["a"]}}
+    spec["resources"] = {"cpu": f"{100 + number}m"}
+    for change in changes:
+        resources = {**spec["resources"], **change.get("resources", {})}
+        spec |= {**change, "resources": resources}
+    document = {"metadata": metadata(name, namespace="team"), "spec": spec}
+    state.on_job(None, codec.training_job(raw(document)))
