@@ -155,6 +155,6 @@ def pod_manifest(job: Job, *, index: int, gpus: PoolGpus, settings: PodSettings)
     return manifest
 
 
-async def may_start(job: Job, *, replaces: bool) -> StartRefusal | None:
+async def may_start(job: Job, *, replaces: bool, leaving: object) -> StartRefusal | None:
     """A check of a start to which nothing is known to object."""
-    del job, replaces
+    del job, replaces, leaving

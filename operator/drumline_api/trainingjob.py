@@ -216,9 +216,10 @@ class RecoverySpec(ApiModel):
     """Maximum number of recoveries within the window from lost pods, nodes and links. Unset: no
     limit. Announced disruptions do not count."""
     max_failed_starts: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Maximum number of consecutive starts that may fail because kubelets do not start all pods.
-    Then the job fails. A start holds its GPUs for at most startDeadlineSeconds. It holds them for
-    about 30 seconds if a kubelet reports an error that waiting does not fix. Default: 5."""
+    """Maximum number of consecutive starts that may fail. Then the job fails. A start fails if
+    kubelets do not start all pods, or if the API server refuses them. It holds its GPUs for at most
+    startDeadlineSeconds. It holds them for about 30 seconds if a kubelet reports an error that
+    waiting does not fix. Default: 5."""
     budget_window_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = 86_400
     """Length of the sliding window of all these limits. Default: 86400 (one day)."""
     hang_timeout_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600

@@ -104,3 +104,15 @@ def test_a_job_without_resources_starts_where_a_limit_range_has_low_defaults(sit
     main = next(each for each in pod["spec"]["containers"] if each["name"] == "trainer")
     asked, most = main["resources"]["requests"], main["resources"]["limits"]
     assert (most["cpu"], most["memory"]) == (asked["cpu"], asked["memory"])
+
+
+def test_a_quota_that_the_victim_fills_is_no_obstacle(site: Site) -> None:
+    spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "template": TEMPLATE}
+    site.kube.create(named(site, "ResourceQuota", {"hard": {"pods": "4"}}))
+    site.kube.wait("resourcequotas", "few", site.namespace, has_quota)
+    site.submit("low", **spec)
+    site.wait("low", phase_is("Running"))
+    site.submit("high", priorityClassName=HIGH, **spec)
+    status = site.wait("high", phase_is("Running"))["status"]
+    assert "failedStarts" not in status
+    assert preemptions(site, site.namespace) == 1

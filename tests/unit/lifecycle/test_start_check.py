@@ -37,6 +37,10 @@ def quota(hard: int, used: int = 0, *, resource: str = "pods") -> QuotaFacts:
         ({"refusal": 'violates PodSecurity "restricted"'}, ("PodSecurity",)),
         ({"quotas": (quota(3),), "requested": {"pods": 4}}, ("few", "pods", "4", "3")),
         ({"quotas": (quota(8, 5),), "requested": {"pods": 4}}, ("few", "5 of 8")),
+        (
+            {"quotas": (quota(4, 4),), "requested": {"pods": 4}, "freed": {"pods": 3}},
+            ("few", "1 of 4"),
+        ),
     ],
 )
 def test_a_start_that_would_be_refused_has_a_reason_and_a_remedy(
@@ -56,6 +60,8 @@ def test_a_start_that_would_be_refused_has_a_reason_and_a_remedy(
         {"quotas": (quota(0, resource="services"),), "requested": {"pods": 4}},
         {"quotas": (quota(3),), "requested": {"pods": 4}, "replaces": True},
         {"refusal": "exceeded quota: few", "replaces": True},
+        {"quotas": (quota(4, 4),), "requested": {"pods": 4}, "freed": {"pods": 4}},
+        {"refusal": "exceeded quota: few", "freed": {"pods": 4}},
     ],
 )
 def test_a_start_that_nothing_speaks_against_is_allowed(facts: dict[str, Any]) -> None:

@@ -68,18 +68,21 @@ class StartCheck:
         self._terminates = terminates
         self._reads_secrets = True
 
-    async def refusal(self, job: Job, *, replaces: bool = False) -> StartRefusal | None:
+    async def refusal(
+        self, job: Job, *, replaces: bool = False, leaving: Iterable[Job] = ()
+    ) -> StartRefusal | None:
         """Return why the start of a job would be refused; None if nothing speaks against it.
 
         Args:
             job: with the assignment that it would start with.
             replaces: whether pods of the job end before these are created.
+            leaving: jobs of its namespace that leave for it, with the places that they give up.
 
         Raises:
             NotLeader: this process may not write any more.
         """
         try:
-            facts = await self._facts(job, replaces=replaces)
+            facts = await self._facts(job, replaces=replaces, leaving=leaving)
         except NotLeader:
             raise
         except (KubeError, ValueError) as error:  # it says nothing about the job
@@ -90,7 +93,7 @@ class StartCheck:
             log.warning("start_would_be_refused", job=job.key, why=refusal.message)
         return refusal
 
-    async def _facts(self, job: Job, *, replaces: bool) -> StartFacts:
+    async def _facts(self, job: Job, *, replaces: bool, leaving: Iterable[Job]) -> StartFacts:
         if self._terminates(job.namespace):
             return StartFacts(namespace_terminates=True)
         claim = await prepare_claims(self._client, job, binds=False)
@@ -98,7 +101,8 @@ class StartCheck:
         if claim is not None or not kinds:
             return StartFacts(claim=claim)
         refusal, added = await self._dry_run(job, kinds[0][1])
-        specs = [(count, msgspec.convert(pod["spec"], builtin.PodSpec)) for count, pod in kinds]
+        specs = _specs(kinds)
+        going = [each for other in leaving for each in _specs(self._kinds_of_pods(other))]
         requested = quota_amounts(
             (count, _sum(pod_requests(spec), added), pod_limits(spec)) for count, spec in specs
         )
@@ -107,6 +111,9 @@ class StartCheck:
             refusal=refusal,
             quotas=await self._quotas(job, specs[0][1]),
             requested=requested,
+            freed=quota_amounts(
+                (count, pod_requests(spec), pod_limits(spec)) for count, spec in going
+            ),
             replaces=replaces,
         )
 
@@ -173,6 +180,10 @@ class StartCheck:
                 self._reads_secrets = False
                 break
         return tuple(missing)
+
+
+def _specs(kinds: Iterable[tuple[int, Json]]) -> list[tuple[int, builtin.PodSpec]]:
+    return [(count, msgspec.convert(pod["spec"], builtin.PodSpec)) for count, pod in kinds]
 
 
 def _pull_secrets(pod: Json) -> Iterable[str]:

@@ -9,7 +9,7 @@ A running gang that would be moved or repaired at the cost of others is left in 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -29,7 +29,9 @@ MAX_PASSED: Final = 10_000
 class Check(Protocol):
     """Asks the API server whether a job could start."""
 
-    def __call__(self, job: Job, *, replaces: bool) -> Awaitable[StartRefusal | None]:
+    def __call__(
+        self, job: Job, *, replaces: bool, leaving: Iterable[Job]
+    ) -> Awaitable[StartRefusal | None]:
         """Return why the start would be refused; None if nothing speaks against it."""
         ...
 
@@ -66,18 +68,22 @@ class CheckedStarts:
         self._passed: dict[str, tuple[int, float]] = {}
         """By uid: generation of the spec, and until when the answer counts."""
 
-    async def refusal_of(self, job: Job, *, now: float) -> RefusedStart | None:
+    async def refusal_of(
+        self, job: Job, *, now: float, leaving: Iterable[Job] = ()
+    ) -> RefusedStart | None:
         """Return why a job could not start; None: it could, or nobody knows.
 
         Args:
             job: with the assignment that it would start with, or runs with.
             now: seconds since the epoch.
+            leaving: jobs that leave for it, with the places that they give up.
         """
         known = self._passed.get(job.uid)
         if known is not None and known[0] == job.object_generation and now < known[1]:
             return None
         runs = job.status.started_at is not None
-        why = await self._check(job, replaces=runs)
+        beside = [other for other in leaving if other.namespace == job.namespace]
+        why = await self._check(job, replaces=runs, leaving=beside)
         if why is None:
             while len(self._passed) >= MAX_PASSED:
                 del self._passed[next(iter(self._passed))]

@@ -45,7 +45,7 @@ from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
 from drumline.lifecycle.model.hardware import GpuShare
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import base_size
+from drumline.lifecycle.model.members import GangMember, assignment_of, base_size, members_of
 from drumline.lifecycle.model.roles import member_order
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.transitions import disruption, membership
@@ -323,7 +323,14 @@ class Committer:
 
     async def _may_start(self, job: Job, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
         """Whether a gang and all that move for it could start; False: nobody is evicted for it."""
-        refusal = await self._starts.refusal_of(self._started(job, preemption, now=now), now=now)
+        victims = [
+            _giving_up(jobs[job_uid(victim.uid)], victim)
+            for victim in preemption.victims
+            if job_uid(victim.uid) in jobs
+        ]
+        refusal = await self._starts.refusal_of(
+            self._started(job, preemption, now=now), now=now, leaving=victims
+        )
         if refusal is None:
             return await self._movers_may_start(preemption, jobs, now=now)
         if job.status.assignment is not None:
@@ -455,3 +462,19 @@ class Committer:
             return False
         self._enqueue(job.key)
         return True
+
+
+def _giving_up(job: Job, victim: Victim) -> Job:
+    """The job with the members alone that it gives up."""
+    indices, assignment = given_up_indices(victim, job), job.status.assignment
+    if indices is None or assignment is None:
+        return job
+    status = job.status.model_copy(
+        update={"assignment": assignment_of(assignment.gpu_pool, _members(job, indices))}
+    )
+    return replace(job, status=status)
+
+
+def _members(job: Job, indices: Iterable[int]) -> list[GangMember]:
+    leaving = frozenset(indices)
+    return [member for member in members_of(job.status) if member.index in leaving]

@@ -59,8 +59,10 @@ class StartFacts:
     quotas: tuple[QuotaFacts, ...] = ()
     requested: Mapping[str, int] = field(default_factory=dict[str, int])
     """What all pods of the gang count in a quota, by its resource names."""
+    freed: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What pods of the namespace count in a quota that end before these are created."""
     replaces: bool = False
-    """Whether pods of the job end before the new ones are created, so that quotas have room."""
+    """Whether pods of the job itself end before the new ones are created: quotas have room then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,8 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | None:
         )
     if not facts.replaces and (short := _short_quota(facts)) is not None:
         return short
-    if facts.refusal and not (facts.replaces and QUOTA_WORDS in facts.refusal):
+    has_room = (facts.replaces or facts.freed) and QUOTA_WORDS in facts.refusal
+    if facts.refusal and not has_room:
         message = f"the API server would refuse its pods: {facts.refusal}"
         return StartRefusal(message=message, remedy=remedy_of_refusal(facts.refusal))
     return None
@@ -140,7 +143,8 @@ def _short_quota(facts: StartFacts) -> StartRefusal | None:
     """Return the refusal of the first ResourceQuota without room for the whole gang."""
     for quota in facts.quotas:
         for resource, most in sorted(quota.hard.items()):
-            needed, used = facts.requested.get(resource, 0), quota.used.get(resource, 0)
+            needed = facts.requested.get(resource, 0)
+            used = quota.used.get(resource, 0) - facts.freed.get(resource, 0)
             if needed and used + needed > most:
                 return StartRefusal(
                     message=f"ResourceQuota {quota.name} has no room for the whole gang:"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -127,9 +127,18 @@ def refused() -> dict[str, StartRefusal]:
 
 
 @pytest.fixture
-async def site(refused: dict[str, StartRefusal]) -> AsyncIterator[Site]:
-    async def check(job: Job, *, replaces: bool) -> StartRefusal | None:
+def going() -> dict[str, list[tuple[str, int]]]:
+    """By name of a job whose start was checked: who leaves for it, and how many members of it."""
+    return {}
+
+
+@pytest.fixture
+async def site(
+    refused: dict[str, StartRefusal], going: dict[str, list[tuple[str, int]]]
+) -> AsyncIterator[Site]:
+    async def check(job: Job, *, replaces: bool, leaving: Iterable[Job]) -> StartRefusal | None:
         del replaces
+        going[job.name] = [(other.name, other.members) for other in leaving]
         return refused.get(job.name)
 
     written: dict[str, dict[str, Any]] = {}
@@ -498,3 +507,12 @@ async def test_a_repair_evicts_nobody_if_its_new_pods_would_be_refused(
     decisions = Decisions(preemptions=(preemption,))
     assert not await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
     assert site.written == {}
+
+
+@pytest.mark.parametrize(("kept", "members"), [((), 2), ((0,), 1)])
+async def test_a_check_counts_what_victims_of_its_namespace_give_back(
+    site: Site, going: dict[str, list[tuple[str, int]]], kept: tuple[int, ...], members: int
+) -> None:
+    jobs = {job.uid: job for job in (WAITS, VICTIM)}
+    assert await site.committer.carry_out(a_preemption(a_victim(kept=kept)), jobs=jobs, now=NOW)
+    assert going["waits"] == [("victim", members)]
