@@ -85,6 +85,8 @@ class ForecastCluster:
         self._comes_back: set[str] = set()
         """Uids of those that leave before their work is done."""
         for held in snapshot.admitted:
+            if held.is_overdue or held.gang.hanging:
+                continue  # nobody knows when it leaves
             if (held.is_foreign or held.gang.surplus_of) and not held.leaving:
                 if held.is_foreign and held.ends_at is not None:
                     self._end(uid=held.gang.uid, after=max(LEAVING_SECONDS, held.ends_at - now))

@@ -35,6 +35,7 @@ from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.forecast.cluster import ForecastCluster, RuntimeEstimate, promised
 from drumline_scheduler.model import Admitted, Gang, Snapshot
+from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS
 
 LINE: Final = 32
@@ -99,7 +100,8 @@ def expected_starts(
         reservations=min(cycle.policy.reservations, RESERVATIONS),
     )
     # The time until new nodes arrive is not known here.
-    snapshot = replace(cycle.snapshot, offers=(), asked=())
+    overdue = without_overdue(cycle.snapshot, seconds=calm.overdue_seconds, now=now)
+    snapshot = replace(overdue.snapshot, offers=(), asked=())
     pending = tuple(waiting.values())
     still = replace(cycle, snapshot=snapshot, pending=pending, policy=calm, explain=False)
     first = decide(still)

@@ -230,3 +230,21 @@ def test_a_job_has_the_place_in_line_that_it_has_once_it_may_start() -> None:
     snapshot = cluster(node("n0", "rack-0"), running=[held])
     result = starts(snapshot, late, gang("other", gpus=2, at=5.0))
     assert result["other"].p50_at < result["late"].p50_at
+
+
+def test_nobody_expects_the_places_of_a_gang_that_should_have_left() -> None:
+    leaves = replace(runs("r", "n0", limit=300), leaving=True, leaves_by=NOW)
+    late = replace(leaves, leaves_by=NOW - POLICY.overdue_seconds)
+    site = cluster(node("n0"), running=[leaves])
+    assert starts(site, gang("a", gpus=2))["a"].p90_at is not None
+    hangs = starts(replace(site, admitted=(late,)), gang("a", gpus=2))
+    assert hangs["a"].p50_at is None
+
+
+def test_nobody_expects_the_places_of_a_pod_that_hangs() -> None:
+    rest = replace(runs("r", "n0", limit=None), is_residual=True, preemptible=False)
+    hanging = replace(rest, gang=replace(rest.gang, hanging=("team/r-0 on n0",)))
+    site = cluster(node("n0"), running=[rest])
+    assert starts(site, gang("a", gpus=2))["a"].p90_at is not None
+    hangs = starts(replace(site, admitted=(hanging,)), gang("a", gpus=2))
+    assert hangs["a"].p50_at is None
