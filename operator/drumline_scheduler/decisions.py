@@ -86,7 +86,8 @@ class RemedyKind(StrEnum):
     """What would have to change so that a rejected gang starts."""
 
     WAIT_FOR = "WaitFor"
-    """The `blockers` end; nothing has to be done."""
+    """The `blockers` end; nothing has to be done. If there is a queue `where`, it may reclaim by
+    fair share instead."""
     ASK_FOR_LESS = "AskForLess"
     """The gang asks for at most `amount` pods."""
     ASK_FOR_SMALLER_PODS = "AskForSmallerPods"
@@ -122,6 +123,9 @@ class Remedy:
         n, where = self.amount, self.where
         pool = f" in pool {self.pool}" if self.pool else ""
         match self.kind:
+            case RemedyKind.WAIT_FOR if where:
+                share = f"set preemption.reclaim of queue {where} to FairShare"
+                return f"wait until these jobs end, or {share}"
             case RemedyKind.WAIT_FOR:
                 return "wait until these jobs end"
             case RemedyKind.ASK_FOR_LESS:

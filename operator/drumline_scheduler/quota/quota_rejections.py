@@ -122,8 +122,8 @@ def has_to_wait(asked: Shortage) -> Rejection:
     for held in blockers:  # a job may hold more than its places: pods that run on
         gpus_of[held.gang.key] += held.gpus
     held_by = named([f"{key} ({gpus})" for key, gpus in gpus_of.items()])
-    if not asked.capped:
-        held_by += _reclaim_text(asked)
+    reclaims = "" if asked.capped else _reclaim_text(asked)
+    held_by += reclaims
     if hanging := [pod for held in blockers for pod in held.gang.hanging]:
         held_by += f"; should have ended: {named(hanging)}"
     if asked.capped:
@@ -137,7 +137,11 @@ def has_to_wait(asked: Shortage) -> Rejection:
         f"{text}; needs {asked.gpus}; held by {held_by}",
         blockers=tuple(gpus_of),
         available=left,
-        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=asked.pool),
+        remedy=Remedy(
+            kind=RemedyKind.WAIT_FOR,
+            where=asked.queue.name if reclaims else "",
+            pool=asked.pool,
+        ),
     )
 
 

@@ -292,6 +292,7 @@ def test_a_queue_without_quota_below_a_guaranteed_cohort_is_told_how_it_reclaims
 
     (blocked,) = answer(Reclaim.ANY).blocked
     assert not missing(blocked.message, "cohort gu", "queue guq", "reclaim: FairShare")
+    assert not missing(str(blocked.remedy), "preemption.reclaim", "guq", "FairShare")
     assert answer(Reclaim.FAIR_SHARE).preemptions
     (blocked,) = answer(Reclaim.NEVER).blocked
     assert "FairShare" not in blocked.message
