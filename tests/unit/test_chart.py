@@ -125,8 +125,10 @@ def test_every_kind_and_name(defaults: list[Json]) -> None:
         ("RoleBinding", "drumline-operator"),
         ("Service", "drumline-operator"),
         ("ServiceAccount", "drumline-operator"),
+        ("ValidatingAdmissionPolicy", "drumline-operator-created"),
         ("ValidatingAdmissionPolicy", "drumline-operator-pods"),
         ("ValidatingAdmissionPolicy", "trainingjobs.drumline.dev"),
+        ("ValidatingAdmissionPolicyBinding", "drumline-operator-created"),
         ("ValidatingAdmissionPolicyBinding", "drumline-operator-pods"),
         ("ValidatingAdmissionPolicyBinding", "trainingjobs.drumline.dev"),
     ]

@@ -435,6 +435,68 @@ def test_of_jobs_the_operator_changes_what_resuming_them_takes_and_nothing_else(
         kubectl("delete", "clusterrolebinding", namespace)
 
 
+def owned(kind: str, name: str, owner: Json | None, **fields: Any) -> str:
+    """A pod or Secret as the operator creates it, or nearly."""
+    metadata = {"name": name, **({} if owner is None else {"ownerReferences": [owner]})}
+    return json.dumps({"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields})
+
+
+def test_the_operator_creates_pods_and_secrets_of_jobs_and_nothing_else(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    account = f"elsewhere:{namespace}-drumline-operator"
+    admin = ("create", "clusterrolebinding", namespace, "--clusterrole=cluster-admin")
+    kubectl(*admin, f"--serviceaccount={account}")
+    owner = {"apiVersion": "drumline.dev/v1alpha1", "name": "a", "uid": "u", "controller": True}
+    job, pool = ({**owner, "kind": kind} for kind in ("TrainingJob", "GpuPool"))
+    container = {"name": "c", "image": "any:1"}
+    spec: Json = {"automountServiceAccountToken": False, "containers": [container]}
+
+    def pod(owner: Json | None = job, **changes: Any) -> str:
+        return owned("Pod", "a-0", owner, spec={**spec, **changes})
+
+    def token(audience: str | None) -> Json:
+        source = {"path": "token", **({} if audience is None else {"audience": audience})}
+        return {"name": "t", "projected": {"sources": [{"serviceAccountToken": source}]}}
+
+    account_token = {"kubernetes.io/service-account.name": "default"}
+    stolen = json.loads(owned("Secret", "a-drumline-token", job))
+    stolen["metadata"]["annotations"] = account_token
+    stolen["type"] = "kubernetes.io/service-account-token"
+    try:
+        with in_force(helm, kubectl, namespace, names=("-created",)):
+            user = Submitter(kubectl, namespace, f"--as=system:serviceaccount:{account}")
+            of_jobs, tokens = "of TrainingJobs alone", "no pods with a token for the API server"
+            assert of_jobs in user.wait_for_refusal(pod(None))
+            for refused, why in (
+                (pod(pool), of_jobs),
+                (pod({**job, "controller": False}), of_jobs),
+                (pod({**job, "apiVersion": "other.dev/v1"}), of_jobs),
+                (pod(automountServiceAccountToken=True), tokens),
+                (pod(automountServiceAccountToken=None), tokens),
+                (pod(volumes=[token(None)]), tokens),
+                (pod(volumes=[token("https://kubernetes.default.svc")]), tokens),
+                (pod(hostNetwork=True), "namespaces of the node"),
+                (pod(hostPID=True), "namespaces of the node"),
+                (pod(hostIPC=True), "namespaces of the node"),
+                (owned("Secret", "a-drumline-token", None), of_jobs),
+                (owned("Secret", f"{namespace}-drumline-signing-key", None), of_jobs),
+                (owned("Secret", "a", job), "named ...-drumline-token alone"),
+                (json.dumps(stolen), "named ...-drumline-token alone"),
+            ):
+                assert why in user.refusal(refused), refused
+            for allowed in (
+                pod(),
+                pod(volumes=[token("sts.amazonaws.com")]),
+                owned("Secret", "a-drumline-token", job),
+            ):
+                assert user.refusal(allowed) == ""
+            somebody = Submitter(kubectl, namespace)
+            assert somebody.refusal(pod(None)) == ""
+    finally:
+        kubectl("delete", "clusterrolebinding", namespace)
+
+
 def gated_notebook() -> str:
     pod = json.loads(notebook(queue="research"))
     pod["spec"]["schedulingGates"] = [{"name": QUEUE}]
