@@ -28,7 +28,6 @@ PUBLIC_KEY = "drumline.pub"
 CHART_LAYOUT = "chart"
 USUAL = {"operator": ["amd64", "arm64"], "trainer": ["amd64"]}
 """Image -> its architectures where nothing else is asked for: the trainer's has 3 GB for each."""
-DIGESTS = "values-digests.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +75,14 @@ def make(folder: Path, *, wanted: Wanted, source: Source) -> None:
     staged = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    with progress.step("chart and wheels"):
-        _write_chart(staged, source=source)
+    with progress.step("wheels"):
         build_wheels(staged, source=source)
     images = [
         _write_image(staged, name, architectures, source=source, progress=progress)
         for name, architectures in wanted.architectures.items()
     ]
-    (staged / DIGESTS).write_text(_digests(images))
+    with progress.step("chart"):
+        _write_chart(staged, images, source=source)
     if images:
         _write_json(staged / "drumline.openvex.json", vex.document(images, source=source))
     parameters = {"architectures": dict(wanted.architectures)}
@@ -100,8 +99,8 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _write_chart(folder: Path, *, source: Source) -> None:
-    archive = chart.packed_chart(source)
+def _write_chart(folder: Path, images: Sequence[Image], *, source: Source) -> None:
+    archive = chart.packed_chart(source, digests={image.name: image.digest for image in images})
     about = chart.metadata(chart.CHART)
     (folder / f"{about['name']}-{about['version']}.tgz").write_bytes(archive)
     chart.write_layout(folder / CHART_LAYOUT, archive, source=source)
@@ -125,12 +124,6 @@ def _write_image(
         file = folder / f"{name}-{source.version}-{variant.architecture}.spdx.json"
         _write_json(file, sbom.document(image, variant, source=source))
     return image
-
-
-def _digests(images: Sequence[Image]) -> str:
-    keys = {"operator": "image", "trainer": "trainerImage"}
-    lines = [f"{keys[image.name]}: {{digest: {image.digest}}}" for image in images]
-    return "\n".join(["# Images of this release by digest: helm ... --values FILE", *lines, ""])
 
 
 def sign(

@@ -10,7 +10,9 @@ import fnmatch
 import gzip
 import io
 import json
+import re
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,20 @@ CONFIG = "application/vnd.cncf.helm.config.v1+json"
 CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 
 
-def packed_chart(source: Source, *, chart: Path = CHART) -> bytes:
-    """The chart's archive: its files below its name, Chart.yaml first, as Helm has it."""
+_IMAGE_KEYS = {"operator": "image", "trainer": "trainerImage"}
+"""Name of an image -> its key in the chart's values."""
+
+
+def packed_chart(
+    source: Source, *, chart: Path = CHART, digests: Mapping[str, str] | None = None
+) -> bytes:
+    """Pack the chart: its files below its name, Chart.yaml first, as Helm has it.
+
+    Args:
+        source: the commit, whose time all files get.
+        chart: the chart's folder.
+        digests: of the images by name, which become the chart's default values.
+    """
     name = metadata(chart)["name"]
     output = io.BytesIO()
     with (
@@ -34,10 +48,23 @@ def packed_chart(source: Source, *, chart: Path = CHART) -> bytes:
     ):
         for file in _files(chart):
             arcname = f"{name}/{file.relative_to(chart)}"
+            content = file.read_bytes()
+            if file == chart / "values.yaml":
+                content = _pinned(content.decode(), digests or {}).encode()
             entry = plain_entry(tar.gettarinfo(file, arcname), epoch=source.epoch)
-            entry.mode = 0o644
-            tar.addfile(entry, io.BytesIO(file.read_bytes()))
+            entry.mode, entry.size = 0o644, len(content)
+            tar.addfile(entry, io.BytesIO(content))
     return output.getvalue()
+
+
+def _pinned(values: str, digests: Mapping[str, str]) -> str:
+    """Write the digests into the text of values.yaml, whose comments stay."""
+    for image, digest in digests.items():
+        empty = re.compile(rf'^({_IMAGE_KEYS[image]}:\n(?: .*\n)*?  digest: )""', re.MULTILINE)
+        values, count = empty.subn(rf'\g<1>"{digest}"', values)
+        if count != 1:
+            raise ValueError(f"values.yaml has no empty {_IMAGE_KEYS[image]}.digest to fill in")
+    return values
 
 
 def write_layout(folder: Path, archive: bytes, *, source: Source) -> str:

@@ -29,7 +29,6 @@ from tools.cluster.nodes import import_images
 from tools.release import verify, vex
 from tools.release.__main__ import (
     CHART_LAYOUT,
-    DIGESTS,
     FOLDER,
     KEY,
     PUBLIC_KEY,
@@ -207,7 +206,7 @@ def _install(release: Path, cluster: Cluster, folder: Path) -> None:
     with serving({"charts/drumline": release / CHART_LAYOUT}) as host:
         command = [helm, f"--kubeconfig={cluster.kubeconfig}", "install", "drumline"]
         command += [f"oci://{host}/charts/drumline", "--plain-http", "--wait", "--timeout=10m"]
-        command += [f"--namespace={install.SYSTEM_NAMESPACE}", "--values", release / DIGESTS]
+        command += [f"--namespace={install.SYSTEM_NAMESPACE}"]
         command += ["--values", _written(folder, json.dumps(values))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

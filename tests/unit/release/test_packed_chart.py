@@ -9,6 +9,9 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import pytest
+import yaml
+
 from tools.cluster.binaries import ensure_binaries
 from tools.release.chart import CHART, packed_chart, write_layout
 from tools.release.registry import serving
@@ -49,3 +52,30 @@ def test_helm_pulls_the_layout_from_a_registry(source: Source, tmp_path: Path) -
     assert digest in done.stdout
     (pulled,) = tmp_path.glob("*.tgz")
     assert pulled.read_bytes() == archive
+
+
+def test_the_images_of_a_release_are_the_charts_default_by_digest(
+    source: Source, tmp_path: Path
+) -> None:
+    digests = {"operator": f"sha256:{'a' * 64}", "trainer": f"sha256:{'b' * 64}"}
+    file = tmp_path / "chart.tgz"
+    file.write_bytes(packed_chart(source, digests=digests))
+    helm = ensure_binaries(["helm"], say=print)["helm"]
+    shown = subprocess.run([helm, "show", "values", file], capture_output=True, check=True)
+    values = yaml.safe_load(shown.stdout)
+    assert values["image"]["digest"] == digests["operator"]
+    assert values["trainerImage"]["digest"] == digests["trainer"]
+    assert values["agentImage"]["digest"] == ""
+    assert b"# sha256:...; wins over the tag" in shown.stdout
+    rendered = subprocess.run([helm, "template", "a", file], capture_output=True, check=True)
+    assert f"drumline/operator@{digests['operator']}".encode() in rendered.stdout
+    with pytest.raises(ValueError, match=r"image\.digest"):
+        packed_chart(source, chart=_with_digest(tmp_path), digests=digests)
+
+
+def _with_digest(folder: Path) -> Path:
+    copy = folder / "copy"
+    shutil.copytree(CHART, copy)
+    values = copy / "values.yaml"
+    values.write_text(values.read_text().replace('digest: ""', "digest: sha256:c"))
+    return copy
