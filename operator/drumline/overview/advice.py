@@ -99,6 +99,13 @@ BY_REASON: Final[Mapping[str, str]] = {
 IN_THE_SPEC: Final = frozenset(
     {
         "InvalidConfig",
+        "ConfigRefused",
+        "MemoryExceeded",
+        "NoDurableStorage",
+        "ProgressUnreadable",
+        "QueueHeld",
+        "BudgetSpent",
+        "CapacityTypeNotAccepted",
         "TopologyDoesNotFit",
         "InsufficientResources",
         "NodesUnavailable",
@@ -119,8 +126,8 @@ IN_THE_SPEC: Final = frozenset(
 """Reasons whose remedy may be a field that `api.mutability` lets change only while the job is
 suspended, whether or not it holds nodes."""
 SUSPEND_FIRST: Final = (
-    "Its spec can be changed while it is suspended: set suspend to true, change the field, and set"
-    " suspend to false."
+    "To change this part of its spec, set suspend to true first, and to false afterwards: the API"
+    " server refuses the change otherwise."
 )
 
 
@@ -133,4 +140,4 @@ def advice_for(reason: str, *, suspended: bool) -> tuple[str, ...]:
     """
     what = BY_REASON.get(reason)
     first = SUSPEND_FIRST if reason in IN_THE_SPEC and not suspended else None
-    return tuple(sentence for sentence in (what, first) if sentence)
+    return tuple(sentence for sentence in (first, what) if sentence)

@@ -28,7 +28,9 @@ class PoolUnits:
     def parts_per_gpu(self, pool: str) -> int:
         """How many of its parts a GPU of a pool has; 1: the pool counts GPUs."""
         spec = self._pools.get(pool)
-        return 1 if spec is None or spec.partitions is None else spec.partitions.parts_per_gpu
+        if spec is None or spec.partitions is None:
+            return 1
+        return max(1, spec.partitions.parts_per_gpu)  # an older schema may have let 0 in
 
     def worth(self, pool: str) -> Mapping[str, int]:
         """By resource of a pool: how many parts of a GPU one of it is, or 1 where GPUs count."""
@@ -38,7 +40,7 @@ class PoolUnits:
         if spec.partitions is None:
             return {spec.gpu_resource: 1}
         parts = {each.resource: each.parts for each in spec.partitions.resources}
-        return {spec.gpu_resource: spec.partitions.parts_per_gpu, **parts}
+        return {spec.gpu_resource: self.parts_per_gpu(pool), **parts}
 
     def in_gpus(self, amounts: Mapping[str, int]) -> float:
         """What is held or asked of several pools, in GPUs."""

@@ -216,12 +216,17 @@ def _due(
     if below := _weights_below(name, known, tree):
         part = 1.0 / (1 + below)
     for member, parent in pairwise((name, *tree[name])):
-        part *= known[member].spec.weight / (1 + _weights_below(parent, known, tree))
+        part *= _weight(known[member]) / (1 + _weights_below(parent, known, tree))
     return part
+
+
+def _weight(queue: StoredTrainingQueue) -> int:
+    """0 at least: an object that an older schema took may have any figure."""
+    return max(0, queue.spec.weight)
 
 
 def _weights_below(
     name: str, known: Mapping[str, StoredTrainingQueue], tree: Mapping[str, tuple[str, ...]]
 ) -> int:
     """The weights of the queues right below a queue together."""
-    return sum(known[child].spec.weight for child, above in tree.items() if above[:1] == (name,))
+    return sum(_weight(known[child]) for child, above in tree.items() if above[:1] == (name,))

@@ -79,7 +79,7 @@ def worth_of_resources(pools: Iterable[StoredGpuPool]) -> dict[str, Fraction]:
         worth[pool.spec.gpu_resource] = Fraction(1)
         if parts is not None:
             for each in parts.resources:
-                worth[each.resource] = Fraction(each.parts, parts.parts_per_gpu)
+                worth[each.resource] = Fraction(each.parts, max(1, parts.parts_per_gpu))
     return worth
 
 

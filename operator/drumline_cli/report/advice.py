@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from drumline.overview.advice import BY_REASON, advice_for
+from drumline.overview.advice import advice_for
 from drumline_api.conditions import Phase, Reason
 from drumline_api.trainingjob import TrainingJob
 from drumline_cli.formatting import many
@@ -50,7 +50,7 @@ def _advice(
         return
     reasons = {condition.reason for condition in status.conditions or []}
     if Reason.NO_DURABLE_STORAGE in reasons:
-        yield BY_REASON[Reason.NO_DURABLE_STORAGE]
+        yield from advice_for(Reason.NO_DURABLE_STORAGE, suspended=job.spec.suspend)
     for budget in budgets:
         if budget.left == 0 and budget.used:
             yield f"{budget.fault_class} restarts are used up; {_BY_CLASS[budget.fault_class]}."

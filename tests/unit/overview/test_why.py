@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
+
+from drumline.overview.advice import BY_REASON, SUSPEND_FIRST, advice_for
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import WhyCard
 from drumline.overview.why import SHOWN, why_card
+from drumline_api.mutability import ONLY_WHILE_SUSPENDED
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at, running
+
+NEW_JOBS = {
+    *("RestartsExhausted", "NoProgress", "ActiveDeadlineExceeded", "CorruptCheckpoint"),
+    *("StartFailed", "StartDeadlineExceeded"),
+}
+"""Reasons of jobs that have ended: a new job has the other field."""
+WORDS = {"nodes", "queue", "after", "group", "user", "checkpoint"}
+"""Fields whose names are words, too."""
 
 
 def card_of(cluster: ClusterObjects, name: str) -> WhyCard:
@@ -60,5 +73,17 @@ def test_what_only_a_suspended_spec_can_change_says_so_first_to_who_is_not() -> 
     awake, asleep = a_job("awake", status=status), a_job("asleep", status=status)
     asleep["spec"]["suspend"] = True
     cluster = a_cluster(awake, asleep)
-    assert len(card_of(cluster, "awake").advice) == 2
-    assert len(card_of(cluster, "asleep").advice) == 1
+    first, then = card_of(cluster, "awake").advice
+    assert first == SUSPEND_FIRST
+    assert card_of(cluster, "asleep").advice == (then,)
+
+
+@pytest.mark.parametrize("reason", sorted(BY_REASON.keys() - NEW_JOBS))
+def test_advice_about_a_field_that_a_pending_job_cannot_change_says_to_suspend_first(
+    reason: str,
+) -> None:
+    """`api.mutability` has the fields."""
+    words = set(re.findall(r"[A-Za-z]+", BY_REASON[reason]))
+    named = words & {*ONLY_WHILE_SUSPENDED, "claimName", "progress"} - WORDS
+    if named or "another queue" in BY_REASON[reason]:
+        assert SUSPEND_FIRST in advice_for(reason, suspended=False), named
