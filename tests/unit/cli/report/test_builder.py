@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from drumline.overview import advice
 from drumline_api.conditions import Phase, Reason
-from drumline_cli.report import advice
 from drumline_cli.report.model import Health, SummaryRow
 from drumline_scheduler.decisions import BlockReason
 from tests.texts import missing
@@ -225,7 +225,7 @@ def test_a_job_without_durable_storage_is_advised_to_name_a_claim() -> None:
         "reason": "NoDurableStorage",
         "lastTransitionTime": "2026-11-21T05:14:02Z",
     }
-    (step,) = a_report(a_manifest(status=a_running_status(conditions=[warned]))).next_steps
+    _, step = a_report(a_manifest(status=a_running_status(conditions=[warned]))).next_steps
     assert step.startswith("Name checkpoint.claimName")
 
 

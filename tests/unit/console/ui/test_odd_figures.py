@@ -6,7 +6,7 @@ The page shows them as they are; none of them breaks it for everybody.
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -51,9 +51,10 @@ def objects() -> list[dict[str, Any]]:
 def changed(value: Any, chance: random.Random, *, share: float) -> Any:
     """The same with some of its figures replaced."""
     if isinstance(value, dict):
-        return {key: changed(each, chance, share=share) for key, each in value.items()}
+        fields = cast("dict[str, Any]", value)
+        return {key: changed(each, chance, share=share) for key, each in fields.items()}
     if isinstance(value, list):
-        return [changed(each, chance, share=share) for each in value]
+        return [changed(each, chance, share=share) for each in cast("list[Any]", value)]
     odd = isinstance(value, int) and not isinstance(value, bool) and chance.random() < share
     return chance.choice(ODD) if odd else value
 

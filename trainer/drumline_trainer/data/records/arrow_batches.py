@@ -117,11 +117,11 @@ def bounded_batches(batch: Any, path: Path, *, most: int) -> Iterator[Any]:
     batch.validate(full=True)  # offsets are used as they are from here on
     for start in range(0, batch.num_rows, _MOST_ROWS):
         part = batch.slice(start, _MOST_ROWS)
-        if _batch_bytes(part) <= most:
+        if batch_bytes(part) <= most:
             yield part
             continue
         for row in range(part.num_rows):
-            size = _batch_bytes(part.slice(row, 1))
+            size = batch_bytes(part.slice(row, 1))
             if size > most:
                 raise ConfigError(
                     f"source: a row of {path} has {size} bytes; a record has {most} at most"
@@ -129,7 +129,8 @@ def bounded_batches(batch: Any, path: Path, *, most: int) -> Iterator[Any]:
             yield part.slice(row, 1)
 
 
-def _batch_bytes(batch: Any) -> int:
+def batch_bytes(batch: Any) -> int:
+    """Return an upper bound of the bytes of a batch's values as Python objects."""
     return sum(_bytes(column) for column in batch.columns)
 
 

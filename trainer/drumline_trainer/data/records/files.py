@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from drumline_contract.config import ConfigError
 from drumline_contract.regular_files import NotRegularError, open_regular
 from drumline_trainer.data.records.arrow_batches import (
+    batch_bytes,
     bounded_batches,
     longest_value,
     parquet_plan,
@@ -70,7 +71,7 @@ def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
 
 
 def uncompressed_bytes(path: Path, *, most: int) -> int:
-    """How large the records are in memory, about; of gzip not more than a bit above `most`.
+    """How large the records are in memory, about; not more than a bit above `most`.
 
     Raises:
         ConfigError: it is damaged.
@@ -82,13 +83,16 @@ def uncompressed_bytes(path: Path, *, most: int) -> int:
             while size <= most and (block := file.read(_READ_BYTES)):
                 size += len(block)
             return size
-    if path.suffix != ".parquet":
+    if path.suffix not in (".parquet", ".arrow"):
         return path.stat().st_size
+    # what the file says of itself is not believed: a dictionary stands for any number of values
+    size = 0
     with _named_errors(path):
-        with open_regular(path) as file:
-            metadata = _pyarrow("pyarrow.parquet").read_metadata(file)
-        groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-        return sum(group.total_byte_size for group in groups)
+        for batch in _batches(path):
+            size += batch_bytes(batch)
+            if size > most:
+                break
+    return size
 
 
 def decoded(content: bytes, path: Path, *, at: int) -> str:
@@ -156,14 +160,17 @@ def _of_members(texts: Mapping[str, str], place: str) -> Record:
 
 def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
     with _named_errors(path):
-        batches = _parquet(path) if path.suffix == ".parquet" else _arrow(path)
         row = 0
-        for batch in batches:
+        for batch in _batches(path):
             skipped = min(batch.num_rows, max(0, offset - row))
             row += skipped
             for record in batch.slice(skipped).to_pylist():
                 row += 1
                 yield StoredRecord(without_nulls(record), f"row {row} of {path}", row)
+
+
+def _batches(path: Path) -> Iterator[Any]:
+    return _parquet(path) if path.suffix == ".parquet" else _arrow(path)
 
 
 def _parquet(path: Path) -> Iterator[Any]:

@@ -14,7 +14,7 @@ import pytest
 from drumline_contract.config import ConfigError
 from drumline_trainer.data.records import arrow_batches, files
 from drumline_trainer.data.records.arrow_batches import bounded_batches
-from drumline_trainer.data.records.files import read_records
+from drumline_trainer.data.records.files import read_records, uncompressed_bytes
 
 pa: Any = importlib.import_module("pyarrow")  # without types
 pq: Any = importlib.import_module("pyarrow.parquet")
@@ -148,3 +148,14 @@ def test_a_row_with_a_long_list_of_one_text_is_refused_before_it_is_written_out(
     monkeypatch.setattr(files, "_MOST_RECORD_BYTES", 1000)
     with pytest.raises(ConfigError, match="has 3680 bytes"):
         list(read_records(path, offset=0))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_size_of_a_file_is_that_of_its_rows_and_not_what_it_says(
+    name: str, tmp_path: Path
+) -> None:
+    table = pa.table({"text": repeated(pa.array([LONG]), 300)})
+    WRITERS[name](table, tmp_path / name)
+    assert (tmp_path / name).stat().st_size < 300 * len(LONG)
+    assert uncompressed_bytes(tmp_path / name, most=1 << 40) == 300 * (len(LONG) + 8)
+    assert uncompressed_bytes(tmp_path / name, most=1000) > 1000
