@@ -106,9 +106,7 @@ class TrainerSpec(ApiModel):
         Field(
             min_length=1,
             max_length=63,
-            json_schema_extra={
-                "enum": [*MODEL_PRESETS, MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS]
-            },
+            json_schema_extra={"enum": [*MODEL_PRESETS, MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS]},
         ),
     ] = "tiny"
     """Built-in model, FromFolder or Transformers. FromFolder uses the model that config.json

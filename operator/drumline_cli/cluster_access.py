@@ -26,14 +26,16 @@ def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str
     Raises:
         BadInput: there are none, or they cannot be used.
     """
-    found = find_credentials(environment, kubeconfig=chosen.kubeconfig, context=chosen.context)
+    credentials = find_credentials(
+        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
     try:
         asked = impersonation.headers(
             user=chosen.act_as, uid=chosen.act_as_uid, groups=chosen.act_as_groups
         )
     except ValueError as error:
         raise BadInput(f"--as: {error}") from None
-    return replace(found, impersonation=asked) if asked else found
+    return replace(credentials, impersonation=asked) if asked else credentials
 
 
 def find_credentials(

@@ -85,8 +85,8 @@ _MAX_DEPTH: Final = 16
 
 def starts_ranks(command: Sequence[str]) -> bool | None:
     """Return whether a command is a launcher; None: a shell runs something unknown."""
-    found = launcher_of(command)
-    return None if found is None else bool(found)
+    launcher = launcher_of(command)
+    return None if launcher is None else bool(launcher)
 
 
 def launcher_of(command: Sequence[str]) -> str | None:

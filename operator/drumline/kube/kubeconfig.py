@@ -125,7 +125,7 @@ def impersonation(path: Path | None, *, context: str | None) -> Headers:
     Raises:
         ValueError: a field of the user has another type, or groups are named without a user.
     """
-    documents = [found for file in files_of(path) if (found := _document(file)) is not None]
+    documents = [parsed for file in files_of(path) if (parsed := _document(file)) is not None]
     currents = (document.get("current-context") for document in documents)
     name = context or next((current for current in currents if current), None)
     chosen = _first(documents, "contexts", name, "context")
@@ -134,8 +134,8 @@ def impersonation(path: Path | None, *, context: str | None) -> Headers:
 
 
 def _first(documents: Sequence[Json], section: str, name: Any, field: str) -> Json | None:
-    found = (_named(document.get(section), name, field) for document in documents)
-    return next((each for each in found if each is not None), None)
+    entries = (_named(document.get(section), name, field) for document in documents)
+    return next((entry for entry in entries if entry is not None), None)
 
 
 def files_of(path: Path | None) -> list[Path]:

@@ -165,11 +165,16 @@ def read(
         node_demands=demands,
         unreadable=tuple(unreadable),
         remarks=tuple(_remarks(state, installation)),
-        broken=any(
-            not _is_stored(known[TrainingJob.KIND, job.namespace, job.name])
-            for job in _refused(state)
-        ),
+        broken=_would_be_refused(state, known),
     )
+
+
+def _would_be_refused(
+    state: ClusterCache, known: Mapping[tuple[str, str, str], ManifestDocument]
+) -> bool:
+    """Whether the operator would refuse a job that is not stored yet."""
+    keys = ((TrainingJob.KIND, job.namespace, job.name) for job in _refused(state))
+    return any(not _is_stored(known[key]) for key in keys)
 
 
 def _accepted(

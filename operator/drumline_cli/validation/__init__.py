@@ -5,6 +5,6 @@ CEL. `decide`, `run --dry-run`, `plan` and `clone` share it. It never asks a clu
 policy of a site can refuse more.
 """
 
-from drumline_cli.validation.objects import Refusal, check, refusals
+from drumline_cli.validation.objects import ServerRefusal, check, refusals
 
-__all__ = ["Refusal", "check", "refusals"]
+__all__ = ["ServerRefusal", "check", "refusals"]

@@ -39,7 +39,7 @@ _MAX_SHOWN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ServerRefusal:
     """One reason.
 
     Attributes:
@@ -54,7 +54,7 @@ class Refusal:
         return f"{self.path}: {self.problem}"
 
 
-def refusals(raw: Mapping[str, Any]) -> list[Refusal]:
+def refusals(raw: Mapping[str, Any]) -> list[ServerRefusal]:
     """Return why a server would refuse to create an object; nothing: it would accept it.
 
     Args:
@@ -68,13 +68,13 @@ def refusals(raw: Mapping[str, Any]) -> list[Refusal]:
     if definition is None:
         near = difflib.get_close_matches(kind[:_MAX_SHOWN], _KINDS, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(_KINDS)}"
-        return [Refusal("kind", f"{GROUP} has no kind {kind[:_MAX_SHOWN]!r}; {remedy}")]
+        return [ServerRefusal("kind", f"{GROUP} has no kind {kind[:_MAX_SHOWN]!r}; {remedy}")]
     if version != VERSION:
-        return [Refusal("apiVersion", f"{version!r} is not served; write {GROUP}/{VERSION}")]
+        return [ServerRefusal("apiVersion", f"{version!r} is not served; write {GROUP}/{VERSION}")]
     for stage in (_unknown, _metadata, _structure):
-        found = list(stage(definition, raw))
-        if found:
-            return found
+        reasons = list(stage(definition, raw))
+        if reasons:
+            return reasons
     return list(_rules(definition, raw))
 
 
@@ -88,30 +88,32 @@ def check(manifest: Mapping[str, Any]) -> None:
         raise BadInput(str(refusal))
 
 
-def _unknown(definition: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
+def _unknown(definition: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     for name in sorted(raw.keys() - _TOP):
         there = ", ".join(sorted(_TOP))
-        yield Refusal(name, f'strict decoding error: unknown field "{name}"; there are {there}')
+        yield ServerRefusal(
+            name, f'strict decoding error: unknown field "{name}"; there are {there}'
+        )
     spec = raw.get("spec")
     if isinstance(spec, dict):
         model = cast("type[ApiModel]", definition.model.model_fields["spec"].annotation)
         for problem in unknown_fields(model, cast("dict[str, Any]", spec), at="spec"):
             path = problem.path
             hint = str(problem).removeprefix(f"{path}: unknown field")
-            yield Refusal(path, f'strict decoding error: unknown field "{path}"{hint}')
+            yield ServerRefusal(path, f'strict decoding error: unknown field "{path}"{hint}')
 
 
-def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
+def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     metadata = raw.get("metadata")
     if not isinstance(metadata, dict):
-        yield Refusal("metadata", "Required value: an object needs a name")
+        yield ServerRefusal("metadata", "Required value: an object needs a name")
         return
     fields = cast("dict[str, Any]", metadata)
     name, namespace = fields.get("name"), fields.get("namespace")
     if name is None and isinstance(fields.get("generateName"), str):
         name = f"{fields['generateName']}x"
     if not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
-        yield Refusal(
+        yield ServerRefusal(
             "metadata.name",
             f"Invalid value: {str(name)[:_MAX_SHOWN]!r}: use lower case letters, digits, '-' and"
             " '.', with a letter or digit first and last",
@@ -119,24 +121,26 @@ def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
     if namespace is not None and not (
         isinstance(namespace, str) and len(namespace) <= 63 and _NAMESPACE.fullmatch(namespace)
     ):
-        yield Refusal("metadata.namespace", f"Invalid value: {str(namespace)[:_MAX_SHOWN]!r}")
+        yield ServerRefusal("metadata.namespace", f"Invalid value: {str(namespace)[:_MAX_SHOWN]!r}")
     for field in ("labels", "annotations"):
         texts = fields.get(field) or {}
         if not isinstance(texts, dict) or not all(
             isinstance(text, str) for text in cast("dict[Any, Any]", texts).values()
         ):
-            yield Refusal(f"metadata.{field}", "must be a map of texts: put values into quotes")
+            yield ServerRefusal(
+                f"metadata.{field}", "must be a map of texts: put values into quotes"
+            )
 
 
-def _structure(definition: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
+def _structure(definition: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     schema = _schema(definition.kind)
     if "spec" in schema.get("required", []) and raw.get("spec") is None:
-        yield Refusal("spec", "Required value")
+        yield ServerRefusal("spec", "Required value")
         return
     yield from _mismatches(schema["properties"]["spec"], raw.get("spec"), at="spec")
 
 
-def _rules(definition: Definition, raw: Mapping[str, Any]) -> Iterator[Refusal]:
+def _rules(definition: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     schema = _schema(definition.kind)
     known = {name: value for name, value in raw.items() if name in ("metadata", "spec")}
     value = _with_defaults(schema, {**known, "metadata": _of_rules(raw)})
@@ -154,11 +158,11 @@ def _schema(kind: str) -> Schema:
     return structural_schema(_KINDS[kind].model)
 
 
-def _mismatches(schema: Schema, value: Any, *, at: str) -> Iterator[Refusal]:
+def _mismatches(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
     """Return what in a value contradicts its schema; the children too."""
     if value is None:
         if not schema.get("nullable"):
-            yield Refusal(at, "Required value: null is no value here")
+            yield ServerRefusal(at, "Required value: null is no value here")
         return
     if schema.get("x-kubernetes-int-or-string"):
         if not isinstance(value, (int, str)) or isinstance(value, bool):
@@ -187,24 +191,26 @@ def _has_type(value: Any, wanted: str) -> bool:
 
 def _mismatches_of_fields(
     schema: Schema, value: Mapping[str, Any], *, at: str
-) -> Iterator[Refusal]:
+) -> Iterator[ServerRefusal]:
     fields: Schema = schema.get("properties") or {}
     for name in schema.get("required", []):
         if value.get(name) is None and "default" not in fields.get(name, {}):
-            yield Refusal(f"{at}.{name}", "Required value")
+            yield ServerRefusal(f"{at}.{name}", "Required value")
     for name, below in value.items():
         if name in fields:
             # The server drops a null where a field is optional.
             if below is not None:
                 yield from _mismatches(fields[name], below, at=f"{at}.{name}")
-        elif isinstance(others := schema.get("additionalProperties"), dict):
-            yield from _mismatches(cast("Schema", others), below, at=f"{at}.{name}")
+        elif isinstance(free_keys := schema.get("additionalProperties"), dict):
+            yield from _mismatches(cast("Schema", free_keys), below, at=f"{at}.{name}")
 
 
-def _out_of_bounds(schema: Schema, value: Any, *, at: str) -> Iterator[Refusal]:
+def _out_of_bounds(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
     if "enum" in schema and value not in schema["enum"]:
         supported = ", ".join(json.dumps(each) for each in schema["enum"])
-        yield Refusal(at, f"Unsupported value: {_shown(value)}: supported values: {supported}")
+        yield ServerRefusal(
+            at, f"Unsupported value: {_shown(value)}: supported values: {supported}"
+        )
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if value < schema.get("minimum", value):
             words = f"{at} in body should be greater than or equal to {schema['minimum']}"
@@ -223,13 +229,13 @@ def _out_of_bounds(schema: Schema, value: Any, *, at: str) -> Iterator[Refusal]:
             if size < schema.get(low, 0):
                 yield _invalid(at, value, f"{at} in body should have at least {schema[low]} {unit}")
             if size > schema.get(high, size):
-                yield Refusal(at, _excess(kind, size, schema[high]))
+                yield ServerRefusal(at, _excess(kind, size, schema[high]))
     pattern = schema.get("pattern")
     if isinstance(value, str) and pattern and re.search(pattern, value) is None:
         yield _invalid(at, value, f"{at} in body should match '{pattern}'")
 
 
-def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[Refusal]:
+def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[ServerRefusal]:
     kind = schema.get("x-kubernetes-list-type")
     if kind not in ("map", "set"):
         return
@@ -246,7 +252,7 @@ def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[Refusa
         )
         text = json.dumps(named, sort_keys=True)
         if text in seen:
-            yield Refusal(f"{at}[{number}]", f"Duplicate value: {text[:_MAX_SHOWN]}")
+            yield ServerRefusal(f"{at}[{number}]", f"Duplicate value: {text[:_MAX_SHOWN]}")
         seen.add(text)
 
 
@@ -258,9 +264,11 @@ def _with_defaults(schema: Schema, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     fields: Schema = schema.get("properties") or {}
-    others = schema.get("additionalProperties")
+    free_keys = schema.get("additionalProperties")
     stored = {
-        name: _with_defaults(fields.get(name) or (others if isinstance(others, dict) else {}), each)
+        name: _with_defaults(
+            fields.get(name) or (free_keys if isinstance(free_keys, dict) else {}), each
+        )
         for name, each in cast("dict[str, Any]", value).items()
         if each is not None
     }
@@ -270,17 +278,17 @@ def _with_defaults(schema: Schema, value: Any) -> Any:
     return stored
 
 
-def _broken(schema: Schema, value: Any, *, at: str) -> Iterator[Refusal]:
+def _broken(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
     """Return the rules that a value breaks, and those that its children break."""
     for rule in schema.get("x-kubernetes-validations", []):
         message = broken_rule(rule, value)
         if message is not None:
-            yield Refusal(f"{at}{rule.get('fieldPath', '')}".removeprefix("."), message)
+            yield ServerRefusal(f"{at}{rule.get('fieldPath', '')}".removeprefix("."), message)
     if isinstance(value, dict):
         fields: Schema = schema.get("properties") or {}
-        others = schema.get("additionalProperties")
+        free_keys = schema.get("additionalProperties")
         for name, each in cast("dict[str, Any]", value).items():
-            below = fields.get(name) or (others if isinstance(others, dict) else {})
+            below = fields.get(name) or (free_keys if isinstance(free_keys, dict) else {})
             yield from _broken(below, each, at=f"{at}.{name}" if at else name)
     elif isinstance(value, list):
         for number, each in enumerate(cast("list[Any]", value)):
@@ -293,8 +301,8 @@ def _excess(kind: type, size: int, most: int) -> str:
     return f"Too many: {size}: must have at most {most} items"
 
 
-def _invalid(at: str, value: Any, problem: str) -> Refusal:
-    return Refusal(at, f"Invalid value: {_shown(value)}: {problem}")
+def _invalid(at: str, value: Any, problem: str) -> ServerRefusal:
+    return ServerRefusal(at, f"Invalid value: {_shown(value)}: {problem}")
 
 
 def _shown(value: Any) -> str:

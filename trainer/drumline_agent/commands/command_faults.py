@@ -139,11 +139,11 @@ def last_exception(lines: Sequence[str]) -> str:
     does not name them.
     """
     texts = [_PREFIX.sub("", line.strip()) for line in lines]
-    found = [number for number, text in enumerate(texts) if _EXCEPTION.match(text)]
-    if not found:
+    numbers = [number for number, text in enumerate(texts) if _EXCEPTION.match(text)]
+    if not numbers:
         return ""
-    error = texts[found[-1]]
-    places = [match for text in texts[: found[-1]] if (match := _PLACE.match(text))]
+    error = texts[numbers[-1]]
+    places = [match for text in texts[: numbers[-1]] if (match := _PLACE.match(text))]
     if _NOT_COMPILED.match(error) and places:
         return f"{error} ({places[-1][1]}, line {places[-1][2]})"
     return error

@@ -45,9 +45,9 @@ def nested_world_size(
             continue
         seen.add(pid)
         pending += children[pid]
-        found = _launched(folder / str(pid) / "environ")
-        if found is not None and found[0] != world_size and found[1] != run_id.encode():
-            return found[0]
+        worker = _launched(folder / str(pid) / "environ")
+        if worker is not None and worker[0] != world_size and worker[1] != run_id.encode():
+            return worker[0]
     return None
 
 
