@@ -389,7 +389,7 @@ class PersistentVolume(ObjectPart, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
 
-class ClaimSpec(ObjectPart, frozen=True):
+class VolumeClaimSpec(ObjectPart, frozen=True):
     """A PersistentVolumeClaim's spec."""
 
     volume_name: str | None = None
@@ -400,7 +400,7 @@ class PersistentVolumeClaim(ObjectPart, frozen=True):
     """A PersistentVolumeClaim."""
 
     metadata: Metadata
-    spec: ClaimSpec = ClaimSpec()
+    spec: VolumeClaimSpec = VolumeClaimSpec()
 
 
 class TopologyLabel(ObjectPart, frozen=True):
