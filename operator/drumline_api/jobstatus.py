@@ -137,7 +137,7 @@ class TrainingJobStatus(ApiModel):
     restarts: int | None = None
     """Number of recoveries that count against a limit of recovery, in place or with new pods."""
     failed_starts: int | None = None
-    """Number of consecutive starts that failed or were refused, limited by recovery.maxFailedStarts.
+    """Number of consecutive starts that failed or were refused. recovery.maxFailedStarts limits it.
     Unset after all pods ran, and when the spec has changed."""
     step: int | None = None
     """Number of completed optimizer steps, as last reported."""

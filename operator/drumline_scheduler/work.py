@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Protocol
 
+# Names the gang that a step is counted for.
 if TYPE_CHECKING:
     from drumline_scheduler.model import Gang
 

@@ -54,13 +54,13 @@ def model() -> Any:
 
 
 def ours(text: MemoryText) -> list[Document]:
-    found: list[Document] = []
+    documents: list[Document] = []
     for start, stop in zip([0, *text.ends[:-1].tolist()], text.ends.tolist(), strict=True):
         tokens = text.tokens(start, stop - start).tolist()
         learned = text.learned
         mask = [True] * len(tokens) if learned is None else learned.mask(start, stop).tolist()
-        found.append((tokens, [n for n, counts in enumerate(mask) if counts and n]))
-    return found
+        documents.append((tokens, [n for n, counts in enumerate(mask) if counts and n]))
+    return documents
 
 
 def library_of(folder: Path) -> Any:
@@ -116,7 +116,7 @@ def test_completions_of_messages_begin_as_in_sft(model: Any, tmp_path: Path, nam
 @pytest.mark.parametrize("name", SHOWN)
 def test_pairs_are_those_of_dpo(model: Any, tmp_path: Path, name: str) -> None:
     folder = SHAPES[name].write(tmp_path)
-    found = ours(read(folder, PAIRS))
+    documents = ours(read(folder, PAIRS))
     arguments = trl.DPOConfig(
         output_dir=str(folder / "out"), use_cpu=True, bf16=False, report_to=[], max_length=None
     )
@@ -130,7 +130,7 @@ def test_pairs_are_those_of_dpo(model: Any, tmp_path: Path, name: str) -> None:
     for number, row in enumerate(trainer.train_dataset):
         batch = trainer.data_collator([row])
         for side in range(2):
-            tokens, learned = found[2 * number + side]
+            tokens, learned = documents[2 * number + side]
             count = int(batch["attention_mask"][side].sum())
             assert batch["input_ids"][side][:count].tolist() == tokens
             mask = torch.nonzero(batch["completion_mask"][side]).flatten().tolist()

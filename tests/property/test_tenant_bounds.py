@@ -56,11 +56,11 @@ def check(
     decisions = decided(state, work, waiting=waiting)
     assert not decisions.faults
     assert work.steps <= MOST_STEPS * (jobs + 1), work.steps
-    told = {each.key for each in (*decisions.placed, *decisions.blocked)}
+    answered = {each.key for each in (*decisions.placed, *decisions.blocked)}
     first = state.jobs.get("team/hostile-0")
     assert first is not None
-    assert refusal_of(first) is not None or "team/hostile-0" in told
-    assert "team/modest" in told
+    assert refusal_of(first) is not None or "team/hostile-0" in answered
+    assert "team/modest" in answered
 
 
 @pytest.mark.parametrize("jobs", [1, 10, pytest.param(100, marks=pytest.mark.extended(keep=2))])

@@ -75,19 +75,18 @@ def train(
     layout = validated_layout(config, world_size=reporter.placement.world_size)
     reporter.enter(Phase.STARTING)
     dataset, held_out = open_run_data(config)
-    config = with_steps_of_epochs(config, dataset)
-    reporter.decide(config)
-    checkpointer.config = config
+    config = checkpointer.config = with_steps_of_epochs(config, dataset)
     world = World.join(layout, device=device)
     workers = Workers.of(config, world)
     plan = StagePlan.of(config, world, placement=reporter.placement)
-    parallel_model = assemble(workers.config, workers.world, plan=plan)
-    optimizer = workers.optimizer(parallel_model)
+    model = assemble(workers.config, workers.world, plan=plan)
+    optimizer = workers.optimizer(model)
     shard = BatchShard.of(dataset, config=config, world=world)
-    learner = Learner(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
+    learner = Learner(workers=workers, model=model, optimizer=optimizer, reporter=reporter)
     evaluation = learner.evaluation(held_out, shard=shard, checkpointer=checkpointer)
     kept = optimizer.slices()
-    reporter.assembled(layout, stages=parallel_model.modules, state=[part.tensor for part in kept])
+    state = [part.tensor for part in kept]
+    reporter.assembled(config, layout=layout, stages=model.modules, state=state)
     reporter.enter(Phase.RESTORING)
     start = learner.restore(kept, checkpointer=checkpointer)
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
@@ -99,7 +98,7 @@ def train(
         for step in stopping.steps(range(start.step, config.steps)):
             reseed(config.seed, step=step, rank=world.random_rank)
             loss = forward_backward(
-                parallel_model, batches, device=device, scale=scale.value, reporter=reporter
+                model, batches, device=device, scale=scale.value, reporter=reporter
             )
             cursor += config.global_batch_size
             update = learner.update(loss, step=step, scale=scale, checkpointer=checkpointer)
@@ -110,8 +109,8 @@ def train(
             asked = stopping.saves_after(step + 1, evaluation.after(step + 1))
             after_step()
             if known and checkpointer.due(step + 1, votes=known.totals.votes, asked=asked):
-                state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
-                checkpointer.save(step + 1, trainer=state | plan.state() | stopping.state())
+                saved = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
+                checkpointer.save(step + 1, trainer=saved | plan.state() | stopping.state())
     stopping.report(print_line=reporter.print_line)
     workers.finish()
     reporter.done()

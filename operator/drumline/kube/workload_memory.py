@@ -24,7 +24,7 @@ _MOST_KNOWN: Final = 20_000
 """Workloads that are remembered before all of them are forgotten."""
 
 
-class _Head(ObjectPart, frozen=True):
+class _WorkloadHead(ObjectPart, frozen=True):
     """A workload whose spec and status stay as they are."""
 
     metadata: Metadata
@@ -32,7 +32,7 @@ class _Head(ObjectPart, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _KnownWorkload:
     generation: int
     status: bytes
     owners: tuple[OwnerReference, ...]
@@ -40,7 +40,7 @@ class _Known:
     view: WorkloadView
 
 
-_decoder: Final = msgspec.json.Decoder(_Head)
+_decoder: Final = msgspec.json.Decoder(_WorkloadHead)
 
 
 class WorkloadDecoder:
@@ -52,7 +52,7 @@ class WorkloadDecoder:
 
     def __init__(self, decode: Callable[[bytes], WorkloadView]) -> None:
         self._decode = decode
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownWorkload] = {}
 
     def __call__(self, raw: bytes | msgspec.Raw) -> WorkloadView:
         """Return one workload.
@@ -88,7 +88,7 @@ class WorkloadDecoder:
         view = self._decode(bytes(raw))
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[metadata.uid] = _Known(
+        self._known[metadata.uid] = _KnownWorkload(
             generation=metadata.generation,
             status=status,
             owners=owners,

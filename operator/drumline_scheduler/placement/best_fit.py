@@ -246,9 +246,8 @@ def choose_nodes(
 
     Each phase takes its slots from the view. All slots are given back at the end.
 
-    Example: the domain is a rack with 2 slots. One pod is anchored to the block of that rack, and
-    another rack of the block has 1 slot. The 2 main pods fill the rack, so the anchored pod goes to
-    the other rack. In the opposite order it would take a slot in the rack first.
+    Example: a rack has 2 slots, and another rack of its block has 1. A pod is anchored to the block.
+    The 2 main pods fill the rack, so the anchored pod goes to the other rack, not before them.
 
     Args:
         view: of the pool; it is as before afterwards.

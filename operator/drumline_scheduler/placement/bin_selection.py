@@ -109,7 +109,7 @@ def divided(
     first, second, begins = mix.sums
     while len(rows[-1]) > 1:
         pairs = zip(rows[-1][::2], rows[-1][1::2], strict=False)
-        whole = [np.maximum.reduceat(one[first] + other[second], begins) for one, other in pairs]
+        whole = [np.maximum.reduceat(left[first] + right[second], begins) for left, right in pairs]
         rows.append([np.maximum(row, NEVER) for row in whole] + rows[-1][2 * len(whole) :])
     if not bins or rows[-1][0][target] < pods:
         return None

@@ -122,12 +122,12 @@ def why_blocked(search: Search, *, names: bool = True) -> Rejection:
         search: what was looked for.
         names: whether blockers are looked for, if others' ends would help.
     """
-    return _stated(search, _why(search, names=names and search.is_exact))
+    return _stated(search, _why(search, names=names and search.capacity.is_exact(search.demand)))
 
 
 def _stated(search: Search, rejection: Rejection) -> Rejection:
     """Add to a rejection that the search was not exact."""
-    if search.is_exact:
+    if search.capacity.is_exact(search.demand):
         return rejection
     pods = counted(sum(search.demand.roles), "role pod")
     return replace(

@@ -94,9 +94,9 @@ class RoleMix:
         step = max(1, _AT_ONCE // len(first))
         for at in range(0, len(missing), step):
             chunk = missing[at : at + step]
-            ones = np.array([one for one, _ in chunk], dtype=np.int64)
-            others = np.array([other for _, other in chunk], dtype=np.int64)
-            both = ones[:, first] + others[:, second]
+            lefts = np.array([left for left, _ in chunk], dtype=np.int64)
+            rights = np.array([right for _, right in chunk], dtype=np.int64)
+            both = lefts[:, first] + rights[:, second]
             best = np.maximum.reduceat(both, begins, axis=1)
             rows: list[list[int]] = np.where(best < 0, NO_ROOM, best).tolist()
             for pair, row in zip(chunk, rows, strict=True):

@@ -140,7 +140,7 @@ def _add_nodes(search: Search) -> Remedy | None:
     depths = {search.depth, *(slice_level.depth for slice_level in demand.slice_levels)}
     deepest = max(depths)
     if (
-        not search.is_exact
+        not search.capacity.is_exact(search.demand)
         or like is None
         or deepest > tree.leaf_depth
         or search.variants[-1].fixed

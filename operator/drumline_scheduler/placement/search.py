@@ -52,11 +52,6 @@ class Search:
         return self.capacities[-1]
 
     @property
-    def is_exact(self) -> bool:
-        """Whether a placement is found whenever one exists."""
-        return self.capacity.is_exact(self.demand)
-
-    @property
     def index(self) -> SlotIndex:
         """Slots by domain of what is required."""
         return self.capacities[-1].index

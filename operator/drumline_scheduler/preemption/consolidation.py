@@ -91,7 +91,7 @@ class Consolidator:
         search = self._projection.effective.search(gang=gang, pool=pool, pods=size)
         if isinstance(search, Rejection) or search.question in self._infeasible:
             return None
-        if not search.is_exact:  # each mover would cost a search
+        if not search.capacity.is_exact(search.demand):  # each mover would cost a search
             return None
         free = sum(max(0, free[0]) for free in search.view.free)
         moves = None

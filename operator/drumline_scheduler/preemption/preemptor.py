@@ -165,7 +165,9 @@ class Preemptor:
     def _choose(self, request: PreemptionRequest) -> VictimChoice | None:
         effective, gang = self._projection.effective, request.gang
         search = _search(cluster=effective, request=request)
-        if search is None or not search.is_exact:  # each victim would cost a search
+        if search is None or not search.capacity.is_exact(
+            search.demand
+        ):  # each victim would cost a search
             return None
         question = (search.question, gang.queue, gang.priority, gang.user, request.gpus)
         if question in self._infeasible:

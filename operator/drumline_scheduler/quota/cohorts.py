@@ -213,8 +213,8 @@ def parents_of(queues: Mapping[str, Queue]) -> dict[str, str | None]:
             line[above] = None
             above = queues[above].parent
         if above in line:  # the part of the line from there on leads back to it
-            found = list(line)
-            circles.update(found[found.index(above) :])
+            names = list(line)
+            circles.update(names[names.index(above) :])
         done.update(line)
     return {
         name: queue.parent if queue.parent in queues and name not in circles else None

@@ -157,11 +157,6 @@ class RunReporter:
                 self.print_line(f"layout: {summary}")
             self.print_line(f"  {reason}")
 
-    def decide(self, config: TrainerConfig) -> None:
-        """Take the configuration whose steps are known from the data."""
-        self.config = config
-        self._set(total_steps=config.steps)
-
     def rejoin(self, placement: Placement) -> None:
         """Go on under another placement; unwritten losses belong to abandoned steps."""
         self.placement = placement
@@ -212,9 +207,23 @@ class RunReporter:
             self._beat(self._phase, now=False)
 
     def assembled(
-        self, layout: Layout, *, stages: Iterable[nn.Module], state: Iterable[Tensor]
+        self,
+        config: TrainerConfig,
+        *,
+        layout: Layout,
+        stages: Iterable[nn.Module],
+        state: Iterable[Tensor],
     ) -> None:
-        """The model is built: count its bytes and the optimizer's, and note the groups."""
+        """Note that the model is built: its bytes, the optimizer's, and the groups of ranks.
+
+        Args:
+            config: with the number of steps that the data gives.
+            layout: of the ranks.
+            stages: modules of this rank.
+            state: tensors of the optimizer.
+        """
+        self.config = config
+        self._set(total_steps=config.steps)
         self.instruments.set_groups(layout, rank=self.placement.rank)
         rank = self.placement.rank
         self._set(stage=layout.group_of(Axis.PIPELINE, rank).index(rank))

@@ -111,8 +111,7 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
             )
         elif without:
             yield CheckFailed(
-                message=f"{pool.name}: {some(without)} offer no {resource}, so no jobs are placed"
-                " there",
+                message=f"{pool.name}: {some(without)} offer no {resource}, so no jobs run there",
                 fix="see the check GPUs, or narrow the pool's nodeSelector",
             )
         elif len(products) > 1:
@@ -144,8 +143,7 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
     ]
     if outside:
         yield Warned(
-            message=f"{some(outside)} offer GPUs but belong to no pool, so Drumline does not use"
-            " them",
+            message=f"{some(outside)} offer GPUs but belong to no pool, so no job uses them",
             fix="give them the labels of a pool, or leave them to other users",
         )
 

@@ -81,5 +81,5 @@ def test_weights_that_add_up_to_nothing_break_no_share(weight: int) -> None:
 @pytest.mark.parametrize("parts", [0, -1])
 def test_a_gpu_of_no_parts_breaks_nothing(parts: int) -> None:
     pool = a_pool(partitions={**PARTS, "partsPerGpu": parts})
-    others = [each for each in objects() if each["kind"] != "GpuPool"]
-    assert "<h1" in show(a_cluster(pool, *others))
+    without_pools = [each for each in objects() if each["kind"] != "GpuPool"]
+    assert "<h1" in show(a_cluster(pool, *without_pools))

@@ -101,7 +101,9 @@ def trained(
         instruments=Instruments(timer=StepTimer(clock)),
     )
     model = nn.Linear(2, 2, bias=False)
-    reporter.assembled(layout or Layout(shard=4), stages=[model], state=[torch.zeros(2, 2)])
+    reporter.assembled(
+        reporter.config, layout=layout or Layout(shard=4), stages=[model], state=[torch.zeros(2, 2)]
+    )
     reporter.begin(0, tier=RestoreTier.INITIAL)
     for step in (1, 2):
         for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):

@@ -1,4 +1,4 @@
-"""What is aimed at in docs/architecture-planner.md, and what it is now, over the published measurements.
+"""The goals of docs/architecture-planner.md and the present values, over published measurements.
 
 `python -m tests.unit.trainer.planner.targets` prints the table.
 """

@@ -1,4 +1,4 @@
-"""Predictions beside published measurements, and docs/architecture-planner.md prints them as they are."""
+"""Predictions beside published measurements; docs/architecture-planner.md prints them."""
 
 from __future__ import annotations
 
