@@ -62,8 +62,7 @@ def train(
 ) -> None:
     """Train from the best saved state, or from the initial weights, to the last step.
 
-    The phases: join the world and assemble the model; restore; then for every step forward and
-    backward, update, synchronize the workers, report, call `after_step`, save where it is due.
+    Phases: assemble; restore; then for each step forward, backward, update, report, save if due.
 
     Raises:
         ConfigError: the configuration cannot work here (data, ranks, model of a checkpoint).
@@ -85,8 +84,7 @@ def train(
     learner = Learner(workers=workers, model=model, optimizer=optimizer, reporter=reporter)
     evaluation = learner.evaluation(held_out, shard=shard, checkpointer=checkpointer)
     kept = optimizer.slices()
-    state = [part.tensor for part in kept]
-    reporter.assembled(config, layout=layout, stages=model.modules, state=state)
+    reporter.assembled(config, layout=layout, stages=model.modules, state=[p.tensor for p in kept])
     reporter.enter(Phase.RESTORING)
     start = learner.restore(kept, checkpointer=checkpointer)
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
