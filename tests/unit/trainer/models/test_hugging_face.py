@@ -26,6 +26,7 @@ from transformers import (
 from drumline_contract.config import Family, ModelConfig
 from drumline_contract.config.rope import RopeScaling
 from drumline_contract.config.variants import AttentionBias
+from drumline_contract.shapes.hugging_face import with_model_of_folder
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,
@@ -481,3 +482,29 @@ def test_a_head_that_is_the_embedding_is_one_with_it(folder: Path) -> None:
     save_file({**weights, "lm_head.weight": head}, folder / "model.safetensors", {"format": "pt"})
     assert imported(folder).config.tied_embeddings
     assert not load_hugging_face(folder, [], config=LLAMA)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_run_of_a_folder_keeps_a_head_that_was_learned_apart(folder: Path, shards: int) -> None:
+    def tied(**model: Any) -> bool:
+        raw = with_model_of_folder({"model_from": str(folder), "model": model})
+        return raw["model"]["tied_embeddings"]
+
+    weights = load_file(folder / "model.safetensors")
+    assert tied()
+    for changed_rows, expected in ((0, True), (1, False)):
+        head = weights["model.embed_tokens.weight"].clone()
+        head[-1:] += float(changed_rows)
+        whole = {**weights, "lm_head.weight": head}
+        if shards == 1:
+            save_file(whole, folder / "model.safetensors", {"format": "pt"})
+        else:
+            (folder / "model.safetensors").unlink(missing_ok=True)
+            places = {name: f"model-{n % shards}.safetensors" for n, name in enumerate(whole)}
+            for file in set(places.values()):
+                part = {name: whole[name] for name in whole if places[name] == file}
+                save_file(part, folder / file, {"format": "pt"})
+            index = json.dumps({"weight_map": places})
+            (folder / "model.safetensors.index.json").write_text(index)
+        assert tied() is expected
+        assert tied(tied_embeddings=True)

@@ -25,6 +25,7 @@ from drumline_contract.config import (
     merge,
 )
 from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Raw
+from drumline_contract.shapes.hugging_face.stored_head import head_differs
 from drumline_contract.shapes.hugging_face.translation import to_ours
 from drumline_contract.shapes.hugging_face.vision import has_no_classifier
 
@@ -131,7 +132,15 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
             f"model.classes: {folder} holds a ViT without a classifier; say how many classes the"
             " data has"
         )
-    return merge({"model": asdict(to_ours(described))}, dict(raw))
+    ours = asdict(to_ours(described))
+    if ours["tied_embeddings"] and "tied_embeddings" not in model and _keeps_head(folder):
+        ours["tied_embeddings"] = False
+    return merge({"model": ours}, dict(raw))
+
+
+def _keeps_head(folder: str) -> bool:
+    """Whether its head was learned apart, although config.json says that it is the embedding."""
+    return not folder.startswith(BUCKET_SCHEMES) and head_differs(Path(folder))
 
 
 _ABOUT_FILES: Final = (

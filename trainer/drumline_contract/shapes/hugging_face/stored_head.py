@@ -1,0 +1,91 @@
+"""Whether the files of a folder hold a head that is not the embedding, read without torch.
+
+config.json may say that both are tied, and a fine-tune learned the head apart. transformers keeps
+it apart from version 5 on. Only folders of this machine are looked at, and of a large matrix 64
+stretches, evenly over it: a head that was learned apart differs everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_PAIRS: Final = (
+    ("lm_head.weight", "model.embed_tokens.weight"),
+    ("lm_head.weight", "transformer.wte.weight"),
+    ("lm_head.weight", "model.language_model.embed_tokens.weight"),
+    ("language_model.lm_head.weight", "language_model.model.embed_tokens.weight"),
+)
+"""Names of head and embedding."""
+_FILE: Final = "model.safetensors"
+_INDEX: Final = "model.safetensors.index.json"
+_MOST_HEADER_BYTES: Final = 100_000_000
+_STRETCHES: Final = 64
+_STRETCH_BYTES: Final = 64 << 10
+
+
+def head_differs(folder: Path) -> bool:
+    """Whether there is a head beside the embedding, of the same type and shape, with other numbers.
+
+    False where the files cannot be read: whoever reads the weights says why.
+    """
+    try:
+        files = _files(folder)
+        pair = next((pair for pair in _PAIRS if files.keys() >= set(pair)), None)
+        if pair is None:
+            return False
+        head, embedding = (_Stored.of(folder / files[name], name) for name in pair)
+        return head.described == embedding.described and _differ(head, embedding)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """A tensor in a file."""
+
+    path: Path
+    described: tuple[str, list[int]]
+    """Type and shape."""
+    start: int
+    size: int
+
+    @classmethod
+    def of(cls, path: Path, name: str) -> _Stored:
+        """By the file's header."""
+        header, begin = _header(path)
+        tensor = header[name]
+        start, stop = tensor["data_offsets"]
+        described = (tensor["dtype"], tensor["shape"])
+        return cls(path=path, described=described, start=begin + start, size=stop - start)
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """The file of each tensor, by the tensor's name."""
+    if (folder / _FILE).exists():
+        return dict.fromkeys(_header(folder / _FILE)[0], _FILE)
+    listed: dict[str, str] = json.loads((folder / _INDEX).read_bytes())["weight_map"]
+    return {name: Path(file).name for name, file in listed.items()}
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """What the file says of its tensors, and where their bytes begin."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > _MOST_HEADER_BYTES:
+            raise ValueError(size)
+        return json.loads(file.read(size)), 8 + size
+
+
+def _differ(head: _Stored, embedding: _Stored) -> bool:
+    apart = max(_STRETCH_BYTES, head.size // _STRETCHES)
+    with head.path.open("rb") as head_file, embedding.path.open("rb") as embedding_file:
+        for at in range(0, head.size, apart):
+            length = min(_STRETCH_BYTES, head.size - at)
+            head_file.seek(head.start + at)
+            embedding_file.seek(embedding.start + at)
+            if head_file.read(length) != embedding_file.read(length):
+                return True
+    return False
