@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-# Names the gang that a step is counted for.
-if TYPE_CHECKING:
-    from drumline_scheduler.model import Gang
+from drumline_scheduler.model import Gang
 
 MOST_GANG_STEPS: Final = 1_000_000_000
 """Steps for one gang in one phase: a few seconds. Ordinary gangs take less than a million."""

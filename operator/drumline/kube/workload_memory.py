@@ -32,7 +32,7 @@ class _WorkloadHead(ObjectPart, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _KnownWorkload:
+class _RememberedWorkload:
     generation: int
     status: bytes
     owners: tuple[OwnerReference, ...]
@@ -52,7 +52,7 @@ class WorkloadDecoder:
 
     def __init__(self, decode: Callable[[bytes], WorkloadView]) -> None:
         self._decode = decode
-        self._known: dict[str, _KnownWorkload] = {}
+        self._known: dict[str, _RememberedWorkload] = {}
 
     def __call__(self, raw: bytes | msgspec.Raw) -> WorkloadView:
         """Return one workload.
@@ -88,7 +88,7 @@ class WorkloadDecoder:
         view = self._decode(bytes(raw))
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[metadata.uid] = _KnownWorkload(
+        self._known[metadata.uid] = _RememberedWorkload(
             generation=metadata.generation,
             status=status,
             owners=owners,

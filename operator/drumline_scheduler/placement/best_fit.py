@@ -24,7 +24,7 @@ from drumline_scheduler.placement.allocations import Vector
 from drumline_scheduler.placement.frontier import Frontiers, RoleMix
 from drumline_scheduler.placement.packing import Packer, PodsByNode, neighbours
 from drumline_scheduler.placement.pool_view import PoolView
-from drumline_scheduler.placement.role_placement import RolePlacer
+from drumline_scheduler.placement.role_placement import RolePlacement, RolePlacer
 from drumline_scheduler.placement.roles_in_order import RolesInOrder, could_hold
 from drumline_scheduler.placement.slicing import NO_ROOM, Anchor, SliceLevel, confined, whole_slices
 from drumline_scheduler.placement.slots import SlotIndex
@@ -268,13 +268,10 @@ def choose_nodes(
     shares = [(depth, identity, demand.pods)] if demand.pods else []
     with ExitStack() as taken:
         if any(demand.roles):
-            if capacity.is_exact(demand):
-                role_placer = RolePlacer(packer=packer, frontiers=capacity.frontiers(demand))
-                pods = capacity.main_slots_to_keep(demand=demand, depth=depth, identity=identity)
-                placement = role_placer.find(depth=depth, identity=identity, pods=pods)
-                roles, shares = placement.roles, shares if demand.anchors else placement.main
-            else:
-                roles = capacity.in_order(demand).nodes(depth=depth, identity=identity)
+            placement = _place_roles(
+                capacity=capacity, demand=demand, domain=domain, packer=packer, shares=shares
+            )
+            roles, shares = placement.roles, shares if demand.anchors else placement.main
             for request, nodes in zip(capacity.requests, roles, strict=True):
                 taken.callback(view.take_anonymously(request=request, places=_by_node(nodes)))
         main: PodsByNode = {}
@@ -294,6 +291,24 @@ def choose_nodes(
         for i, anchor in outside:
             anchored[i] = listed(fill(anchor.depth, anchor.identity, anchor.pods))
     return ChosenNodes(main=listed(main), roles=roles, anchored=anchored)
+
+
+def _place_roles(
+    *,
+    capacity: CapacityIndex,
+    demand: Demand,
+    domain: tuple[int, int],
+    packer: Packer,
+    shares: list[tuple[int, int, int]],
+) -> RolePlacement:
+    """The nodes of role pods; `shares` says where the main pods go if they are placed in order."""
+    depth, identity = domain
+    if not capacity.is_exact(demand):
+        nodes = capacity.in_order(demand).nodes(depth=depth, identity=identity)
+        return RolePlacement(roles=nodes, main=shares)
+    role_placer = RolePlacer(packer=packer, frontiers=capacity.frontiers(demand))
+    pods = capacity.main_slots_to_keep(demand=demand, depth=depth, identity=identity)
+    return role_placer.find(depth=depth, identity=identity, pods=pods)
 
 
 def _split_anchors(

@@ -20,7 +20,7 @@ from drumline_scheduler.decisions import Remedy, RemedyKind
 from drumline_scheduler.model import Node
 from drumline_scheduler.placement.best_fit import candidates
 from drumline_scheduler.placement.eligibility import OUT_OF_SERVICE
-from drumline_scheduler.placement.search import Search
+from drumline_scheduler.placement.search import Search, is_exact
 from drumline_scheduler.placement.slicing import whole_slices
 from drumline_scheduler.placement.what_if import Circumstances, capacity_with
 
@@ -140,7 +140,7 @@ def _add_nodes(search: Search) -> Remedy | None:
     depths = {search.depth, *(slice_level.depth for slice_level in demand.slice_levels)}
     deepest = max(depths)
     if (
-        not search.capacity.is_exact(search.demand)
+        not is_exact(search)
         or like is None
         or deepest > tree.leaf_depth
         or search.variants[-1].fixed

@@ -29,6 +29,11 @@ from drumline_scheduler.placement.slots import PodShape, SlotIndex
 from drumline_scheduler.placement.topology import Domain
 
 
+def is_exact(search: Search) -> bool:
+    """Whether a search finds a placement whenever one exists."""
+    return search.capacity.is_exact(search.demand)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     """A search for nodes in one view of a pool."""

@@ -20,7 +20,7 @@ from typing import Final
 from drumline_scheduler.decisions import BlockReason
 from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.projection import Projection
-from drumline_scheduler.placement.search import Search
+from drumline_scheduler.placement.search import Search, is_exact
 from drumline_scheduler.preemption.candidates import Candidates
 from drumline_scheduler.preemption.eviction_simulation import (
     NO_POLICY,
@@ -91,7 +91,7 @@ class Consolidator:
         search = self._projection.effective.search(gang=gang, pool=pool, pods=size)
         if isinstance(search, Rejection) or search.question in self._infeasible:
             return None
-        if not search.capacity.is_exact(search.demand):  # each mover would cost a search
+        if not is_exact(search):  # each mover would cost a search
             return None
         free = sum(max(0, free[0]) for free in search.view.free)
         moves = None

@@ -27,7 +27,7 @@ from drumline_scheduler.decisions import Blocked, BlockReason, Preemption
 from drumline_scheduler.model import Admitted, Gang, PreemptionRule, Queue
 from drumline_scheduler.placement.cluster_view import ClusterView
 from drumline_scheduler.placement.projection import Nomination, Projection
-from drumline_scheduler.placement.search import Search
+from drumline_scheduler.placement.search import Search, is_exact
 from drumline_scheduler.preemption.bounds import PreemptibleQuota, could_suffice
 from drumline_scheduler.preemption.candidates import Candidates, Requester
 from drumline_scheduler.preemption.consolidation import Consolidation, Consolidator
@@ -82,8 +82,6 @@ class Preemptor:
         Returns:
             The victims and the gang's future slots; None if no permitted preemption helps.
         """
-        if gang.evicts_not:
-            return None
         moves = self._consolidator.make_room(gang=gang, rejections=rejections)
         if moves is not None:
             return self._consolidate(gang=gang, moves=moves)
@@ -109,8 +107,6 @@ class Preemptor:
         """Evict the cheapest victims so that all lost positions of a running gang can be filled."""
         gang, lost = held.gang, sorted(held.lost)
         if queue.preemption == _NO_PREEMPTION or rejection.reason not in HELPED_BY_PREEMPTION:
-            return None
-        if gang.evicts_not:
             return None
         request = PreemptionRequest(
             gang=gang,
@@ -165,9 +161,7 @@ class Preemptor:
     def _choose(self, request: PreemptionRequest) -> VictimChoice | None:
         effective, gang = self._projection.effective, request.gang
         search = _search(cluster=effective, request=request)
-        if search is None or not search.capacity.is_exact(
-            search.demand
-        ):  # each victim would cost a search
+        if search is None or not is_exact(search):  # each victim would cost a search
             return None
         question = (search.question, gang.queue, gang.priority, gang.user, request.gpus)
         if question in self._infeasible:
