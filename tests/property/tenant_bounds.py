@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
@@ -101,7 +101,7 @@ class Lines:
 
 
 @contextmanager
-def counted_lines(most: int) -> Iterator[Lines]:
+def counted_lines(most: int) -> Generator[Lines]:
     """Count the lines that are executed inside, loops and comprehensions too.
 
     Raises:

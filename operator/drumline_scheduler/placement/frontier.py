@@ -94,9 +94,9 @@ class RoleMix:
         step = max(1, _AT_ONCE // len(first))
         for at in range(0, len(missing), step):
             chunk = missing[at : at + step]
-            lefts = np.array([left for left, _ in chunk], dtype=np.int64)
-            rights = np.array([right for _, right in chunk], dtype=np.int64)
-            both = lefts[:, first] + rights[:, second]
+            left = np.array([part for part, _ in chunk], dtype=np.int64)
+            right = np.array([part for _, part in chunk], dtype=np.int64)
+            both = left[:, first] + right[:, second]
             best = np.maximum.reduceat(both, begins, axis=1)
             rows: list[list[int]] = np.where(best < 0, NO_ROOM, best).tolist()
             for pair, row in zip(chunk, rows, strict=True):
