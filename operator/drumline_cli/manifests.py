@@ -22,6 +22,8 @@ from drumline_contract import plain
 
 Json = Mapping[str, Any]
 STANDARD_INPUT: Final = "-"
+MOST_CHARS: Final = 256 * 2**20
+"""Of a file of manifests."""
 
 
 class _Loader(yaml.CSafeLoader):
@@ -94,17 +96,17 @@ def line_in(text: str, path: str) -> int:
     return 1 if node is None else line_of(node, path)
 
 
-def read_text(name: str, *, longest: int | None = None) -> tuple[str, float]:
+def read_text(name: str, *, longest: int = MOST_CHARS) -> tuple[str, float]:
     """The text and the time at which it was written, in seconds since the epoch.
 
     Args:
         name: of the file; `-` is standard input.
-        longest: characters after which no more is read; None: no limit.
+        longest: characters after which no more is read.
 
     Raises:
         BadInput: it cannot be read, or is longer.
     """
-    most = -1 if longest is None else longest + 1
+    most = longest + 1
     try:
         if name == STANDARD_INPUT:
             text, as_of = sys.stdin.read(most), time.time()
@@ -115,7 +117,7 @@ def read_text(name: str, *, longest: int | None = None) -> tuple[str, float]:
         raise BadInput(f"{name}: not UTF-8: {error.reason} at byte {error.start}") from None
     except OSError as error:
         raise BadInput(f"{name}: {error.strerror}") from None
-    if longest is not None and len(text) > longest:
+    if len(text) > longest:
         raise BadInput(f"{name}: longer than {longest} characters")
     return text, as_of
 

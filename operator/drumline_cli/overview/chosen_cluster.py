@@ -12,7 +12,12 @@ from pathlib import Path
 from drumline.overview.objects import ClusterObjects
 from drumline_cli.cluster_access import chosen_credentials
 from drumline_cli.errors import BadInput
-from drumline_cli.overview.read import WantedKinds, from_cluster, from_documents
+from drumline_cli.overview.read import (
+    MOST_FILE_BYTES,
+    WantedKinds,
+    from_cluster,
+    from_documents,
+)
 
 
 def cluster_of(
@@ -41,7 +46,10 @@ def cluster_of(
 
 def _bytes(name: str) -> bytes:
     try:
-        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        if name == "-":
+            return sys.stdin.buffer.read(MOST_FILE_BYTES + 1)
+        with Path(name).open("rb") as file:  # a pipe, too: <(kubectl get ...)
+            return file.read(MOST_FILE_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{name}: {error.strerror}") from None
 

@@ -40,7 +40,7 @@ _FOREIGN: Final = f"{QUEUE},!{JOB}"
 """Selects pods that name a queue and are no job's."""
 WORKLOAD_KINDS: Final = tuple(KINDS)
 """What may wait for a queue beside jobs and pods."""
-_MOST_FILE_BYTES: Final = 256 * 2**20
+MOST_FILE_BYTES: Final = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +243,8 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
     """
     by_kind: dict[str, list[bytes]] = {}
     for text in texts:
-        if len(text) > _MOST_FILE_BYTES:
-            raise BadInput(f"the file is longer than {_MOST_FILE_BYTES} bytes")
+        if len(text) > MOST_FILE_BYTES:
+            raise BadInput(f"the file is longer than {MOST_FILE_BYTES} bytes")
         for kind, raw in _documents(text):
             by_kind.setdefault(kind, []).append(raw)
     jobs = decoded(by_kind.get(TRAINING_JOBS.kind, ()), JobObject)

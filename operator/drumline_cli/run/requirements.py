@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from drumline_cli.errors import BadInput
+from drumline_contract.regular_files import read_regular
 
 Json = dict[str, Any]
 
 MAX_CHARS: Final = 8192
 """Of a variable's value."""
+_MOST_BYTES: Final = 1 << 20
 _FOLDER: Final = "/requirements"
 _VOLUME: Final = "requirements"
 _PATH: Final = "PYTHONPATH"
@@ -62,7 +64,7 @@ def read_requirements(file: Path) -> str:
         BadInput: it cannot be read, is too long, or names files that the pod does not have.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_regular(file, limit=_MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"--requirements {file}: {error}") from None
     if len(text) > MAX_CHARS:

@@ -121,3 +121,9 @@ def test_files_that_the_pod_lacks_are_refused(tmp_path: Path, text: str, problem
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file"):
         read_requirements(tmp_path / "none.txt")
+
+
+def test_a_pipe_of_a_stranger_s_folder_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "requirements.txt")
+    with pytest.raises(BadInput, match="not a regular file"):
+        read_requirements(tmp_path / "requirements.txt")
