@@ -126,8 +126,8 @@ IN_THE_SPEC: Final = frozenset(
 """Reasons whose remedy may be a field that `api.mutability` lets change only while the job is
 suspended, whether or not it holds nodes."""
 SUSPEND_FIRST: Final = (
-    "To change this part of its spec, set suspend to true first, and to false afterwards: the API"
-    " server refuses the change otherwise."
+    "Most of its spec changes only while it is suspended: set suspend to true first, and to false"
+    " after the change."
 )
 
 
