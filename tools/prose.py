@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,8 @@ MOST_WORDS = 30
 """Of a sentence. A reader of English as a second language reads longer ones twice."""
 MOST_PARAGRAPH_WORDS = 80
 """Then a list, a table, an example or a heading: people scan pages for one fact."""
+MOST_PLACES = 5
+"""Printed of a scope that is above its limit; `--all` prints the others."""
 MOST_USER_WORDS = 55_000
 """Of all user pages, without code: who looks for a fact does not read more."""
 MOST_SUBJECT_CHARACTERS = 72
@@ -313,6 +315,24 @@ def shrunk(
     return new
 
 
+def print_places(
+    results: Sequence[Finding], over: Collection[tuple[str, str]], *, all_: bool
+) -> None:
+    """Print places that break a rule: all of them, or the first few of each scope above its limit.
+
+    Args:
+        results: what was found.
+        over: rules and scopes above their limits.
+        all_: also tolerated places, without a bound.
+    """
+    printed: Counter[tuple[str, str]] = Counter()
+    for each in results:
+        key = (each.rule, each.scope)
+        if all_ or (key in over and printed[key] < MOST_PLACES):
+            printed[key] += 1
+            print(each.line())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what breaks the rules; 1 if more does than is tolerated."""
     parser = argparse.ArgumentParser(prog="python -m tools.prose", description=__doc__)
@@ -323,10 +343,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     over = list(above(results, limits))
     for rule, scope, count, limit in over:
         print(f"{scope}: {rule}: {count} places, {limit} tolerated")
-    shown = {(rule, scope) for rule, scope, _, _ in over}
-    for each in results:
-        if arguments.all or (each.rule, each.scope) in shown:
-            print(each.line())
+    if arguments.all or over:
+        print_places(results, {(rule, scope) for rule, scope, _, _ in over}, all_=arguments.all)
     if arguments.shrink:
         ALLOWED.write_text(json.dumps(shrunk(results, limits), indent=2) + "\n")
     return 1 if over else 0
