@@ -1,8 +1,8 @@
 """Which lawful seating is the best, found by looking at all of them.
 
 The words of docs/architecture-scheduling.md, in the order in which they count: the narrowest level
-from the preferred one up to the required one that has a domain for the gang; there the domain with the
-fewest free GPUs; in it an even spread where one is asked for, else as few of the next narrower
+from the preferred one up to the required one that has a domain for the gang; there the domain with
+the fewest free GPUs; in it an even spread where one is asked for, else as few of the next narrower
 domains as can hold it.
 """
 

@@ -246,7 +246,7 @@ def choose_nodes(
 
     Each phase takes its slots from the view. All slots are given back at the end.
 
-    Example: a rack has 2 slots, and another rack of its block has 1. A pod is anchored to the block.
+    Example: a rack has 2 slots, another rack of its block has 1. A pod is anchored to the block.
     The 2 main pods fill the rack, so the anchored pod goes to the other rack, not before them.
 
     Args:

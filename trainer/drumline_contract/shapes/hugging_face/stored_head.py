@@ -36,14 +36,14 @@ def head_differs(folder: Path) -> bool:
         pair = next((pair for pair in _PAIRS if files.keys() >= set(pair)), None)
         if pair is None:
             return False
-        head, embedding = (_Stored.of(folder / files[name], name) for name in pair)
+        head, embedding = (_StoredHead.of(folder / files[name], name) for name in pair)
         return head.described == embedding.described and _differ(head, embedding)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
+class _StoredHead:
     """A tensor in a file."""
 
     path: Path
@@ -53,7 +53,7 @@ class _Stored:
     size: int
 
     @classmethod
-    def of(cls, path: Path, name: str) -> _Stored:
+    def of(cls, path: Path, name: str) -> _StoredHead:
         """By the file's header."""
         header, begin = _header(path)
         tensor = header[name]
@@ -79,7 +79,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         return json.loads(file.read(size)), 8 + size
 
 
-def _differ(head: _Stored, embedding: _Stored) -> bool:
+def _differ(head: _StoredHead, embedding: _StoredHead) -> bool:
     apart = max(_STRETCH_BYTES, head.size // _STRETCHES)
     with head.path.open("rb") as head_file, embedding.path.open("rb") as embedding_file:
         for at in range(0, head.size, apart):
