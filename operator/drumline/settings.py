@@ -190,21 +190,23 @@ class _Reader:
     def name(self, name: str) -> str:
         value = self.text(name, "")
         if value and not _NAME.fullmatch(value):
-            raise SettingsError(f"DRUMLINE_{name}={value!r}: must be a name as of a namespace")
+            raise SettingsError(f"DRUMLINE_{name}={value!r}: must be a valid namespace name")
         return value
 
     def names(self, name: str, *, of: str) -> tuple[str, ...]:
         values = tuple(filter(None, self.text(name, "").split(",")))
         for value in values:
             if not _NAME.fullmatch(value):
-                raise SettingsError(f"DRUMLINE_{name}: {value!r} is no name of a {of}")
+                raise SettingsError(f"DRUMLINE_{name}: {value!r} is not a valid {of} name")
         return tuple(dict.fromkeys(values))
 
     def listed(self, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
         values = tuple(filter(None, self.text(name, "").split(",")))
         for value in values:
             if value not in allowed:
-                raise SettingsError(f"DRUMLINE_{name}: {value!r} is none of {', '.join(allowed)}")
+                raise SettingsError(
+                    f"DRUMLINE_{name}: {value!r} must be one of {', '.join(allowed)}"
+                )
         return tuple(dict.fromkeys(values))
 
     def number(self, name: str, default: float, *, low: float) -> float:
@@ -223,7 +225,7 @@ class _Reader:
             return None
         if not raw.isdecimal() or not 1 <= int(raw) < 1 << 31:
             raise SettingsError(
-                f"DRUMLINE_TRAINING_USER={raw!r}: must be a user's number from 1 on, or 'assigned'"
+                f"DRUMLINE_TRAINING_USER={raw!r}: must be a user ID of at least 1, or 'assigned'"
             )
         return int(raw)
 

@@ -107,7 +107,7 @@ def decode(document: bytes) -> Capture:
         if head.kind != KIND:
             raise CaptureError(f"{head.kind!r} is not {KIND}", path="kind")
         if head.version != VERSION:
-            raise CaptureError(f"{head.version} is not known, only {VERSION}", path="version")
+            raise CaptureError(f"{head.version} is unknown, want {VERSION}", path="version")
         return _DOCUMENT.decode(document).capture
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _capture_error(str(error)) from None

@@ -129,9 +129,9 @@ class Remedy:
             case RemedyKind.WAIT_FOR:
                 return "wait until these jobs end"
             case RemedyKind.ASK_FOR_LESS:
-                return f"ask for at most {n} pods"
+                return f"request at most {n} pods"
             case RemedyKind.ASK_FOR_SMALLER_PODS:
-                return f"ask for at most {n} of {where} a pod"
+                return f"request at most {n} of {where} per pod"
             case RemedyKind.RAISE_QUOTA:
                 return f"raise nominalGpus of queue {where} by {n}{pool}"
             case RemedyKind.RAISE_USER_LIMIT:

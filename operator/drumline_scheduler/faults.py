@@ -90,9 +90,9 @@ class deciding:  # noqa: N801 - a context manager that reads as a phrase: `with 
 def message_of(fault: GangFault) -> str:
     """Return the message of a job's condition about its fault."""
     return bounded(
-        f"the scheduler failed on this job (stage {fault.stage}: {fault.error}). Other jobs are not"
-        f" affected. The scheduler tries the job again. Please report it; the operator's log has"
-        f" more under {fault.seed}"
+        f"the scheduler failed on this job (stage {fault.stage}: {fault.error}). Other jobs are"
+        " not affected. The scheduler tries the job again. Please report it; the operator's log"
+        f" has details under {fault.seed}"
     )
 
 

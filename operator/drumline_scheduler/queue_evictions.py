@@ -85,7 +85,7 @@ def stopped_queues(snapshot: Snapshot, *, now: float) -> dict[str, str]:
     spent = Budgets(snapshot, now=now).spent if expiring else frozenset[tuple[str, str | None]]()
     for name in expiring:
         if (name, None) in spent:
-            stopped.setdefault(name, f"the budget of queue {name} is spent, and expires")
+            stopped.setdefault(name, f"the budget of queue {name} is used up, and expires")
     return stopped
 
 

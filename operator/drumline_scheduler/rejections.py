@@ -76,7 +76,7 @@ def noting_spared(rejection: Rejection, *, spared: Sequence[str]) -> Rejection:
     """The rejection, with whom it may not preempt as they were preempted so often lately."""
     if not spared:
         return rejection
-    note = f"not preempted again so soon: {named(spared)}"
+    note = f"recently preempted, so exempt: {named(spared)}"
     return replace(rejection, message=f"{rejection.message}; {note}")
 
 

@@ -138,7 +138,7 @@ def test_a_shell_that_nobody_uses_is_suspended_and_begins_anew_in_its_claim(
         forgotten.end()
     site.kube.wait("trainingjobs", "idle", site.namespace, phase_is("Suspended"), seconds=SECONDS)
     with terminal(site, folder, "idle") as again:
-        again.wait_for("idle was suspended: nobody used its terminal")
+        again.wait_for("idle was suspended: its terminal was idle")
         again.write("cat left; cat /tmp/left; exit")
         again.wait_for("kept")
         again.wait_for("No such file")

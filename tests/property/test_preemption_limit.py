@@ -43,7 +43,7 @@ def test_an_important_job_waits_for_less_than_the_window(seed: int) -> None:
     now = arrived
     decisions = run(snapshot, urgent, policy=policy, now=now)
     while not decisions.preemptions:
-        assert "not preempted again so soon: training/low-" in decisions.blocked[0].message
+        assert "recently preempted, so exempt: training/low-" in decisions.blocked[0].message
         assert decisions.retry_at is not None
         assert now < decisions.retry_at < arrived + limit.seconds
         now = decisions.retry_at

@@ -145,7 +145,7 @@ class AgentConnection:
             if agent in readable:
                 received = agent.recv(1 << 16)
                 if not received:
-                    raise ConnectionError("it has closed the connection")
+                    raise ConnectionError("the agent closed the connection")
                 rest = self._take_lines(rest + received, agent)
             self._send_queued(agent)  # first: what a rank has said is older than its newest step
             report = self._newest_report()
@@ -157,14 +157,14 @@ class AgentConnection:
         """Act on each whole line; returns what is left of an unfinished one."""
         *lines, rest = received.split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
-            raise WireError("a line without an end")
+            raise WireError("a line without a newline")
         for line in lines:
             message = decode_agent_message(line)
             if isinstance(message, Welcome):
                 self._report_seconds = min(max(message.report_seconds, 0.05), 60.0)
             elif isinstance(message, JoinRefused):
                 self.closed = True
-                self._warn(f"the agent does not take this process: {message.reason}")
+                self._warn(f"the agent rejected this process: {message.reason}")
             reply = None if message is None else self._on_message(message)
             if isinstance(message, (Welcome, JoinRefused)):
                 self._tried.set()
@@ -192,4 +192,4 @@ def _fitting(message: ClientMessage) -> bytes:
     try:
         return encode(message)
     except WireError:
-        return encode(replace(message, path="", error="too long to be shown"))
+        return encode(replace(message, path="", error="too long to show"))

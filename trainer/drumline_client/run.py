@@ -211,7 +211,9 @@ class Run(AbstractContextManager["Run"]):
             return 0.0
         number = self._step if step is None else int(step)
         if number < 0:
-            raise ValueError("a snapshot before the first step: say run.step(n), or step=n")
+            raise ValueError(
+                "snapshot before the first step: call run.step(n) first, or pass step=n"
+            )
         self._at = time.monotonic()
         seconds = snapshots.take(number, state)
         self._at = time.monotonic()
@@ -257,8 +259,8 @@ class Run(AbstractContextManager["Run"]):
             return None
         if not self._snapshot_place.fits(self._place):
             _LOG.warning(
-                "no snapshots: rank %s of %s is not where the agents look for it; a launcher must"
-                " start a rank for each GPU, in the order of the pods",
+                "no snapshots: rank %s of %s is not where the agents look for it; a launcher"
+                " must start one rank per GPU, in the order of the pods",
                 *(self.rank, self.world_size),
             )
             self._snapshot_place = None
@@ -281,7 +283,7 @@ class Run(AbstractContextManager["Run"]):
             ValueError: another name.
         """
         if name not in PHASES:
-            raise ValueError(f"no phase {name!r}: one of {', '.join(sorted(PHASES))}")
+            raise ValueError(f"unknown phase {name!r}: want one of {', '.join(sorted(PHASES))}")
         self._phase = name
         self._at = time.monotonic()
 

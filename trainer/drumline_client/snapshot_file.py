@@ -132,7 +132,7 @@ def open_snapshot(path: Path) -> Generator[tuple[SnapshotHeader, memoryview], No
     with mapped, memoryview(mapped) as whole, whole[start:] as body:
         intact = len(body) == header.body_bytes
         if not intact or hashlib.sha256(body).hexdigest() != header.sha256:
-            raise SnapshotError(f"{path.name}: the body is not what the header says")
+            raise SnapshotError(f"{path.name}: the body does not match the header")
         yield header, body
 
 
@@ -145,5 +145,5 @@ def _header_of(file: BinaryIO, path: Path) -> SnapshotHeader:
         raise SnapshotError(f"{path.name}: the header is damaged")
     raw = json.loads(body)
     if set(raw) != {field.name for field in fields(SnapshotHeader)}:
-        raise SnapshotError(f"{path.name}: a header of another format")
+        raise SnapshotError(f"{path.name}: the header has another format version")
     return SnapshotHeader(**raw)

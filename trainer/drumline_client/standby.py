@@ -86,7 +86,9 @@ def _import(modules: list[str]) -> str:
         return f"import {name}: {type(error).__name__}: {error}"[:MAX_REASON_CHARS]
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return "the import made a CUDA context, whose memory a waiting process would hold"
+        return (
+            "the import created a CUDA context, which would use GPU memory while the process waits"
+        )
     return ""
 
 

@@ -137,7 +137,7 @@ class StateSnapshots:
         with open_snapshot(path) as (header, body):
             taken = (header.rank, header.step, header.world_size, header.config)
             if taken != (self._rank.rank, step, self._rank.world_size, FORMAT):
-                raise SnapshotError(f"{path.name}: of another rank, step, size or program")
+                raise SnapshotError(f"{path.name}: from another rank, step, size or program")
             size = int.from_bytes(body[:_LENGTH_BYTES], "little")
             start = _LENGTH_BYTES + size
             if size > MAX_DESCRIPTION_BYTES or start > len(body):

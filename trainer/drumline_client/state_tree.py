@@ -128,7 +128,7 @@ class _Packer:
     def node(self, value: Any, *, path: str, depth: int) -> Any:
         """The description of a value; its tensors join the packed state's."""
         if depth > MAX_DEPTH:
-            raise TypeError(f"{path}: deeper than {MAX_DEPTH} containers")
+            raise TypeError(f"{path}: nested deeper than {MAX_DEPTH} containers")
         if type(value) in _SCALARS:
             return value
         if isinstance(value, torch.Tensor):
@@ -166,8 +166,8 @@ class _Packer:
             number = self._add(torch.as_tensor(flat), device="cpu")
             return ["array", [number, value.dtype.str, list(value.shape)]]
         raise TypeError(
-            f"{path}: a {type(value).__name__} cannot be in a snapshot; tensors, arrays, numbers, "
-            "texts, lists and dicts can, and what has state_dict and load_state_dict"
+            f"{path}: a {type(value).__name__} cannot be in a snapshot; tensors, arrays, numbers,"
+            " text, lists, dicts and objects with state_dict and load_state_dict can"
         )
 
     def _tensor(self, tensor: Any, *, path: str) -> int:
@@ -253,7 +253,7 @@ class _Unpacker:
         sibling: Any = self._like[record.sharding]
         if sibling is None:
             name = self._shardings[record.sharding]
-            raise SnapshotError(f"nothing in the state is sharded as {name}")
+            raise SnapshotError(f"no part of the state is sharded as {name}")
         dtensor = cast("Any", type(sibling))
         return dtensor.from_local(
             copy,
@@ -278,7 +278,7 @@ class _Unpacker:
         """The tensor in the body, not a copy."""
         dtype = getattr(torch, record.dtype, None)
         if not isinstance(dtype, torch.dtype):
-            raise SnapshotError(f"this torch has no {record.dtype}")
+            raise SnapshotError(f"this version of torch has no {record.dtype}")
         count = 1
         for length in record.shape:
             count *= length

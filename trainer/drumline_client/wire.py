@@ -245,7 +245,7 @@ def encode(message: Message) -> bytes:
     whole = {name: value for name, value in whole.items() if value is not None}
     line = json.dumps({"t": message.t, **whole}, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
-        raise WireError(f"a message of {len(line)} bytes; {MAX_LINE_BYTES} are the most")
+        raise WireError(f"a message of {len(line)} bytes exceeds the maximum of {MAX_LINE_BYTES}")
     return line
 
 

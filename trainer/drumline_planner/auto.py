@@ -146,7 +146,7 @@ def summary(planned: Planned, cluster: GpuCluster) -> str:
     """Layout, micro-batch, recompute, seconds of a step, memory."""
     return (
         f"{planned.layout}, micro-batch {planned.setup.micro_batch}, recompute"
-        f" {recompute_words(planned)}: {planned.time.seconds:.3g} s a step and"
+        f" {recompute_words(planned)}: {planned.time.seconds:.3g} s per step and"
         f" {planned.bill.total / _GIB:.1f} of {cluster.gpu.memory_bytes / _GIB:.1f} GiB predicted"
     )
 
@@ -162,7 +162,7 @@ def _why_none(goal: Goal) -> str:
     against = violations(goal.config, world_size=goal.cluster.gpus)
     if against:
         return against[0].text
-    return f"parallelism: no layout of {goal.cluster.gpus} ranks keeps what is written"
+    return f"parallelism: no layout of {goal.cluster.gpus} ranks satisfies the given degrees"
 
 
 def _written(degree: int) -> int | None:
@@ -209,15 +209,15 @@ def _reasons(planned: Planned, result: SearchResult, goal: Goal) -> Iterator[str
     cluster = goal.cluster
     yield (
         f"planned for {cluster.gpus} x {cluster.gpu.name}: {result.space} shapes considered,"
-        f" {result.examined} layouts worked out"
+        f" {result.examined} layouts computed"
     )
     if not result.planned:
         yield (
             f"no layout fits in {goal.capacity / _GIB:.1f} GiB; this is the smallest, and it may"
-            " run out of memory: take more or larger GPUs, or memory.offload_optimizer"
+            " run out of memory: use more or larger GPUs, or memory.offload_optimizer"
         )
         return
-    yield f"most of its step beside products goes to: {planned.time.bottleneck}"
+    yield f"the largest part of its step besides products is {planned.time.bottleneck}"
     for other in result.planned[1:]:
         slower = other.time.seconds / planned.time.seconds - 1
         yield f"{100 * slower:.1f} % slower: {summary(other, cluster)}"

@@ -68,7 +68,7 @@ def batch_too_small(goal: Goal, best: Planned | None) -> DecisionSequence | None
     for axis in ("context", "tensor", "pipeline"):
         fixed = {name: degree for name, degree in alone.items() if name != axis}
         measures.append(_measure(f"{axis} parallelism alone", _keeping(goal, fixed)))
-    measures.append(_measured("the axes together", goal, best))
+    measures.append(_measured("all axes together", goal, best))
     measures.append(_measure(f"{batch} GPUs", with_gpus(goal, batch)))
     return DecisionSequence(
         failure="batch is too small",
@@ -153,27 +153,27 @@ def _small_sentences(goal: Goal, measures: list[Measure]) -> Iterator[str]:
     gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
     yield (
         f"The batch is too small: {batch} sequences cannot be split over {gpus} GPUs. Data"
-        f" parallelism can use {batch} of them at most; tensor, context and pipeline parallelism"
-        " take the rest, and every GPU has less to do between messages."
+        f" parallelism can use {batch} of them at most. Tensor, context and pipeline parallelism"
+        " use the others, and every GPU computes less between messages."
     )
     larger, *axes, together, fewer = measures
     single = [axis for axis in axes if axis.tokens_per_second is not None]
     if single:
         first = max(single, key=lambda axis: axis.tokens_per_second or 0.0)
         yield (
-            f"Of single axes {first.name} is the fastest: {first.layout},"
+            f"The fastest single axis is {first.name}: {first.layout}, with"
             f" {_share(first, together)} of the speed of the best mixture."
         )
     if larger.tokens_per_second is not None and together.tokens_per_second is not None:
         yield (
             f"A batch of {larger.batch} would train {_times(larger, together)} times as many"
-            " tokens a second; whether the loss allows it is for the run to say."
+            " tokens per second. Only a training run shows whether the loss allows it."
         )
     if fewer.tokens_per_second is not None and together.tokens_per_second is not None:
         hours = together.tokens_per_gpu_second / fewer.tokens_per_gpu_second
         yield (
             f"{fewer.gpus} GPUs alone reach {_share(fewer, together)} of this speed for"
-            f" {100 * hours:.0f} % of its GPU hours."
+            f" {100 * hours:.0f} % of its GPU-hours."
         )
 
 
@@ -183,22 +183,25 @@ def _long_sentences(measures: list[Measure], total_tokens: float) -> Iterator[st
     yield f"{large(total_tokens)} tokens take {now:.1f} days on {planned.gpus} GPUs."
     better = [each for each in measures[1:] if _rises(each, planned)]
     if not better:
-        yield "None of the measures makes it shorter: the batch does not feed more GPUs."
+        yield (
+            "None of the measures makes it shorter, because the batch is too small for more GPUs."
+        )
         return
     cheapest = max(better, key=lambda each: each.tokens_per_gpu_second)
     hours = planned.tokens_per_gpu_second / cheapest.tokens_per_gpu_second
     yield (
-        f"The shortening that costs least is {cheapest.name}:"
-        f" {days(cheapest, total_tokens):.1f} days for {100 * hours:.0f} % of the GPU hours."
+        f"The cheapest way to shorten the run is {cheapest.name}:"
+        f" {days(cheapest, total_tokens):.1f} days for {100 * hours:.0f} % of the GPU-hours."
     )
     same_batch = [each for each in measures if each.batch == planned.batch]
     doubled = [each for each in same_batch if each.gpus > planned.gpus]
     for each in doubled:
         if each.tokens_per_gpu_second < _PAYS * planned.tokens_per_gpu_second:
             yield (
-                f"With this batch {each.gpus} GPUs do {_share(each, planned)} of its speed, each"
-                f" of them {100 * each.tokens_per_gpu_second / planned.tokens_per_gpu_second:.0f} %"
-                " of what it does now: from here the batch has to grow with the GPUs."
+                f"With this batch, {each.gpus} GPUs have {_share(each, planned)} of its speed,"
+                " and each of them has"
+                f" {100 * each.tokens_per_gpu_second / planned.tokens_per_gpu_second:.0f} % of"
+                " its current speed. Beyond this, the batch must grow with the number of GPUs."
             )
             return
 

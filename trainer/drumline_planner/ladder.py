@@ -156,38 +156,41 @@ def _too_big(rungs: tuple[Rung, ...]) -> list[str]:
     if helping is None:
         return [
             (
-                "The model is too big for every rung of the ladder: take more GPUs, GPUs with more"
-                " memory, or a shorter sequence."
+                "The model is too large for every step of the ladder. Use more GPUs, GPUs with"
+                " more memory, or a shorter sequence."
             )
         ]
     return [
         (
-            f"The model is too big for a copy on every GPU; the first measure that fits is"
-            f" {helping.name}. Measures above it in the list cost less and were not enough."
+            "The model is too large for a copy on every GPU. The first measure that fits is"
+            f" {helping.name}. Measures above it in the list cost less but were not sufficient."
         )
     ]
 
 
 _REMEDIES = {
-    StepBottleneck.PRODUCTS: "It computes most of the time, as it should; fp8 or more GPUs make it"
-    " faster.",
-    StepBottleneck.MEMORY: "Memory traffic and kernel starts weigh most beside products: larger"
-    " micro-batches, less tensor parallelism, or no recompute.",
-    StepBottleneck.TENSOR: "Tensor messages weigh most: a lower tensor degree with a pipeline or"
-    " FSDP instead, or a faster domain.",
-    StepBottleneck.CONTEXT: "The ring weighs most: a lower context degree, or more key-value heads"
-    " on a rank.",
-    StepBottleneck.EXPERT: "The exchange of experts' rows weighs most: keep the expert axis in the"
-    " domain.",
-    StepBottleneck.BUBBLE: "The pipeline's bubble weighs most: more micro-batches (a larger batch),"
-    " more stages a rank, or fewer ranks in the pipeline.",
-    StepBottleneck.STAGES: "Messages between stages weigh most: fewer stages.",
-    StepBottleneck.DATA: "Data parallel messages weigh most: more micro-batches a step, HSDP, or a"
-    " larger share of the model on each rank.",
-    StepBottleneck.HOST: "Copies to the host weigh most: full recompute in place of them, or larger"
-    " micro-batches, behind whose products they hide.",
-    StepBottleneck.OPTIMIZER: "The optimizer weighs most: ZeRO-1 shares its work out.",
-    StepBottleneck.REST: "The step is short: a larger batch makes it pay.",
+    StepBottleneck.PRODUCTS: "The step is mostly computation, as it should be. fp8 or more GPUs"
+    " make it faster.",
+    StepBottleneck.MEMORY: "Memory traffic and kernel starts take the most time besides"
+    " products. Use larger micro-batches, less tensor parallelism, or no"
+    " recompute.",
+    StepBottleneck.TENSOR: "Tensor messages take the most time. Use a lower tensor degree with a"
+    " pipeline or FSDP instead, or a faster domain.",
+    StepBottleneck.CONTEXT: "The context ring takes the most time. Use a lower context degree,"
+    " or more key-value heads per rank.",
+    StepBottleneck.EXPERT: "The exchange of the experts' rows takes the most time. Keep the"
+    " expert axis within the domain.",
+    StepBottleneck.BUBBLE: "The pipeline's bubble takes the most time. Use more micro-batches (a"
+    " larger batch), more stages per rank, or fewer ranks in the"
+    " pipeline.",
+    StepBottleneck.STAGES: "Messages between stages take the most time. Use fewer stages.",
+    StepBottleneck.DATA: "Data-parallel messages take the most time. Use more micro-batches per"
+    " step, HSDP, or a larger share of the model on each rank.",
+    StepBottleneck.HOST: "Copies to the host take the most time. Use full recompute instead, or"
+    " larger micro-batches, whose products overlap the copies.",
+    StepBottleneck.OPTIMIZER: "The optimizer takes the most time. ZeRO-1 divides its work among"
+    " the ranks.",
+    StepBottleneck.REST: "The step is short. A larger batch makes it more efficient.",
 }
 
 

@@ -40,21 +40,22 @@ REQUIRED = (
     "pipeline",
 )
 OPTIONAL = {
-    "params_billion": "named in the table; with it an unusual feed-forward size is found",
-    "iteration_ms": "what was measured; empty or OOM: it did not fit",
-    "memory_gb": "what was measured, of the fullest rank, in 1e9 bytes",
+    "params_billion": "name from the table; an unusual feed-forward size is looked up with it",
+    "iteration_ms": "measured value; empty or OOM: it did not fit",
+    "memory_gb": "measured value of the fullest rank, in 1e9 bytes",
     "gpu": "default A100-80GB",
     "vocabulary": "default 50304",
-    "ffn": "default 4 times hidden, or what params_billion says",
+    "ffn": "default: 4 times hidden, or the size that params_billion implies",
     "kv_heads": "default heads",
-    "family": "gpt2 or llama; default gpt2, on other GPUs than A100 llama where ffn is given",
-    "recompute": "none, selective or full; default full, with megatron-core the least that fits",
-    "sequence_parallel": "true or false; default as the software does it",
+    "family": "gpt2 or llama; default: gpt2; on GPUs other than A100: llama if ffn is given",
+    "recompute": "none, selective or full; default: full; with megatron-core the lowest level"
+    " that fits",
+    "sequence_parallel": "true or false; default: the software's behavior",
     "stages_per_rank": "above 1: interleaved",
     "zero": "0, 1 or 3; default 0",
-    "software": "default megatron-2021 on A100, else megatron-core",
-    "network_gbps": "of one GPU; default 100 on A100, else 400",
-    "code_base": "rows of one name share an anchor",
+    "software": "default: megatron-2021 on A100, otherwise megatron-core",
+    "network_gbps": "per GPU; default: 100 on A100, otherwise 400",
+    "code_base": "rows with the same name share an anchor",
 }
 _MOST_BYTES = 1 << 24
 _MOST_ROWS = 20_000
@@ -82,7 +83,9 @@ def read_rows(text: str) -> list[Measured]:
         ConfigError: a column is missing, or a value is not usable; says the line.
     """
     if len(text) > _MOST_BYTES:
-        raise ConfigError(f"the file has {len(text)} characters; at most {_MOST_BYTES} are read")
+        raise ConfigError(
+            f"the file has {len(text)} characters, which exceeds the maximum of {_MOST_BYTES}"
+        )
     reader = csv.DictReader(io.StringIO(text))
     names = [name.strip() for name in reader.fieldnames or ()]
     missing = [name for name in REQUIRED if name not in names]
@@ -103,7 +106,7 @@ def read_rows(text: str) -> list[Measured]:
         except ConfigError as error:
             raise ConfigError(f"line {line}: {error}") from error
     if not rows:
-        raise ConfigError("the file has no row below its columns")
+        raise ConfigError("the file has no data rows")
     return rows
 
 
@@ -120,8 +123,8 @@ def _measured(cells: Mapping[str, str], line: int) -> Measured:
     share = numbers["global_batch"] // layout.batch_ranks
     if share < numbers["micro_batch"] or numbers["global_batch"] % layout.batch_ranks:
         raise ConfigError(
-            f"global_batch: {numbers['global_batch']} does not give {layout.batch_ranks} ranks"
-            f" micro-batches of {numbers['micro_batch']}"
+            f"global_batch: {numbers['global_batch']} cannot be divided into micro-batches of"
+            f" {numbers['micro_batch']} for {layout.batch_ranks} ranks"
         )
     setup = TrainingSetup(
         model=_model(cells, numbers),
@@ -161,15 +164,15 @@ def _layout(cells: Mapping[str, str], numbers: Mapping[str, int], software: Soft
     tensor, data, pipeline = (numbers[name] for name in ("tensor", "data", "pipeline"))
     if tensor * data * pipeline != numbers["gpus"]:
         raise ConfigError(
-            f"gpus: {numbers['gpus']} are not tensor {tensor} times data {data} times pipeline"
+            f"gpus: {numbers['gpus']} must be tensor {tensor} times data {data} times pipeline"
             f" {pipeline}, which is {tensor * data * pipeline}"
         )
     if numbers["layers"] < pipeline:
-        raise ConfigError(f"pipeline: {pipeline} stages need as many layers")
+        raise ConfigError(f"pipeline: {pipeline} stages need at least as many layers")
     zero = cells.get("zero", "") or "0"
     kinds = {"0": DataParallel.DDP, "1": DataParallel.ZERO1, "3": DataParallel.FSDP}
     if zero not in kinds:
-        raise ConfigError(f"zero: must be 0, 1 or 3, not {zero}")
+        raise ConfigError(f"zero: must be 0, 1 or 3, got {zero}")
     per_rank = int(_positive(cells, "stages_per_rank", 1.0)) if pipeline > 1 else 1
     sharded = kinds[zero] is DataParallel.FSDP
     by_position = cells.get("sequence_parallel", "") or str(software is not MEGATRON)
@@ -189,7 +192,7 @@ def _model(cells: Mapping[str, str], numbers: Mapping[str, int]) -> ModelConfig:
     hidden, heads, layers = (numbers[name] for name in ("hidden", "heads", "layers"))
     if hidden % heads:
         raise ConfigError(
-            f"heads: hidden {hidden} does not divide by {heads}; use"
+            f"heads: hidden {hidden} must be a multiple of {heads}; use"
             f" {nearest_divisors(heads, of=hidden)}"
         )
     family = _family(cells.get("family", "") or Family.GPT2.value)
@@ -245,7 +248,7 @@ def _with_recompute(
 def _number(cells: Mapping[str, str], name: str) -> int:
     value = _positive(cells, name, 0.0)
     if value != int(value):
-        raise ConfigError(f"{name}: must be a whole number, not {cells.get(name)!r}")
+        raise ConfigError(f"{name}: must be a whole number, got {cells.get(name)!r}")
     return int(value)
 
 
@@ -254,7 +257,7 @@ def _positive(cells: Mapping[str, str], name: str, default: float) -> float:
     try:
         value = float(text) if text else default
     except ValueError:
-        raise ConfigError(f"{name}: must be a number, not {text!r}") from None
+        raise ConfigError(f"{name}: must be a number, got {text!r}") from None
     if not 0 < value < float("inf"):
-        raise ConfigError(f"{name}: must be greater than 0, not {text or 'missing'}")
+        raise ConfigError(f"{name}: must be greater than 0, got {text or 'no value'}")
     return value

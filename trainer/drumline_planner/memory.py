@@ -168,7 +168,7 @@ def rank_lines(
         Line(
             name="communication buffers",
             size=_buffers(setup),
-            note="buckets of gradients, and NCCL's buffers of each group",
+            note="gradient buckets, and NCCL's buffers of each group",
         )
     )
     moving = sum(line.size for line in lines if line.name in _MOVING)
@@ -176,7 +176,7 @@ def rank_lines(
         Line(
             name="fragmentation",
             size=FRAGMENTATION * moving,
-            note=f"{FRAGMENTATION:.0%} of what comes and goes in a step",
+            note=f"{FRAGMENTATION:.0%} of the temporary memory of a step",
         )
     )
     lines.append(Line(name="CUDA context", size=CONTEXT_BYTES, note="the process on the device"))
@@ -190,7 +190,7 @@ _MOVING = frozenset(
         "activations",
         "recomputed layer",
         "embedding and head",
-        "logits and their slopes",
+        "logits and their gradients",
     }
 )
 
@@ -344,10 +344,10 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
         Line(
             name="recomputed layer",
             size=max(activations.recompute_peak(setup, partition[stage]) for stage in stages),
-            note="while it goes backward",
+            note="during the backward pass",
         ),
         Line(name="embedding and head", size=ends, note="tokens, last norm, loss"),
-        Line(name="logits and their slopes", size=logits, note="while the loss is computed"),
+        Line(name="logits and their gradients", size=logits, note="during the loss computation"),
     ]
 
 

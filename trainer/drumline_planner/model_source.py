@@ -44,7 +44,7 @@ def from_sizes(text: str) -> ModelConfig:
     for part in filter(None, (part.strip() for part in text.split(","))):
         short, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise ConfigError(f"dimensions: {part!r} is not written as field=value")
+            raise ConfigError(f"dimensions: {part!r} must be written as field=value")
         name = _SHORT.get(short, short)
         if short not in known:
             raise ConfigError(unknown("dimensions", short, known))
@@ -53,7 +53,9 @@ def from_sizes(text: str) -> ModelConfig:
         values[name] = _value(short, value)
     for name in ("layers", "hidden_size", "heads"):
         if name not in values:
-            raise ConfigError(f"dimensions: {name} is missing; layers, hidden and heads are needed")
+            raise ConfigError(
+                f"dimensions: {name} is missing; layers, hidden and heads are required"
+            )
     values.setdefault("kv_heads", values["heads"])
     wide = 4 if values.get("family") == Family.GPT2.value else 8 / 3
     if isinstance(values["hidden_size"], int):
@@ -75,4 +77,4 @@ def _value(name: str, text: str) -> Any:
     try:
         return float(text)
     except ValueError:
-        raise ConfigError(f"dimensions: {name} must be a number, not {text!r}") from None
+        raise ConfigError(f"dimensions: {name} must be a number, got {text!r}") from None

@@ -76,10 +76,10 @@ def cluster_of(
     size = domain or max(gpu.domain if gpu.domain > 8 else 1, gpus_per_node)
     for name, value in (("domain", size), ("gpus_per_node", gpus_per_node)):
         if value < 1:
-            raise ConfigError(f"{name}: must be at least 1, not {value}")
+            raise ConfigError(f"{name}: must be at least 1, got {value}")
     if wiring.oversubscription < 1:
         raise ConfigError(
-            f"oversubscription: must be at least 1, not {wiring.oversubscription:g}; 1 is none"
+            f"oversubscription: must be at least 1, got {wiring.oversubscription:g}; 1 means none"
         )
     bandwidth, latency = gpu.link_bandwidth, LINK_LATENCY
     if inside is not None:

@@ -107,7 +107,9 @@ def slice_of(config: TrainerConfig, layout: Layout, *, host: RehearsalHost) -> R
         ConfigError: there is none, or images are trained, for which no samples are at hand.
     """
     if config.model.family is Family.VIT:
-        raise ConfigError("model.family: images cannot be rehearsed, as none are at hand")
+        raise ConfigError(
+            "model.family: image models cannot be rehearsed, because no images are available"
+        )
     plain = _plain(config, on_gpu=bool(host.gpu))
     for degrees in _degrees(layout, host):
         sliced = _sliced(plain, layout, degrees)
@@ -118,7 +120,7 @@ def slice_of(config: TrainerConfig, layout: Layout, *, host: RehearsalHost) -> R
         return RehearsedSlice(
             config=sliced, ranks=ranks, smaller=tuple(_smaller(config, layout, sliced, ranks))
         )
-    raise ConfigError("parallelism: no slice of this layout is legal on this machine")
+    raise ConfigError("parallelism: no slice of this layout is valid on this machine")
 
 
 def comparisons(rehearsed: RehearsedSlice, measured: SliceMeasurement) -> tuple[ComparedPart, ...]:
@@ -148,7 +150,7 @@ def comparisons(rehearsed: RehearsedSlice, measured: SliceMeasurement) -> tuple[
         moving = [line for line in lines if is_moving(line) and line not in held]
         parts.append(
             ComparedPart(
-                part="all that comes and goes",
+                part="all temporary memory",
                 predicted=sum(line.size for line in moving),
                 measured=max(1, measured.peak_bytes - measured.state_bytes),
             )
@@ -174,8 +176,8 @@ def correction_of(parts: Sequence[ComparedPart]) -> MemoryCorrection:
     for each in parts:
         if not _FACTORS[0] <= each.factor <= _FACTORS[1]:
             raise ConfigError(
-                f"rehearsal: {each.part} were {each.factor:.2g} times what was predicted; that is"
-                " no bill to correct, please report it"
+                f"rehearsal: {each.part} used {each.factor:.2g} times the predicted memory. This"
+                " is too far off to correct; please report it"
             )
     state, *moving = parts
     return MemoryCorrection(
@@ -266,7 +268,7 @@ def _shrunk(config: TrainerConfig, *, ranks: int, host: RehearsalHost) -> Traine
                 break
         else:
             raise ConfigError(
-                f"rehearsal: the smallest slice does not fit on this machine, whose"
+                "rehearsal: the smallest slice does not fit on this machine, whose"
                 f" {host.devices} ranks have {host.memory_bytes / 2**30:.1f} GiB each"
             )
     return config

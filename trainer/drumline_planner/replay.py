@@ -142,7 +142,7 @@ def _program(actions: Order) -> _Program:
                 position += 1
             at[rank] = position
         if count == before:
-            raise ValueError("the order waits for itself")
+            raise ValueError("the order has a cycle")
     own_stages = tuple(frozenset(stage for stage, _, _ in own) for own in actions)
     return _Program(tuple(ranks), tuple(slots), tuple(sources), own_stages, micros)
 

@@ -79,9 +79,10 @@ def pick_size(
     if not inside:
         assert deadline is not None  # noqa: S101 - without one all are inside
         return NoSize(
-            reason=f"{large(deadline.tokens)} tokens in {deadline.days:g} days are not possible on"
-            f" {numbers}: the fastest are {fastest.gpus} with"
-            f" {run_days(fastest, deadline.tokens):.1f} days. More GPUs, a larger batch or fp8."
+            reason=f"{large(deadline.tokens)} tokens in {deadline.days:g} days are not possible"
+            f" on {numbers}. The fastest are {fastest.gpus} with"
+            f" {run_days(fastest, deadline.tokens):.1f} days. Use more GPUs, a larger"
+            " batch or fp8."
         )
     if objective is Objective.TIME:
         return PickedSize(sized=fastest, reason=f"The fastest of {numbers}: {fastest.gpus}.")
@@ -91,7 +92,7 @@ def pick_size(
     if deadline is not None:
         reason += f", done in {run_days(cheapest, deadline.tokens):.1f} of {deadline.days:g} days"
     if cheapest.gpus != fastest.gpus:
-        reason += f", for {share:.0f} % of the GPU hours of the fastest ({fastest.gpus})"
+        reason += f", for {share:.0f} % of the GPU-hours of the fastest ({fastest.gpus})"
     return PickedSize(sized=cheapest, reason=reason + ".")
 
 

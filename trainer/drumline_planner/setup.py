@@ -75,7 +75,7 @@ class Software:
 
 DRUMLINE = Software(name="drumline", splits_messages=False)
 """This trainer."""
-TORCH_ON_CPU = Software(name="torch on processors", splits_messages=False, fused_norms=False)
+TORCH_ON_CPU = Software(name="torch on CPUs", splits_messages=False, fused_norms=False)
 """This trainer without a GPU."""
 MEGATRON = Software(
     name="megatron-2021",

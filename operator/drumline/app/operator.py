@@ -192,7 +192,7 @@ class _Fence:
 
     def __call__(self) -> None:
         if self.elector is None:
-            raise NotLeader("no election has begun")
+            raise NotLeader("no leader election has started")
         self.elector.check()
 
 

@@ -95,7 +95,8 @@ async def _wait_for(file: Path, *, secret: str) -> SigningKeys:
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
         raise BadSigningKeyError(
-            f"{file} does not appear although Secret {secret} exists: it needs a data key `key`"
+            f"{file} does not exist although Secret {secret} exists: the Secret needs a data key"
+            " `key`"
         ) from None
     return _mounted(file)
 
@@ -109,13 +110,13 @@ def _mounted(file: Path) -> SigningKeys:
         return read_keys(file)
     except FileNotFoundError:
         raise BadSigningKeyError(
-            f"{file}: there is no signing key; name a Secret with a data key `key` in"
-            " signingKey.existingSecret"
+            f"{file}: the signing key does not exist; set signingKey.existingSecret to a Secret"
+            " with a data key `key`"
         ) from None
 
 
 def _read(file: Path) -> bytes:
     key = file.read_bytes().strip()
     if len(key) < MIN_BYTES:
-        raise BadSigningKeyError(f"{file}: a signing key has {MIN_BYTES} bytes or more")
+        raise BadSigningKeyError(f"{file}: a signing key must have at least {MIN_BYTES} bytes")
     return key

@@ -177,7 +177,7 @@ class Informer(Generic[V]):
         age = self.freshness_seconds(now)
         if age <= STALE_SECONDS:
             return None
-        return f"the watch of {self.resource.plural} is silent for {age:.0f} s"
+        return f"the watch of {self.resource.plural} has received nothing for {age:.0f} s"
 
     def subscribe(self, callback: Callable[[Event[V]], None]) -> Callable[[], None]:
         """Call back with every later change, in order; returns the function that ends it.

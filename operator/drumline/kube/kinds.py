@@ -64,7 +64,7 @@ class Resource:
 
 def _segment(text: str) -> str:
     if not text or text in {".", ".."}:
-        raise ValueError(f"{text!r} is no name of an object")
+        raise ValueError(f"{text!r} is not a valid object name")
     return quote(text, safe="")
 
 

@@ -209,7 +209,9 @@ class LeaderElector:
 
     def _held_term(self) -> _Term:
         if self._term is None:
-            raise NotLeader(f"{self._identity} holds no term of {self._lease.name}")
+            raise NotLeader(
+                f"{self._identity} does not lead: it holds no term of {self._lease.name}"
+            )
         return self._term
 
     def _is_free(self, stored: LeaseRecord | None) -> bool:
@@ -254,7 +256,7 @@ class LeaderElector:
         if stored is None or (stored.holder, stored.epoch) != (ours.holder, ours.epoch):
             self._term = None
             holder = (stored.holder if stored is not None else "") or "no process"
-            raise NotLeader(f"{self._lease.name} is held by {holder} now")
+            raise NotLeader(f"{self._lease.name} is now held by {holder}")
         # The record is ours, but its renewal time is unknown: only the next renewal counts.
         known = replace(ours, resource_version=stored.resource_version)
         self._term = replace(term, record=known)

@@ -59,7 +59,7 @@ def amount(resource: str, text: str) -> int:
 def _nanos(text: str) -> int:
     match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_CHARS else None
     if match is None or not (match["whole"] or match["fraction"]):
-        raise ValueError(f"{text[:_MAX_CHARS]!r} is no quantity")
+        raise ValueError(f"{text[:_MAX_CHARS]!r} is not a valid quantity")
     fraction = match["fraction"] or ""
     mantissa = int(match["whole"] + fraction)
     suffix = match["suffix"] or ""

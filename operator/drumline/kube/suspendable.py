@@ -106,5 +106,5 @@ def _pods(part: Json) -> int:
 
 def _whole(number: Any) -> int | None:
     if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
-        raise ValueError(f"{number!r} is no whole number")
+        raise ValueError(f"{number!r} is not a whole number")
     return number

@@ -133,7 +133,7 @@ def shape_of(
     check_pods(pods)
     requests = pod_requests(_defaulted(template))
     if min(requests.values(), default=0) < 0:
-        raise ValueError("it requests less than nothing")
+        raise ValueError("it requests a negative amount")
     limits = (limit, template.active_deadline_seconds)
     return ShapeView(
         name=name,
@@ -159,14 +159,14 @@ def count_of_indexes(text: str) -> int:
 def check_shapes(shapes: Sequence[ShapeView]) -> None:
     """Raise ValueError for more shapes than can wait, or more pods."""
     if len(shapes) > MAX_SHAPES:
-        raise ValueError(f"{len(shapes)} kinds of pods, and at most {MAX_SHAPES} can wait")
+        raise ValueError(f"{len(shapes)} kinds of pods, but at most {MAX_SHAPES} are supported")
     check_pods(sum(shape.pods for shape in shapes))
 
 
 def check_pods(pods: int) -> None:
     """Raise ValueError for more pods than can wait, or fewer than none."""
     if not 0 <= pods <= MAX_PODS:
-        raise ValueError(f"{pods} pods, and at most {MAX_PODS} can wait")
+        raise ValueError(f"{pods} pods, but at most {MAX_PODS} are supported")
 
 
 def _defaulted(spec: builtin.PlacedPodSpec) -> builtin.PlacedPodSpec:

@@ -9,88 +9,91 @@ from collections.abc import Mapping
 from typing import Final
 
 BY_REASON: Final[Mapping[str, str]] = {
-    "NoDurableStorage": "Name checkpoint.claimName or bucket: without it a restart of all pods"
+    "NoDurableStorage": "Set checkpoint.claimName or bucket. Without it, a restart of all pods"
     " begins at step 0.",
-    "StartingPods": "If it lasts, look at its pods with kubectl describe: a kubelet says"
-    " there which claim, Secret or image is missing.",
-    "PullingImages": "If the pull lasts, look at its pods with kubectl describe.",
-    "WaitingForAgents": "If it lasts, look at the pods that are named with kubectl logs: a"
-    " slow import, a volume that is being attached.",
-    "StartBlocked": "Do what the message says: the kubelet names what does not exist or"
-    " cannot be had.",
-    "StorageUnavailable": "Make room on the checkpoint claim or repair its storage: the job"
-    " tries again at least once a minute and goes on by itself, and holds its GPUs meanwhile.",
-    "Held": "Look into the pods with drumline shell; they end at the time that the message says,"
-    " and the job then fails or starts again. drumline stop ends them at once.",
-    "RanksEnded": "Let all ranks end together: look at the logs of those that ended for why"
-    " they were done before the others.",
-    "ProgressUnreadable": "Compare template.progress.patterns with what the pod of the lowest"
-    " index prints: without a match its step and loss are unknown. Training goes on.",
-    "NoSteps": "Look at what its ranks do: drumline logs, drumline shell. A loader that waits, a"
-    " script that has ended its loop, a debugger. It goes on as before with its next step.",
-    "StaysIdle": "The same; where its queue says so, it is saved and suspended next"
-    " (spec.whenIdle: Keep keeps it).",
-    "IdleGpus": "Fix why it stood still, and drumline resume it: it goes on at what it has saved."
-    " A shell: drumline shell.",
-    "StartDeadlineExceeded": "Look at the pods that are named, and raise"
-    " startDeadlineSeconds where programs are slow to start.",
-    "StartFailed": "Do what the message says, and create the job again.",
-    "ApiRefused": "Read the message: it is the API server's own, of a ResourceQuota, Pod"
+    "StartingPods": "If it persists, inspect its pods with kubectl describe. A kubelet reports"
+    " which claim, Secret or image is missing.",
+    "PullingImages": "If the pull takes too long, inspect its pods with kubectl describe.",
+    "WaitingForAgents": "If it persists, read the logs of the named pods with kubectl logs."
+    " Common causes are a slow import or a volume that is being attached.",
+    "StartBlocked": "Follow the message. The kubelet names the object that is missing or"
+    " unavailable.",
+    "StorageUnavailable": "Free space on the checkpoint claim or repair its storage. The job"
+    " retries at least once a minute and then continues. It holds its GPUs"
+    " meanwhile.",
+    "Held": "Inspect the pods with drumline shell. They end at the time in the message. The job"
+    " then fails or starts again. drumline stop ends them immediately.",
+    "RanksEnded": "Make all ranks end together. Read the logs of the ranks that ended first to"
+    " find out why they ended.",
+    "ProgressUnreadable": "Compare template.progress.patterns with the output of the pod with"
+    " the lowest index. Without a match, step and loss are unknown."
+    " Training continues.",
+    "NoSteps": "Check what its ranks are doing: drumline logs, drumline shell. Common causes are"
+    " a waiting data loader, a script after its loop, or a debugger. The condition"
+    " clears with the next step.",
+    "StaysIdle": "Check what its ranks are doing. If its queue requires it, the job is saved and"
+    " suspended next. spec.whenIdle: Keep prevents this.",
+    "IdleGpus": "Fix the cause of the idle time, and run drumline resume. The job continues from"
+    " its saved state. For a shell, run drumline shell.",
+    "StartDeadlineExceeded": "Inspect the named pods, and raise startDeadlineSeconds if programs"
+    " are slow to start.",
+    "StartFailed": "Follow the message, and create the job again.",
+    "ApiRefused": "Read the message of the API server. It comes from a ResourceQuota, Pod"
     " Security or a webhook.",
-    "DeviceFailed": "Look at the GPUs of the node that the incident names (nvidia-smi, Xid in"
-    " dmesg) and cordon it until they are mended: this job avoids it for an hour, others do not.",
-    "SuspendedByUser": "Set suspend to false when it should go on.",
+    "DeviceFailed": "Check the GPUs of the node that the incident names (nvidia-smi, Xid in"
+    " dmesg), and cordon it until they are repaired. This job avoids the node"
+    " for an hour, but other jobs do not.",
+    "SuspendedByUser": "Set suspend to false to continue the job.",
     "RestartsExhausted": "Read the cause and the pods' logs, fix it, and create a new job"
     " with the same checkpoint.path.",
-    "NoProgress": "Read the cause: the same step fails again and again, so restarts cannot"
-    " help. Fix it, and create a new job with the same checkpoint.path.",
+    "NoProgress": "Read the cause. The same step fails repeatedly, so restarts cannot help. Fix"
+    " it, and create a new job with the same checkpoint.path.",
     "ActiveDeadlineExceeded": "Create a new job with the same checkpoint.path and a longer"
     " activeDeadlineSeconds.",
     "ConfigRefused": "Fix the field that the message names.",
-    "MemoryExceeded": "Make the change that the message names, or use a pool with larger GPUs.",
-    "Unreadable": "Suspend the job and write the field that the message names anew.",
-    "OperatorError": "Report the message: it is a defect of the operator.",
-    "CorruptCheckpoint": "Repair the storage, or name another checkpoint.path; see"
+    "MemoryExceeded": "Make the change in the message, or use a pool with larger GPUs.",
+    "Unreadable": "Suspend the job and set the field that the message names again.",
+    "OperatorError": "Report the message. It is a bug in the operator.",
+    "CorruptCheckpoint": "Repair the storage, or set another checkpoint.path. See"
     " docs/checkpoints.md.",
     "InvalidConfig": "Fix the field that the message names.",
     "PriorityClassNotFound": "Fix priorityClassName, or create the class.",
-    "QuotaExhausted": "Wait, suspend one of the jobs that are named, or raise the queue's"
-    " nominalGpus.",
+    "QuotaExhausted": "Wait, suspend one of the named jobs, or raise the queue's nominalGpus.",
     "InsufficientGpus": "Wait, or add nodes.",
-    "TopologyDoesNotFit": "Wait, or ask for topology.preferred instead of required.",
-    "InsufficientResources": "Lower resources, or make room on the nodes.",
+    "TopologyDoesNotFit": "Wait, or use topology.preferred instead of required.",
+    "InsufficientResources": "Lower resources, or free resources on the nodes.",
     "NodesUnavailable": "Uncordon nodes, or fix nodeSelector, nodeAffinity and tolerations; the"
     " message has the counts.",
-    "SchedulerError": "Report the message with the capture that it names. The scheduler tries the"
-    " job again by itself; a change of its spec is tried at once.",
+    "SchedulerError": "Report the message with the capture that it names. The scheduler retries"
+    " the job. If you change its spec, it retries immediately.",
     "BackingOff": "It tries again by itself. If it comes back here, fix what the message names: the"
     " same cause stops every try.",
     "BehindHigherPriority": "Wait, or raise its priority.",
-    "WouldDelayReservation": "Wait, or state activeDeadlineSeconds: a job that is known to be short"
-    " may go first.",
+    "WouldDelayReservation": "Wait, or set activeDeadlineSeconds. A job with a short deadline"
+    " may start earlier.",
     "UserLimit": "Wait for the user's other jobs, or raise the queue's userLimitGpus.",
-    "WaitingForNodes": "Nothing; if it comes back after each timeout, look at the limits and labels"
-    " of the NodePool or node group; see docs/autoscaling.md.",
+    "WaitingForNodes": "Usually nothing. If it recurs after each timeout, check the limits and"
+    " labels of the NodePool or node group. See docs/autoscaling.md.",
     "WaitingForGroup": "Create the other jobs of its group, or correct group.jobs.",
     "SweepLimit": "Wait, or raise sweep.maxParallel of this job.",
     "PredecessorFailed": "Delete the failed job and create it again, or change spec.after.",
     "PredecessorNotFound": "Create the job that spec.after names, or correct the name.",
     "CircularDependency": "Change spec.after of one of the jobs in the circle.",
-    "ExceedsQuota": "It never starts like this: ask for less, use another queue, or raise"
-    " nominalGpus.",
-    "ExceedsCluster": "It never starts like this: ask for less, or add nodes.",
+    "ExceedsQuota": "It can never start with this request. Request less, use another queue, or"
+    " raise nominalGpus.",
+    "ExceedsCluster": "It can never start with this request. Request less, or add nodes.",
     "QueueNotFound": "Fix spec.queue, or create the queue.",
     "PoolNotFound": "Fix spec.gpuPool, or the queue's quotas.",
     "NoQuotaInPool": "Fix spec.gpuPool, or add a quota to the queue.",
     "QueueHeld": "Wait for the queue's owner, or use another queue.",
-    "BudgetSpent": "Wait until enough has flowed back, use another queue, or raise what the"
-    " message names of the queue's budget.",
+    "BudgetSpent": "Wait until enough becomes available again, use another queue, or raise the"
+    " limit of the queue's budget that the message names.",
     "ResourceNotAllowed": "Ask for GPUs by gpusPerNode, or add the device to auxiliaryResources of"
     " the GpuPool.",
-    "CapacityTypeNotAccepted": "Use a queue with quota in such pools, or change spot of the queue"
-    " or the job.",
+    "CapacityTypeNotAccepted": "Use a queue with quota in such pools, or change spot of the"
+    " queue or the job.",
     "PriceTooHigh": "Wait for a lower price, or raise maxPricePerGpuHour of the queue or the job.",
-    "NamespaceNotAllowed": "Use another queue, or add the namespace to the queue's.",
+    "NamespaceNotAllowed": "Use another queue, or add the namespace to the queue.",
     "PriorityTooHigh": "Use a lower priority class, or raise the queue's maxPriority.",
     "TopologyLevelUnknown": "Use a level of the pool's topologyLevels.",
 }
@@ -126,8 +129,8 @@ IN_THE_SPEC: Final = frozenset(
 """Reasons whose remedy may be a field that `api.mutability` lets change only while the job is
 suspended, whether or not it holds nodes."""
 SUSPEND_FIRST: Final = (
-    "Most of its spec changes only while it is suspended: set suspend to true first, and to false"
-    " after the change."
+    "You can change its spec while it is suspended: set suspend to true, change the field, and"
+    " set suspend to false."
 )
 
 

@@ -30,12 +30,12 @@ from drumline_contract import plain
 
 WAITING: Final = "Waiting"
 HELD: Final = (
-    "its owner suspended it; it waits for its queue again once they take the annotation"
-    f" {ADMITTED} off"
+    "its owner suspended it; it waits for its queue again when the owner removes the annotation"
+    f" {ADMITTED}"
 )
 FARTHER: Final = (
-    "the status of its queue names only the first that wait, and it is none of them; kubectl"
-    " describe may say more"
+    "the status of its queue lists only the first pending workloads, and this one is not among"
+    " them; kubectl describe may show more"
 )
 
 
@@ -95,11 +95,13 @@ def workload_card(
 
 def _standing(asked: PodObject | WorkloadObject, *, queue: str) -> _Standing:
     if asked.has_ended:
-        return _Standing(state="Ended", message="it has ended, and nothing is charged for it")
+        return _Standing(state="Ended", message="it has ended, so no queue pays for it")
     if not queue:
         named = asked.metadata.label(QUEUE)
-        why = f"names queue {named}, which is not open to it" if named else f"has no label {QUEUE}"
-        return _Standing(state="NotCharged", message=f"it {why}, and no queue pays for the rest")
+        why = f"names queue {named}, which is closed to it" if named else f"has no label {QUEUE}"
+        return _Standing(
+            state="NotCharged", message=f"it {why}, and no queue pays for unclaimed pods"
+        )
     return _of_pod(asked) if isinstance(asked, PodObject) else _of_workload(asked)
 
 
@@ -107,11 +109,13 @@ def _of_pod(pod: PodObject) -> _Standing:
     if pod.is_gated and not is_admitted(pod):
         return _Standing(state=WAITING, message=FARTHER)
     if pod.is_accepted:
-        return _Standing(state="Charged", message="its GPUs are used quota of the queue")
+        return _Standing(state="Charged", message="its GPUs count as used quota of the queue")
     if is_admitted(pod):
-        return _Standing(state="Admitted", message="it is charged, and kube-scheduler binds it")
+        return _Standing(
+            state="Admitted", message="the queue pays for it, and kube-scheduler binds it"
+        )
     return _Standing(
-        state="NotCharged", message="it is charged from when a kubelet has accepted it"
+        state="NotCharged", message="the queue pays for it after a kubelet has accepted it"
     )
 
 
@@ -123,8 +127,8 @@ def _of_workload(workload: WorkloadObject) -> _Standing:
             return _Standing(state=WAITING, message=FARTHER)
         return _Standing(state="NotCharged", message=f"it is suspended, and has no label {QUEUE}")
     if is_admitted(workload):
-        return _Standing(state="Admitted", message="all its pods are charged until it ends")
-    return _Standing(state="Charged", message="each of its pods is charged while it runs")
+        return _Standing(state="Admitted", message="the queue pays for all its pods until it ends")
+    return _Standing(state="Charged", message="the queue pays for each of its pods while it runs")
 
 
 def _use_of(

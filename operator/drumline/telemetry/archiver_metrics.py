@@ -16,7 +16,7 @@ class ArchiverMetrics:
         self.registry = registry = process_registry()
         self.documents = Counter(
             "drumline_archiver_documents_written_total",
-            "Documents of jobs that were written, by what the job was then: live or ended.",
+            "Job documents that were written, by state of the job: live or ended.",
             ["kind"],
             registry=registry,
         )
@@ -24,7 +24,7 @@ class ArchiverMetrics:
             self.documents.labels(kind)
         self.failures = Counter(
             "drumline_archiver_failures_total",
-            "Rounds that the storage refused; what was not written stays due.",
+            "Rounds that the storage rejected. The documents stay due.",
             registry=registry,
         )
         self._due = Gauge(
@@ -34,7 +34,7 @@ class ArchiverMetrics:
         )
         self._overdue_seconds = Gauge(
             "drumline_archiver_overdue_seconds",
-            "For how long the oldest of these should have been written; 0 where none should.",
+            "Time for which the oldest of these has been overdue. 0 if none is overdue.",
             registry=registry,
         )
 

@@ -111,14 +111,16 @@ class ClusterSeriesCollector(Collector):
         yield self._places()
         left_out = GaugeMetricFamily(
             "drumline_job_series_left_out",
-            "Jobs that wait or hold GPUs and have no series of their own: metrics.jobs of them do.",
+            "Jobs that wait or hold GPUs and have no series of their own, because metrics.jobs"
+            " limits the number of series.",
         )
         left_out.add_metric((), self.newest.jobs_left_out)
         yield left_out
         yield from self._of_nodes()
         partial = GaugeMetricFamily(
             "drumline_gang_missing_members",
-            "Members without a pod of a gang that is longer partly bound than its start may take.",
+            "Members without a pod, of a gang that has been partly bound for longer than its"
+            " start deadline.",
             labels=_JOB,
         )
         for gang in self.newest.partial[:MOST_PARTIAL]:
@@ -128,11 +130,11 @@ class ClusterSeriesCollector(Collector):
     def _of_jobs(self) -> Iterator[Metric]:
         info = GaugeMetricFamily(
             "drumline_job_info",
-            "Always 1, while the job waits or holds GPUs; its labels are for joins.",
+            "Always 1 while the job waits or holds GPUs. Its labels are for joins.",
             labels=(*_JOB, "user", "gpu_pool"),
         )
         gpus = GaugeMetricFamily(
-            "drumline_job_gpus", "GPUs that a job holds; absent while it holds none.", labels=_JOB
+            "drumline_job_gpus", "GPUs that a job holds. Absent while it holds none.", labels=_JOB
         )
         for job in self.newest.jobs:
             labels = (job.namespace, job.name, job.queue)
@@ -145,7 +147,7 @@ class ClusterSeriesCollector(Collector):
     def _places(self) -> Metric:
         places = GaugeMetricFamily(
             "drumline_job_node",
-            "Always 1, while the job has a member on the node.",
+            "Always 1 while the job has a member on the node.",
             labels=(*_JOB, "node"),
         )
         room = MOST_PLACES
@@ -160,7 +162,7 @@ class ClusterSeriesCollector(Collector):
     def _of_nodes(self) -> Iterator[Metric]:
         info = GaugeMetricFamily(
             "drumline_node_info",
-            "Always 1, of every node of a pool; its labels are for joins.",
+            "Always 1 for every node of a pool. Its labels are for joins.",
             labels=("node", "gpu_pool", "domain"),
         )
         for node in self.newest.nodes:
@@ -168,7 +170,7 @@ class ClusterSeriesCollector(Collector):
         yield info
         disrupted = GaugeMetricFamily(
             "drumline_node_disrupted",
-            "Always 1, while something announces that the node goes out of service.",
+            "Always 1 while a signal announces that the node will go out of service.",
             labels=("node", "kind", "confidence"),
         )
         for each in self.newest.disruptions:

@@ -31,7 +31,7 @@ class ApiMetrics:
         )
         self.request_seconds = Histogram(
             "drumline_api_request_seconds",
-            "Time of a request to the Kubernetes API server.",
+            "Duration of requests to the Kubernetes API server.",
             ["verb"],
             buckets=_FAST_SECONDS,
             registry=registry,
@@ -44,7 +44,7 @@ class SchedulingMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.cycle_seconds = Histogram(
             "drumline_scheduling_cycle_seconds",
-            "Time of one scheduling cycle, by phase.",
+            "Duration of a scheduling cycle, by phase.",
             ["phase"],
             buckets=_FAST_SECONDS,
             registry=registry,
@@ -57,7 +57,7 @@ class SchedulingMetrics:
         )
         self.queue_wait_seconds = Histogram(
             "drumline_queue_wait_seconds",
-            "Time from when a job was queued to its admission.",
+            "Time from queuing of a job to its admission.",
             ["queue"],
             buckets=_WAIT_SECONDS,
             registry=registry,
@@ -70,13 +70,13 @@ class SchedulingMetrics:
         )
         self.pending_jobs = Gauge(
             "drumline_pending_jobs",
-            "Jobs that wait, by queue and reason.",
+            "Pending jobs, by queue and reason.",
             ["queue", "reason"],
             registry=registry,
         )
         self.queue_gpus = Gauge(
             "drumline_queue_gpus",
-            "GPUs of a queue in a pool: nominal quota and use.",
+            "GPUs of a queue in a pool: nominal quota and usage.",
             ["queue", "gpu_pool", "kind"],
             registry=registry,
         )
@@ -88,13 +88,14 @@ class SchedulingMetrics:
         )
         self.pool_step_time = Gauge(
             "drumline_pool_step_time_ratio",
-            "Step time of a pool's running jobs over the planner's prediction, median.",
+            "Step time of a pool's running jobs divided by the planner's prediction, median.",
             ["gpu_pool"],
             registry=registry,
         )
         self.pool_step_part = Gauge(
             "drumline_pool_step_part_ratio",
-            "Seconds of a part of a step over the planner's prediction, as the pool's status has.",
+            "Measured time of a part of a step divided by the planner's prediction, from the"
+            " pool's status.",
             ["gpu_pool", "part"],
             registry=registry,
         )
@@ -106,7 +107,7 @@ class FaultMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.raised = Counter(
             "drumline_scheduling_faults_total",
-            "Exceptions in a scheduling cycle, by stage. cycle: no job is at fault.",
+            "Exceptions in a scheduling cycle, by stage. The stage cycle is not caused by a job.",
             ["stage"],
             registry=registry,
         )
@@ -118,7 +119,7 @@ class AutoscalingMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.node_requests = Counter(
             "drumline_node_requests_total",
-            "Requests for new nodes that are over, by pool and how they ended.",
+            "Finished requests for new nodes, by pool and result.",
             ["gpu_pool", "end"],
             registry=registry,
         )
@@ -130,43 +131,44 @@ class BudgetMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.gpu_seconds = Gauge(
             "drumline_queue_budget_gpu_seconds",
-            "GPU-seconds that the jobs of a queue may have in its budget's days.",
+            "GPU-seconds that the jobs of a queue may use in its budget's window.",
             ["queue"],
             registry=registry,
         )
         self.spent_gpu_seconds = Gauge(
             "drumline_queue_budget_spent_gpu_seconds",
-            "GPU-seconds that a queue with a budget had on the days that count.",
+            "GPU-seconds that a queue with a budget used in its window.",
             ["queue"],
             registry=registry,
         )
         self.credit_gpu_seconds = Gauge(
             "drumline_queue_budget_credit_gpu_seconds",
-            "GPU-seconds of the next refill that the jobs of a queue may have before it.",
+            "GPU-seconds of the next refill that the jobs of a queue may use early.",
             ["queue"],
             registry=registry,
         )
         self.cost = Gauge(
             "drumline_queue_budget_cost",
-            "What the jobs of a queue may cost in its budget's days, in the prices' currency.",
+            "Maximum cost of a queue's jobs in its budget's window, in the prices' currency.",
             ["queue"],
             registry=registry,
         )
         self.spent_cost = Gauge(
             "drumline_queue_budget_spent_cost",
-            "What the jobs of a queue with a budget in money cost on the days that count.",
+            "Cost of the jobs of a queue with a cost budget in its window.",
             ["queue"],
             registry=registry,
         )
         self.user_gpu_seconds = Gauge(
             "drumline_queue_budget_user_gpu_seconds",
-            "GPU-seconds that the jobs of each user of a queue may have in its budget's days.",
+            "GPU-seconds that the jobs of each user of a queue may use in its budget's window.",
             ["queue"],
             registry=registry,
         )
         self.user_spent_gpu_seconds = Gauge(
             "drumline_queue_budget_user_spent_gpu_seconds",
-            "GPU-seconds that a user's jobs had on the days that count; of those with most.",
+            "GPU-seconds that a user's jobs used in the window, for the users with the highest"
+            " usage.",
             ["queue", "user"],
             registry=registry,
         )
@@ -187,7 +189,7 @@ class ForecastMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.error = Histogram(
             "drumline_forecast_error_ratio",
-            "How far the first forecast of a start was off, as a fraction of the wait from it on.",
+            "Error of the first start forecast, as a fraction of the wait from that forecast on.",
             buckets=_ERROR_RATIOS,
             registry=registry,
         )
@@ -219,24 +221,24 @@ class JobMetrics:
         )
         self.members_replaced = Counter(
             "drumline_members_replaced_total",
-            "Lost members that were placed again while the other members kept their nodes.",
+            "Lost members that were replaced while the other members kept their nodes.",
             registry=registry,
         )
         self.gangs_resized = Counter(
             "drumline_gangs_resized_total",
-            "Elastic gangs that went on with another number of members.",
+            "Elastic gangs that continued with another number of members.",
             ["direction"],
             registry=registry,
         )
         self.preemptions = Counter(
             "drumline_preemptions_total",
-            "Gangs that were evicted for another one or by their own queue, by reason.",
+            "Gangs that were evicted for another gang or by their own queue, by reason.",
             ["reason"],
             registry=registry,
         )
         self.moves = Counter(
             "drumline_moves_total",
-            "Gangs that were asked to move though no gang waits for their nodes, by reason.",
+            "Gangs that were moved without a pending gang that needs their nodes, by reason.",
             ["reason"],
             registry=registry,
         )
@@ -248,32 +250,32 @@ class RecoveryMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.incidents = Counter(
             "drumline_incidents_total",
-            "Recoveries that are over, by class of fault and where the state came from.",
+            "Finished recoveries, by class of fault and source of the state.",
             ["class", "tier"],
             registry=registry,
         )
         self.incident_seconds = Histogram(
             "drumline_incident_seconds",
-            "Time of one phase of a recovery; the phases follow each other without a gap.",
+            "Duration of one phase of a recovery. The phases follow each other without a gap.",
             ["phase", "class"],
             buckets=_INCIDENT_SECONDS,
             registry=registry,
         )
         self.steps_lost = Counter(
             "drumline_incident_steps_lost_total",
-            "Steps that were done twice because of a fault.",
+            "Steps that were repeated because of a fault.",
             ["class"],
             registry=registry,
         )
         self.gpu_seconds = Counter(
             "drumline_queue_gpu_seconds_total",
-            "GPU-seconds that the jobs of a queue held, by what they were held for.",
+            "GPU-seconds that the jobs of a queue held, by use.",
             ["queue", "state"],
             registry=registry,
         )
         self.goodput = Gauge(
             "drumline_queue_goodput_ratio",
-            "Share of the GPU-seconds of a queue's jobs that was training for the first time.",
+            "Share of the GPU-seconds of a queue's jobs that made lasting training progress.",
             ["queue"],
             registry=registry,
         )
@@ -285,7 +287,7 @@ class RecoveryMetrics:
         )
         self.quarantined_nodes = Gauge(
             "drumline_quarantined_nodes",
-            "Nodes of a pool that take no new pods for what jobs or checks say of them.",
+            "Nodes of a pool that take no new pods because of evidence from jobs or checks.",
             ["gpu_pool"],
             registry=registry,
         )
@@ -297,31 +299,31 @@ class ControllerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reconcile_seconds = Histogram(
             "drumline_reconcile_seconds",
-            "Time of one reconcile of one job.",
+            "Duration of one reconcile of one job.",
             buckets=_FAST_SECONDS,
             registry=registry,
         )
         self.reconcile_errors = Counter(
             "drumline_reconcile_errors_total",
-            "Reconciles that failed and are tried again, by kind of error.",
+            "Reconciles that failed and are retried, by kind of error.",
             ["kind"],
             registry=registry,
         )
         self.informer_freshness_seconds = Gauge(
             "drumline_informer_freshness_seconds",
-            "Time since a watch last heard from the API server.",
+            "Time since a watch last received data from the API server.",
             ["resource"],
             registry=registry,
         )
         self.poisoned_objects = Counter(
             "drumline_poisoned_objects_total",
-            "Objects that could not be decoded and were left out.",
+            "Objects that could not be decoded and were skipped.",
             ["resource"],
             registry=registry,
         )
         self.namespace_unreadable = Gauge(
             "drumline_namespace_unreadable",
-            "1 while the jobs of a namespace that is watched by its name may not be read.",
+            "1 while the operator may not read the jobs of a watched namespace.",
             ["namespace"],
             registry=registry,
         )

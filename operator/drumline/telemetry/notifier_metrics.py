@@ -43,13 +43,13 @@ class NotifierMetrics:
         )
         self._failed = Counter(
             "drumline_notifier_attempts_failed_total",
-            "Attempts that a channel did not accept; most are tried again.",
+            "Attempts that a channel did not accept. Most are retried.",
             _CHANNEL,
             registry=registry,
         )
         self._dropped = Counter(
             "drumline_notifier_messages_dropped_total",
-            "Messages that were given up: refused for good, too old, or too many.",
+            "Messages that were dropped: rejected permanently, too old, or too many.",
             _CHANNEL,
             registry=registry,
         )
@@ -61,13 +61,14 @@ class NotifierMetrics:
         )
         self._oldest_seconds = Gauge(
             "drumline_notifier_oldest_message_seconds",
-            "Time since the change that the oldest pending message is about; 0 without one.",
+            "Age of the change that the oldest pending message reports. 0 without a pending"
+            " message.",
             _CHANNEL,
             registry=registry,
         )
         self.record_failures = Counter(
             "drumline_notifier_record_failures_total",
-            "Writes of the record that failed: nothing new is sent before one succeeds.",
+            "Failed writes of the record. No new messages are sent until a write succeeds.",
             registry=registry,
         )
 

@@ -319,8 +319,8 @@ def _waits_for_nodes(
         reason=BlockReason.WAITING_FOR_NODES,
         message=bounded(
             f"needs {request_text(gang=gang, pods=gang.nodes)}; starts with"
-            f" {counted(need.nodes, 'more node')} of {where}, for which the autoscaler is asked"
-            f"{come if starting else ''}"
+            f" {counted(need.nodes, 'more node')} of {where}, requested from the"
+            f" autoscaler{come if starting else ''}"
         ),
         blockers=(),
         resource="nodes",

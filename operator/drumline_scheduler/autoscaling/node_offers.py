@@ -103,10 +103,10 @@ def limits_text(gang: Gang, snapshot: Snapshot, *, sizes: PoolSizes) -> str:
 def _limit_text(offer: NodeOffer, *, pods: int, sizes: PoolSizes) -> str:
     where = f"pool {offer.pool}" + (f" in {offer.zone}" if offer.zone else "")
     if offer.new_limit is None or offer.pool_limit - sizes.of(offer.pool) < pods:
-        return f"{where} grows to {counted(offer.pool_limit, 'node')} at most (maxNodes)"
+        return f"{where} can grow to {counted(offer.pool_limit, 'node')} at most (maxNodes)"
     until = datetime.fromtimestamp(offer.limited_until, tz=UTC).strftime("%H:%M:%S UTC")
     why = f" ({offer.limited_why})" if offer.limited_why else ""
     return (
-        f"{where} did not reach {counted(offer.new_limit + 1, 'node')} lately{why} and is asked"
-        f" for as many again from {until} on"
+        f"{where} recently did not reach {counted(offer.new_limit + 1, 'node')}{why} and is"
+        f" requested to grow again from {until} on"
     )

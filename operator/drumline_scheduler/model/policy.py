@@ -53,7 +53,7 @@ class PreemptionLimit:
             ValueError: with the limit.
         """
         if self.times < 1 or not self.seconds > 0:
-            raise ValueError(f"at least 1 preemption in more than 0 seconds, not {self}")
+            raise ValueError(f"want at least 1 preemption in more than 0 seconds, got {self}")
 
     def spared_until(self, preempted_at: Sequence[float]) -> float | None:
         """Until when a gang is spared that was preempted at these times; None: it is not.

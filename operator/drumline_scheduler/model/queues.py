@@ -82,12 +82,14 @@ class Budget:
             ValueError: with the field.
         """
         if (self.refill is None) != (self.window_days >= 1):
-            raise ValueError(f"a budget is for at least 1 day, or is refilled: {self}")
+            raise ValueError(f"a budget needs a window of at least 1 day, or a refill: {self}")
         if self.credit_gpu_hours and (self.refill is None or self.gpu_hours is None):
-            raise ValueError(f"credit is taken from the next refill, which never comes: {self}")
+            raise ValueError(
+                f"credit comes from the next refill, so the budget needs a refill: {self}"
+            )
         bounds = (self.gpu_hours, self.cost, self.user_gpu_hours)
         if not any(bounds) or any(bound is not None and bound < 1 for bound in bounds):
-            raise ValueError(f"a budget has a bound, and each lets something be had: {self}")
+            raise ValueError(f"a budget needs a limit, and each limit must be above 0: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

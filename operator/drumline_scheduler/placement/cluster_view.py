@@ -304,8 +304,7 @@ def _are_labelled(view: PoolView, ordinals: Sequence[int], depth: int) -> bool:
 def _infeasible(*, level: str) -> Rejection:
     return Rejection(
         reason=BlockReason.NODES_UNAVAILABLE,
-        message=f"has to stay in one {level}, but no node of its other pods carries that label"
-        " any more",
+        message=f"must stay in one {level}, but no node of its other pods has that label any more",
     )
 
 

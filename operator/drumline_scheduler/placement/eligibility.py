@@ -30,15 +30,15 @@ class Ineligibility(StrEnum):
     NOT_READY = "not ready"
     STARTING = "still being set up"
     CORDONED = "cordoned"
-    DISTRUSTED = "refused a pod lately"
+    DISTRUSTED = "recently refused a pod"
     DISRUPTED = "about to be disrupted"
     QUARANTINED = "quarantined"
-    EXCLUDED = "avoided as a GPU there failed the job"
-    SELECTOR = "without the labels asked for"
+    EXCLUDED = "avoided because a GPU there failed the job"
+    SELECTOR = "without the required labels"
     AFFINITY = "outside the job's node affinity"
     VOLUME = "out of reach of a volume"
     TAINT = "tainted"
-    SHARED = "with shared GPUs, on which two ranks of a job could meet"
+    SHARED = "with shared GPUs, on which two ranks of a job could share a GPU"
 
 
 OUT_OF_SERVICE: Final = frozenset(

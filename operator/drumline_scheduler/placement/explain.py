@@ -96,14 +96,14 @@ def _never(search: Search, *, helped: bool) -> Rejection | None:
     name = search.domain(best).name if best is not None else ""
     such = _such(search, room)
     if search.demand.beside:
-        tail = f"{name or 'it'} has room for {such} even with nobody else in it"
+        tail = f"{name or 'it'} has room for {such} even without other jobs"
     elif room:
         tail = f"{f'the largest, {name},' if name else 'it'} has room for {such} even when empty"
     elif any(search.demand.roles) or search.demand.slice_levels:
         tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
-    advice = "ask for less or add nodes"
+    advice = "request less or add nodes"
     if hidden := sum(node.hides_gpus for node in search.view.tree.nodes):
         advice = f"GPUs of {counted(hidden, 'node')} exist only as DRA devices, which do not count"
     return _reject(

@@ -109,7 +109,8 @@ def _victim_text(victim: Victim) -> str:
     gpus = counted(victim.gpus, "GPU")
     if victim.kept:
         return (
-            f"{victim.key} ({victim.why}, {gpus}, goes on with {counted(len(victim.kept), 'pod')})"
+            f"{victim.key} ({victim.why}, {gpus}, continues with"
+            f" {counted(len(victim.kept), 'pod')})"
         )
     return (
         f"{victim.key} ({victim.why}, {gpus},"

@@ -84,8 +84,9 @@ class GangRepair:
         if view is None:
             return Rejection(
                 reason=BlockReason.POOL_NOT_FOUND,
-                message=f"pool {held.pool}, in which it was placed, does not exist any more: create"
-                " that GpuPool again, or suspend and resume the job to have it placed in another",
+                message=f"pool {held.pool}, in which it was placed, no longer exists: create that"
+                " GpuPool again, or suspend and resume the job to place it in another"
+                " pool",
             ).of(gang)
         if gang.retry_at > self._now:
             return self._unmet_demand.back_off(gang=gang, pools=()).of(gang)

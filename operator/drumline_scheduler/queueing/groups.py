@@ -65,8 +65,8 @@ class GangGroup:
         here = len(self.members) + self.running
         return Rejection(
             reason=BlockReason.WAITING_FOR_GROUP,
-            message=f"group {self.name} starts together:"
-            f" {here} of {counted(self.gangs, 'gang')} are there",
+            message=f"group {self.name} starts together: {here} of {counted(self.gangs, 'gang')}"
+            " exist",
             remedy=_TIME,
         )
 
@@ -78,7 +78,7 @@ class GangGroup:
             return rejection
         return replace(
             rejection,
-            message="needs more than what is left beside the rest of its group",
+            message="needs more than the rest of its group leaves free",
             blockers=rest,
             remedy=_TIME,
         )

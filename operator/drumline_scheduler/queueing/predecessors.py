@@ -36,13 +36,13 @@ def waiting_for_predecessors(after: Sequence[Predecessor]) -> Rejection:
             circle = " after ".join(these[0].circle)
             return Rejection(
                 reason=BlockReason.CIRCULAR_DEPENDENCY,
-                message=f"spec.after goes in a circle, {circle}: suspend one of these jobs and"
-                " change its spec.after",
+                message=f"spec.after has a cycle, {circle}: suspend one of these jobs and change"
+                " its spec.after",
             )
         case PredecessorState.FAILED:
             return Rejection(
                 reason=BlockReason.PREDECESSOR_FAILED,
-                message=f"starts once {named(keys)} has succeeded, and it failed: delete it and"
+                message=f"starts after {named(keys)} has succeeded, but it failed: delete it and"
                 f" create it again, or {_CHANGE}",
             )
         case PredecessorState.NOT_FOUND:

@@ -157,11 +157,15 @@ class Reservations:
 
 def _would_delay(*, gang: Gang, pool: str, late: PlannedReservation) -> Rejection:
     first = late.placements[0].gang
-    advice = "" if gang.max_runtime_seconds is not None else "; a maximum runtime could let it pass"
+    advice = (
+        ""
+        if gang.max_runtime_seconds is not None
+        else ("; with a maximum runtime it may start now")
+    )
     return Rejection(
         reason=BlockReason.WOULD_DELAY_RESERVATION,
-        message=f"has room in pool {pool} now, but {first.key}, which comes earlier, would start"
-        f" later for it{advice}",
+        message=f"fits in pool {pool} now, but would delay {first.key}, which comes"
+        f" earlier{advice}",
         blockers=tuple(sorted(placement.gang.key for placement in late.placements)),
         needed=gang.gpus,
         remedy=Remedy(kind=RemedyKind.WAIT),

@@ -47,7 +47,7 @@ class SweepLimits:
             return None
         return Rejection(
             reason=BlockReason.SWEEP_LIMIT,
-            message=f"sweep {gang.sweep} has {counted(gang.sweep_limit, 'job')} at a time: waits"
+            message=f"sweep {gang.sweep} runs {counted(gang.sweep_limit, 'job')} at a time: waits"
             f" for one of {named(keys)}",
             blockers=keys,
             resource="jobs",

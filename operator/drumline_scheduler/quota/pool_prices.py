@@ -58,16 +58,16 @@ def not_accepted(pools: Sequence[Pool], *, gang: Gang, queue: Queue) -> Rejectio
         )
         return Rejection(
             reason=BlockReason.CAPACITY_TYPE_NOT_ACCEPTED,
-            message=f"{wishes}, and it may be placed in {_pools(pools)}: change spot, or add quota"
-            " in a pool that suits",
+            message=f"{wishes}, but it may only be placed in {_pools(pools)}: change spot, or add"
+            " quota in a matching pool",
             needed=gang.gpus,
         )
     limits = [(rule.max_price, owner) for owner, rule in rules if rule.max_price is not None]
     limit, owner = min(limits)
     return Rejection(
         reason=BlockReason.PRICE_TOO_HIGH,
-        message=f"{owner} pays at most {exact_text(limit)} for a GPU-hour, and it may be placed in"
-        f" {_pools(typed)}: wait for a lower price, or raise maxPricePerGpuHour",
+        message=f"{owner} pays at most {exact_text(limit)} per GPU-hour, but it may only be"
+        f" placed in {_pools(typed)}: wait for a lower price, or raise maxPricePerGpuHour",
         needed=gang.gpus,
     )
 

@@ -142,9 +142,9 @@ def _not_allowed(gang: Gang, pools: list[Pool]) -> Rejection:
 
 def _unlike(gang: Gang, pool: Pool) -> Rejection:
     if not gang.partition:
-        message = f"pool {pool.name} counts parts of GPUs: name it alone, as gpuPool"
+        message = f"pool {pool.name} counts partitions of GPUs: name only this pool, as gpuPool"
     else:
-        offered = named(pool.partitions) or "whole GPUs alone"
+        offered = named(pool.partitions) or "only whole GPUs"
         message = f"pool {pool.name} has no partition {gang.partition}; it has {offered}"
     return Rejection(
         reason=BlockReason.POOL_NOT_FOUND,

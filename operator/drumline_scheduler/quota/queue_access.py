@@ -39,8 +39,8 @@ def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
     """The rejection of a gang whose queue does not exist, or whose spec nobody could read."""
     return Rejection(
         reason=BlockReason.QUEUE_NOT_FOUND,
-        message=f"queue {gang.queue} does not exist or cannot be read: create or mend that"
-        " TrainingQueue, or name another",
+        message=f"queue {gang.queue} does not exist or cannot be read: create or fix that"
+        " TrainingQueue, or use another queue",
         remedy=correction(
             wrong=gang.queue,
             right=[
@@ -65,15 +65,15 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
     if gang.priority > highest:
         return Rejection(
             reason=BlockReason.PRIORITY_TOO_HIGH,
-            message=f"priority {gang.priority} is above {highest}, the highest that"
-            f" queue {queue.name} allows: choose a lower priority class",
+            message=f"priority {gang.priority} is above {highest}, the maximum of queue"
+            f" {queue.name}: choose a lower priority class",
             remedy=correction(wrong=str(gang.priority), right=[str(highest)]),
         )
     if queue.held:
         state = "drained" if queue.drained else "held"
         return Rejection(
             reason=BlockReason.QUEUE_HELD,
-            message=f"queue {queue.name} is {state}: its jobs start once its stopPolicy is None",
+            message=f"queue {queue.name} is {state}: its jobs start when its stopPolicy is None",
         )
     return None
 

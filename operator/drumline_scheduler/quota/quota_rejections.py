@@ -90,15 +90,15 @@ def can_never(asked: Shortage) -> Rejection | None:
         return asked.reject(
             BlockReason.EXCEEDS_QUOTA,
             f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} has a nominal quota of"
-            f" {nominal} in pool {pool}{borrowed}: ask for less or raise the quota",
+            f" {nominal} in pool {pool}{borrowed}: request less or raise the quota",
             available=most,
             remedy=remedy,
         )
     if limit is not None and asked.gpus > limit:
         return asked.reject(
             BlockReason.EXCEEDS_QUOTA,
-            f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} allows each user {limit}"
-            f" in pool {pool}: ask for less or raise that limit",
+            f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} allows each user {limit} in"
+            f" pool {pool}: request less or raise that limit",
             available=limit,
             remedy=_raise_user_limit(asked),
         )
@@ -171,10 +171,10 @@ def _raise_user_limit(asked: Shortage) -> Remedy | None:
 def _cap_text(asked: Shortage, *, left: int) -> str:
     limit = asked.user_limits.limits[asked.leaf]
     held = asked.user_limits.held(leaf=asked.leaf, user=asked.user)
-    holder = f"user {asked.user}" if asked.user else "the user without a name"
+    holder = f"user {asked.user}" if asked.user else "jobs without a user"
     return (
-        f"{holder} holds {held} GPUs of pool {asked.pool} in queue {asked.queue.name}, which allows"
-        f" each user {limit}, and may take {left} more"
+        f"{holder} holds {held} GPUs of pool {asked.pool} in queue {asked.queue.name}, which"
+        f" allows each user {limit}; {left} more are allowed"
     )
 
 
@@ -185,9 +185,9 @@ def _room_text(asked: Shortage, *, left: int) -> str:
         return f"queue {queue.name} has {left} of {nominal} nominal GPUs free in pool {asked.pool}"
     free = max(0, cohorts.quota[root] - cohorts.usage[root])
     return (
-        f"queue {queue.name} holds {cohorts.usage[leaf]} GPUs of pool {asked.pool},"
-        f" nominal {nominal}, and may take {left} more (cohort"
-        f" {asked.tree.branches[root].name}: {free} of {cohorts.quota[root]} free)"
+        f"queue {queue.name} holds {cohorts.usage[leaf]} GPUs of pool {asked.pool}, nominal"
+        f" {nominal}; {left} more are allowed (cohort {asked.tree.branches[root].name}: {free} of"
+        f" {cohorts.quota[root]} free)"
     )
 
 

@@ -329,12 +329,14 @@ def _rejection(account: _Account, *, budget: Budget, now: float, opens_at: float
     """In whole percent, so that the words change rarely while its jobs run on."""
     percent = _percent(account, budget=budget, now=now)
     date = datetime.fromtimestamp(opens_at, tz=UTC).strftime("%Y-%m-%d")
-    back = "enough has flowed back" if budget.refill is None else "there is enough again"
+    back = (
+        "enough becomes available again" if budget.refill is None else "enough is available again"
+    )
     raised = f"budget.{account.bound.field} of the queue is raised"
     then = {
-        WhenSpent.REFUSE: f"its jobs start once {back}, on {date} (UTC) at the earliest, or once"
+        WhenSpent.REFUSE: f"its jobs start when {back}, on {date} (UTC) at the earliest, or when"
         f" {raised}",
-        WhenSpent.WARN: "its jobs start all the same",
+        WhenSpent.WARN: "its jobs still start",
         WhenSpent.EXPIRE: f"its jobs save and wait until {back}, on {date} (UTC) at the earliest,"
         f" or until {raised}",
     }[budget.when_spent]
@@ -344,7 +346,7 @@ def _rejection(account: _Account, *, budget: Budget, now: float, opens_at: float
         budget_words, then = "their budget", then.replace("its jobs", "their jobs")
     return Rejection(
         reason=BlockReason.BUDGET_SPENT,
-        message=f"{spender} has spent {percent} % of {budget_words} of {account.bound.text}"
+        message=f"{spender} has used {percent} % of {budget_words} of {account.bound.text}"
         f" {_time(budget)}: {then}",
         remedy=_TIME,
     )

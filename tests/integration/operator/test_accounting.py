@@ -117,7 +117,7 @@ def test_pools_that_select_the_same_nodes_say_so_and_the_older_one_keeps_them(si
             conditions = {each["type"]: each for each in pool["status"]["conditions"]}
             condition = conditions["Overlapping"]
             assert f"GpuPool {other} selects {site.nodes[0]}" in condition["message"]
-            assert f"{site.pool} has them as the older pool" in condition["message"]
+            assert f"{site.pool} has them, because it is the older pool" in condition["message"]
     finally:
         site.kube.delete("gpupools", newer)
     site.kube.wait("gpupools", site.pool, None, lambda pool: not overlaps(pool))

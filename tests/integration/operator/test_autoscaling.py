@@ -343,7 +343,11 @@ def test_of_placeholders_that_a_quota_lets_in_in_part_none_stays_and_the_job_say
 
         def says_why(job: Json | None) -> bool:
             message = (job or {}).get("status", {}).get("message", "")
-            return gave_up(job) and "its placeholders are refused" in message and name in message
+            return (
+                gave_up(job)
+                and "the API server rejects its placeholders" in message
+                and name in message
+            )
 
         site.wait("gang", says_why)
         autoscaler.wait_placeholders(0)

@@ -84,7 +84,7 @@ def test_a_member_whose_gpu_failed_is_replaced_on_another_node_and_its_own_is_av
 
     gang.site.end_pod("gang-2-g1", exit_code=ExitCode.DEVICE)
     job = gang.site.wait("gang", reason_is("NodesUnavailable"))
-    assert "2 avoided as a GPU there failed the job" in job["status"]["message"]
+    assert "2 avoided because a GPU there failed the job" in job["status"]["message"]
 
 
 def test_the_members_of_a_node_out_of_service_are_replaced_elsewhere_at_once(

@@ -69,7 +69,7 @@ def test_known_amounts(text: str, whole: int, milli: int) -> None:
     ],
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a valid quantity"):
         units(text)
 
 

@@ -38,7 +38,7 @@ def test_a_job_asks_for_the_pods_that_it_runs_at_a_time(spec: dict[str, Any], po
 def test_a_job_of_more_pods_than_a_training_job_may_have_is_not_looked_at(
     spec: dict[str, Any],
 ) -> None:
-    with pytest.raises(Undecodable, match="at most 10000 can wait"):
+    with pytest.raises(Undecodable, match="at most 10000 are supported"):
         view(a_job(**spec))
     assert view(a_job(parallelism=MAX_PODS)).shapes[0].pods == MAX_PODS
 
@@ -51,7 +51,7 @@ def test_a_job_of_more_pods_than_a_training_job_may_have_is_not_looked_at(
         ([{"replicas": 5_001}, {"replicas": 5_000}], "10001 pods"),
         ([{"replicas": -5, "spec": {"parallelism": -5}}], "-1 pods"),
         ([{}] * (MAX_SHAPES + 1), "kinds of pods"),
-        ([{"spec": {"template": template(-4)}}], "less than nothing"),
+        ([{"spec": {"template": template(-4)}}], "a negative amount"),
         ([{"pod": {"tolerations": [{"effect": "Foo"}]}}], "effect"),
         ([{"pod": {"tolerations": [{"operator": "Foo"}]}}], "operator of a toleration"),
         ([{"pod": {"affinity": required({"key": "k", "operator": "Foo"})}}], "node affinity"),

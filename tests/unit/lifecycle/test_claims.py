@@ -82,7 +82,7 @@ def test_the_claims_that_a_job_names() -> None:
     [
         (WAITS, None),
         (AT_ONCE, None),
-        (BY_HAND, "no claim of volume scratch would be bound, as storage class local"),
+        (BY_HAND, "no claim of volume scratch would be bound, because storage class local"),
         (None, 'storageclass "local" not found'),
     ],
     ids=["waits", "immediate", "without-provisioner", "unknown"],

@@ -86,7 +86,7 @@ def test_a_pod_that_vanished_is_lost() -> None:
     job = a_gang()
     status = decided(job, observed(*ready_pods(job)[:2]))
     assert (lost_of(status), status.reason) == ([2], Reason.POD_LOST)
-    assert "llama-2-g1 on node-c vanished" in (status.message or "")
+    assert "llama-2-g1 on node-c disappeared" in (status.message or "")
 
 
 def test_a_silent_member_is_lost_and_a_zombie_that_answers_its_peers_is_not() -> None:
@@ -209,9 +209,9 @@ def test_of_members_lost_at_once_the_ledger_names_three() -> None:
     assert (status.message or "").endswith("; and 3 more members")
     all_four = status.last_incident
     assert both is not None
-    assert not missing(both.cause, "llama-0-g1", "vanished", "llama-1-g1")
+    assert not missing(both.cause, "llama-0-g1", "disappeared", "llama-1-g1")
     assert all_four is not None
-    assert not missing(all_four.cause, "llama-2-g1", "vanished", "1")
+    assert not missing(all_four.cause, "llama-2-g1", "disappeared", "1")
 
 
 def test_a_refusal_does_not_hide_a_loss() -> None:
@@ -231,7 +231,7 @@ def test_a_lost_place_that_is_not_filled_releases_all_at_the_deadline() -> None:
     assert planned(job, observed(*pods), now=T0 + 559) == JobPlan(requeue_at=T0 + 560)
     status = decided(job, observed(*pods), now=T0 + 560)
     assert (status.assignment, status.reason) == (None, Reason.START_DEADLINE_EXCEEDED)
-    assert "1 lost member could not be placed again" in (status.message or "")
+    assert "1 lost member could not be replaced" in (status.message or "")
 
 
 def test_lost_members_are_limited_where_the_user_wants_it() -> None:

@@ -99,9 +99,9 @@ def test_every_end_has_its_class(facts: dict[str, Any], failure_class: FailureCl
         (ended(exit_code=1, reason="Error"), "exited with 1"),
         (
             ended(exit_code=None, reason="OutOfcpu", message="requested: 4"),
-            "was refused by the kubelet: OutOfcpu: requested: 4",
+            "was rejected by the kubelet: OutOfcpu: requested: 4",
         ),
-        (outgrown(exit_code=137), f"was evicted for a limit of its own: {OUTGROWN}"),
+        (outgrown(exit_code=137), f"was evicted because it exceeded its own limit: {OUTGROWN}"),
     ],
 )
 def test_the_sentence_carries_the_last_words(end: Any, said: str) -> None:

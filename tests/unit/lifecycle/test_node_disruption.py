@@ -444,7 +444,7 @@ def test_a_drain_that_evicts_a_member_costs_no_budget() -> None:
     status = decided(job, observed(first, evicted, node_disruptions=(cordon(),), evictable=1))
     assert (lost_by(status), status.reason) == ([1], Reason.NODE_DISRUPTED)
     assert (status.restarts, status.budgets) == (0, None)
-    assert "was evicted, as by a drain of the node" in (status.message or "")
+    assert "was evicted, for example by a drain of the node" in (status.message or "")
 
 
 @pytest.mark.parametrize("announced", [reclaim(), cordon()])

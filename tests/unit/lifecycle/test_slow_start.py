@@ -171,7 +171,7 @@ def test_an_image_that_does_not_exist_is_not_waited_for() -> None:
     status = planned(job, seen, now=T0 + 30).status
     assert status is not None
     assert status.reason == Reason.START_BLOCKED
-    assert "name imagePullSecrets" in (status.incident or "")
+    assert "set imagePullSecrets" in (status.incident or "")
 
 
 def test_the_last_start_that_may_fail_fails_the_job_with_the_remedy() -> None:

@@ -123,7 +123,7 @@ def test_an_override_must_fit_every_size_of_an_elastic_gang() -> None:
 
 
 def test_a_job_of_another_form_has_no_configuration() -> None:
-    with pytest.raises(ConfigError, match="trainer: missing"):
+    with pytest.raises(ConfigError, match="trainer is missing"):
         config_of(template={"image": "any:1"})
 
 

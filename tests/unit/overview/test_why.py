@@ -53,7 +53,7 @@ def test_a_card_has_those_before_the_job_and_those_who_hold_its_gpus() -> None:
         ("team/elsewhere", None),
         ("team/open", None),
     ]
-    assert card.advice[0].startswith("Wait, suspend one of the jobs")
+    assert card.advice[0].startswith("Wait, suspend one of the named jobs")
 
 
 def test_lists_are_short_and_the_sum_counts_all() -> None:

@@ -148,4 +148,4 @@ def test_one_far_behind_says_that_its_place_is_not_known() -> None:
         a_workload("JobSet", "far"), a_queue("research", status=status), plural="jobsets"
     )
     assert (card.state, card.position, card.waiting) == ("Waiting", None, 40)
-    assert "names only the first" in card.message
+    assert "lists only the first" in card.message

@@ -154,7 +154,7 @@ def bent(path: str, value: object) -> bytes:
         (b"[]", "Expected `object`, got `array`"),
         (b"{}", "kind: '' is not SchedulingCapture"),
         (bent("kind", "List"), "kind: 'List' is not SchedulingCapture"),
-        (bent("version", 2), "version: 2 is not known, only 1"),
+        (bent("version", 2), "version: 2 is unknown, want 1"),
         (bent("capture.now", "soon"), "capture.now: Expected `float`, got `str`"),
         (bent("capture.pending.0.nodes", 0), "capture.pending[0]: team/fancy: nodes must be at"),
         (bent("capture.policy.waiting", "Maybe"), "capture.policy.waiting: Invalid enum value"),

@@ -126,11 +126,7 @@ def test_everything_a_file_can_say() -> None:
         ("count: 3", "count: 1.5", "c.yaml, line 5, field pools[0].nodes[0].count: must be a w"),
         ("rack: 2", "row: 2", "c.yaml, line 5, field pools[0].nodes[0].domainNodes: pool h100"),
         ("rack: 2", "rack: 0", "c.yaml, line 5, field pools[0].nodes[0].domainNodes: a rack mu"),
-        (
-            "quota: {h100: 8}",
-            "quota: {a100: 8}",
-            "c.yaml, line 11, field queues[1].quota: pool a100",
-        ),
+        ("quota: {h100: 8}", "quota: {a100: 8}", "c.yaml, line 11, field queues[1].quota: pool"),
         ("quota: {h100: 8}", "quota: 8", "c.yaml, line 11, field queues[1].quota: must be numb"),
         ("weight: 2.5", "weight: 0", "c.yaml, line 15, field queues[1].weight: must be above 0"),
         ("reclaim: Any", "reclaim: any", "c.yaml, line 17, field queues[1].preemption.reclaim:"),

@@ -77,7 +77,7 @@ class AgentClient:
         address = record.store_member.address
         status, answer = await self._exchange("PUT", address, "/v1/record", headers, body)
         if status == 409 and _known_generation(answer) == record.generation:
-            raise OtherMembersError(f"agent at {address} knows other members")
+            raise OtherMembersError(f"agent at {address} has other members")
         if status != 200:
             text = answer[:200].decode(errors="replace")
             raise AgentError(f"agent at {address} refused the record: {status} {text}")

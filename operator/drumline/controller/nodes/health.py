@@ -120,7 +120,7 @@ class NodeHealthBook:
         uid = self._uid_of(node)
         if uid is None:
             return
-        note = sentence(known) if known is not None else "nothing speaks against it any more"
+        note = sentence(known) if known is not None else "no evidence is left"
         regarding = Regarding(resource=NODES, namespace="", name=node, uid=uid)
         self._recorder.record(
             Occurrence(

@@ -36,7 +36,7 @@ def overlap_of(pool: str, *, contested: Mapping[str, Sequence[str]]) -> Statemen
         return None
     parts = [
         f"GpuPool {other} selects {_named(nodes)} too; {_owner(pool, other, contested[nodes[0]])}"
-        " has them as the older pool"
+        " has them, because it is the older pool"
         for other, nodes in sorted(theirs.items())
     ]
     text = f"{'. '.join(parts)}: narrow the nodeSelector of one of them"

@@ -118,7 +118,9 @@ class Placeholders:
         """The newest event about one of its placeholders."""
         name = demand_name(demand)
         if name in self._refused:
-            return bounded_answer(f"nothing: its placeholders are refused: {self._refused[name]}")
+            return bounded_answer(
+                f"nothing: the API server rejects its placeholders: {self._refused[name]}"
+            )
         example = next((pod for pod in self._there if _demand_of(pod) == name), None)
         if example is None:
             return ""

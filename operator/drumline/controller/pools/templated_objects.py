@@ -158,7 +158,7 @@ class TemplatedObjects:
             kind = self._kind.resource
             self._refused[demand_name(demand)] = (
                 f"the cluster does not serve {kind.plural}.{kind.group}/{kind.version}; install"
-                " its CRD and switch it on in the autoscaler, or set another autoscaling.mode"
+                " its CRD and enable it in the autoscaler, or set another autoscaling.mode"
             )
         except StatusError as error:
             self._refused[demand_name(demand)] = error.message

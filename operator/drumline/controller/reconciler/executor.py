@@ -330,7 +330,7 @@ class Executor:
         """
         joining = job.status.assignment.joining if job.status.assignment else None
         if joining and not memory.known_generation:
-            error = AgentError("no agent of the gang has reported yet: its leader is not known")
+            error = AgentError("no agent of the gang has reported yet, so its leader is unknown")
             return _retry_seconds(job, error, memory)
         pods = reachable_agents(job, self._pods_of(job), known=memory.known_generation)
         error = AgentError("no member has an address")
@@ -418,7 +418,7 @@ async def name_conflict(client: KubeClient, *, namespace: str, names: Iterable[s
             continue
         if not pod.terminating and not is_owned(pod):
             return (
-                f"pod {name} exists already and is not of a TrainingJob: delete that pod, or give"
-                " one of the two another name"
+                f"pod {name} already exists and does not belong to a TrainingJob: delete that"
+                " pod, or rename one of the two"
             )
     return None

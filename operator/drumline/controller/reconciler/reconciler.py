@@ -265,7 +265,7 @@ class Reconciler:
 
     async def _requeue_rejected(self, job: Job, message: str) -> None:
         """The API server rejects this gang: a failed start, its nodes are given back."""
-        cause = f"the API server refused its pods: {message}"
+        cause = f"the API server rejected its pods: {message}"
         log.warning("gang_refused", job=job.key, error=message)
         status = start_refused(
             job,

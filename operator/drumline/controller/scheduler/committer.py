@@ -175,7 +175,7 @@ class Committer:
         return await write_each(unneeded, on_fault=on_fault)
 
     async def _unneeded(self, job: Job, *, now: float) -> bool:
-        why = f"{preemptor_name(job)} does not need these GPUs any more"
+        why = f"{preemptor_name(job)} no longer needs these GPUs"
         return await self._withdraw_eviction(job, why=why, now=now)
 
     async def _give(self, given: JobPlacement, job: Job, *, now: float) -> bool:

@@ -52,7 +52,7 @@ def reason_to_stay(job: Job) -> str | None:
     disruption = job.status.disruption
     if disruption is not None and disruption.kind is DisruptionKind.QUEUE_STOPPED:
         return "its queue is open again"
-    return "the nodes it was to move to are taken" if is_preempted(job) else None
+    return "its destination nodes are no longer free" if is_preempted(job) else None
 
 
 def preemptor_name(job: Job) -> str:

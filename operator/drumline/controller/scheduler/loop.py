@@ -171,7 +171,7 @@ class SchedulerLoop:
         decisions = self._without_workloads(decisions, given=given)
         may_be_done = self._guard.hold_back(decisions, pending=pending)
         held_back = _starting(decisions) - _starting(may_be_done)
-        with self._without_harm("ask for nodes"):
+        with self._without_harm("request nodes"):
             await self._node_requests.take(
                 may_be_done, held_back=held_back, snapshot=snapshot, pending=pending, now=now
             )
@@ -289,7 +289,7 @@ class SchedulerLoop:
         for job in self._state.scheduling.jobs_without_priority_class():
             waiting.add(job.uid)
             name = job.spec.priority_class_name
-            text = f"priorityClassName {name!r} does not exist; create it or name another"
+            text = f"priorityClassName {name!r} does not exist; create it or set another one"
             self._messages.set(job, reason=MISSING_PRIORITY_CLASS, message=text)
         self._messages.keep_only(waiting)
 

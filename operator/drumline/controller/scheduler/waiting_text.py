@@ -58,7 +58,7 @@ def text_of(blocked: Blocked, *, position: int, autoscaler: str = "") -> str:
     if blocked.reason is BlockReason.WAITING_FOR_NODES and autoscaler:
         return f"{blocked.message}; it says: {autoscaler}"
     if is_far(blocked, position=position):
-        return f"{HEAD} jobs or more of its queue are before it; figures follow nearer the head"
+        return f"at least {HEAD} jobs of its queue are before it; figures follow nearer the head"
     remedy = blocked.remedy
     if (
         blocked.reason in _SAID

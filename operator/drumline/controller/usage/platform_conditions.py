@@ -62,11 +62,11 @@ def of_pool(
     if not short:
         return {ConditionType.READY: _ACCEPTED, **beside}
     shown = ", ".join(
-        f"{node.name} offers {node.allocatable.gpus} GPUs while its pods hold {node.used.gpus}"
+        f"{node.name} offers {node.allocatable.gpus} GPUs, but its pods hold {node.used.gpus}"
         for node in short[:SHOWN_NODES]
     )
     rest = f" and {len(short) - SHOWN_NODES} more nodes" if len(short) > SHOWN_NODES else ""
-    text = f"{shown}{rest}: look at the device plugin there; no new gang gets these nodes"
+    text = f"{shown}{rest}: check the device plugin there; no new gang gets these nodes"
     degraded = Statement(truth="True", reason=PlatformReason.GPUS_MISSING, message=text)
     return {ConditionType.READY: _ACCEPTED, ConditionType.DEGRADED: degraded, **beside}
 
@@ -95,7 +95,10 @@ def of_queue(
         text = f"quotas name GpuPool {missing[0]!r}, which does not exist; create it or remove it"
         return _waiting(PlatformReason.GPU_POOL_NOT_FOUND, text)
     if spec.parent is not None and not is_queue(spec.parent):
-        text = f"parent {spec.parent!r} does not exist: nothing is borrowed or lent until it does"
+        text = (
+            f"parent {spec.parent!r} does not exist: the queue neither borrows nor lends until"
+            " it exists"
+        )
         return _waiting(PlatformReason.PARENT_NOT_FOUND, text)
     return {ConditionType.READY: _ACCEPTED, **_without_effect(spec, evictions)}
 
@@ -106,13 +109,13 @@ def _without_effect(spec: TrainingQueueSpec, evictions: PodEvictions) -> Stateme
     pools = {quota.gpu_pool for quota in spec.quotas}
     if not evictions.allowed:
         reason = PlatformReason.EVICTION_NOT_ALLOWED
-        why = "the operator has no right to evict pods; set foreignPods.evict of the chart"
+        why = "the operator may not evict pods; set the chart's foreignPods.evict"
     elif not pools & evictions.guarded_pools:
         reason = PlatformReason.NO_GUARDED_POOL
-        why = "none of its pools is guarded; name them in guardedPools of the chart"
+        why = "none of its pools is guarded; add them to the chart's guardedPools"
     else:
         return {}
-    text = f"foreignPods.borrowed: Evict has no effect: {why}, or write borrowed: Keep"
+    text = f"foreignPods.borrowed: Evict has no effect: {why}, or use borrowed: Keep"
     return {ConditionType.INEFFECTIVE: Statement(truth="True", reason=reason, message=text)}
 
 
@@ -132,7 +135,7 @@ def status_fields(view: ObjectView, statements: Statements, *, now: float) -> di
 
 
 def _unreadable(problem: str) -> Statements:
-    text = f"{problem}; the last readable spec stays in force"
+    text = f"{problem}; the last readable spec stays in effect"
     reason = PlatformReason.UNREADABLE
     return {
         ConditionType.READY: Statement(truth="False", reason=reason, message=text),

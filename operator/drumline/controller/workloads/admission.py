@@ -170,7 +170,7 @@ class WorkloadAdmission:
         else:
             pause = self._pause(let_go.workload.uid)
             # the first time it was mostly changed by its owner a moment ago
-            why = f"could not be let go, tried again after {pause:.0f} s; the operator logs why"
+            why = f"could not be admitted, retried after {pause:.0f} s; the operator logs the cause"
             self._workloads.settle(let_go.workload, put_off=why if pause > RETRY_SECONDS else "")
             self._wake_scheduler()
             await self._sleep(pause)
@@ -221,7 +221,7 @@ class WorkloadAdmission:
         if view.uid != about.uid or not view.suspended:
             return
         if foreign_workload(about.resource, view).shapes != let_go.workload.shapes:
-            raise ChangedError(f"{let_go.workload.key} has changed since it was decided about")
+            raise ChangedError(f"{let_go.workload.key} has changed since the decision")
         body = resumed(
             msgspec.json.decode(stored),
             resource=about.resource,

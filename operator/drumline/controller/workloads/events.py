@@ -47,7 +47,9 @@ class WorkloadEvents:
     def admitted(self, workload: ForeignWorkload, *, pool: str) -> None:
         """Its queue has room for it."""
         where = f" in pool {pool}" if pool else ""
-        self._say(workload, reason="Admitted", note=f"queue {workload.queue} has room{where}")
+        self._say(
+            workload, reason="Admitted", note=f"queue {workload.queue} has admitted it{where}"
+        )
 
     def suspended(self, workload: ForeignWorkload, *, reason: str, why: str) -> None:
         """It was let go, and is suspended again."""

@@ -171,10 +171,10 @@ def _missing(pods: Sequence[PodView]) -> str:
         return disagreement
     sizes = {pod.annotations.get(ANNOTATION_POD_GROUP_SIZE, "") for pod in pods}
     if len(sizes) > 1 or not all(size.isdecimal() for size in sizes):
-        return f"its pods have to agree on the annotation {ANNOTATION_POD_GROUP_SIZE}"
+        return f"its pods must have the same annotation {ANNOTATION_POD_GROUP_SIZE}"
     (size,) = sizes
     here = len(pods)
-    return "" if here >= int(size[:9]) else f"{here} of {int(size[:9])} pods are there"
+    return "" if here >= int(size[:9]) else f"{here} of {int(size[:9])} pods exist"
 
 
 def _disagreement(pods: Sequence[PodView]) -> str:

@@ -59,7 +59,7 @@ class WorkloadSuspension:
             if before["metadata"]["uid"] != about.uid or at(before, KINDS[about.resource].suspend):
                 return ""
             if body is None:
-                return "the annotation by which it was let go is gone"
+                return "the annotation of its admission was removed"
             await writes.replace(
                 self._client, about.resource, name=about.name, namespace=about.namespace, body=body
             )

@@ -134,7 +134,9 @@ def classify(pod: PodFacts) -> Failure | None:
         if not pod.terminating:
             return None
         if pod.evicted:
-            return _failure(pod, FailureClass.EVICTED, "was evicted, as by a drain of the node")
+            return _failure(
+                pod, FailureClass.EVICTED, "was evicted, for example by a drain of the node"
+            )
         return _failure(pod, FailureClass.INFRASTRUCTURE, "was deleted or evicted")
     if pod.end.succeeded:
         return None
@@ -143,7 +145,7 @@ def classify(pod: PodFacts) -> Failure | None:
 
 def silent(pod: PodFacts) -> Failure:
     """The pod's agent answers neither its peers nor the operator."""
-    text = "is silent: neither its peers nor the operator hear it"
+    text = "sends no heartbeat: neither its peers nor the operator receive one"
     failure = _failure(pod, FailureClass.INFRASTRUCTURE, text)
     return replace(failure, reason=Reason.MEMBER_SILENT)
 
@@ -162,7 +164,7 @@ def vanished(member: GangMember, *, pod: str) -> Failure:
         index=member.index,
         pod=pod,
         node=member.node,
-        message=f"pod {pod} on {member.node} vanished",
+        message=f"pod {pod} on {member.node} disappeared",
     )
 
 
@@ -187,15 +189,15 @@ def counts_as_failed_start(end: PodEnd) -> bool:
 
 def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
     if refused_by_kubelet(end):
-        text = f"was refused by the kubelet: {end.reason}: {end.message}"
+        text = f"was rejected by the kubelet: {end.reason}: {end.message}"
         return _failure(pod, FailureClass.REFUSED, text)
     if pod.evicted:
-        text = f"was evicted, as by a drain of the node, and {_describe(end)}"
+        text = f"was evicted, for example by a drain of the node, and {_describe(end)}"
         return _failure(pod, FailureClass.EVICTED, text)
     if end.exit_code == ExitCode.PREEMPTED:
         return _failure(pod, FailureClass.LEFT_ON_REQUEST, "left on request")
     if end.own_limit:
-        text = f"was evicted for a limit of its own: {end.own_limit.strip()}"
+        text = f"was evicted because it exceeded its own limit: {end.own_limit.strip()}"
         return _failure(pod, FailureClass.APPLICATION, text)
     if end.exit_code is None:
         text = f"ended without an exit code: {end.reason or 'unknown'}: {end.message}"

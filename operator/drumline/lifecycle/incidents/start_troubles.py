@@ -23,7 +23,7 @@ _IMAGE_REASONS: Final = ("ErrImagePull", "ImagePullBackOff")
 _DEFINITE_REASONS: Final = {
     "InvalidImageName": "correct the image's name",
     "ErrImageNeverPull": "load the image onto the nodes, or change imagePullPolicy",
-    "CreateContainerConfigError": "correct what the message names",
+    "CreateContainerConfigError": "correct the field that the message names",
 }
 _TRANSIENT: Final = re.compile(r"timed out|failed to sync", re.IGNORECASE)
 _MISSING_OBJECT: Final = re.compile(
@@ -128,5 +128,5 @@ def _remedy(reason: str, text: str, missing: re.Match[str] | None) -> str:
     if _MISSING_KEY.search(text):
         return "add the key to the Secret or ConfigMap, or correct its name in the job"
     if reason in _IMAGE_REASONS and _NO_IMAGE.search(text):
-        return "correct the image, or name imagePullSecrets that may pull it"
+        return "correct the image, or set imagePullSecrets that may pull it"
     return _DEFINITE_REASONS.get(reason, "")

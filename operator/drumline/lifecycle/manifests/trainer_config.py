@@ -63,7 +63,7 @@ def trainer_config(
             the batch does not split over the ranks. The message names the field under spec.trainer.
     """
     if spec.trainer is None:
-        raise ConfigError("trainer: missing; give trainer or template")
+        raise ConfigError("trainer is missing; set trainer or template")
     base = _base(spec, spec.trainer)
     if hardware is not None:
         base["hardware"] = asdict(hardware)

@@ -97,7 +97,8 @@ def refusal_for(error: Exception) -> Refusal:
     text = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
     return Refusal(
         reason=Reason.OPERATOR_ERROR,
-        message=f"the operator failed to read this job, which is a defect of it: {plain(text)}",
+        message="the operator failed to read this job, which is a bug in the operator:"
+        f" {plain(text)}",
     )
 
 

@@ -112,9 +112,9 @@ def pod_claim_trouble(
         return ClaimUnusable(message=f'storageclass "{storage_class}" not found', remedy=remedy)
     if storage.waits_for_consumer and storage.provisioner == NO_PROVISIONER:
         return ClaimUnusable(
-            message=f"no claim of volume {volume} would be bound, as storage class {storage_class}"
-            " (WaitForFirstConsumer, no provisioner) leaves that to kube-scheduler, which does not"
-            " place these pods",
+            message=f"no claim of volume {volume} would be bound, because storage class"
+            f" {storage_class} (WaitForFirstConsumer, no provisioner) leaves binding to"
+            " kube-scheduler, which does not place these pods",
             remedy=remedy,
         )
     return None
@@ -149,8 +149,8 @@ def claim_step(job: Job, claim: ClaimFacts, storage: StorageClassFacts | None) -
     if storage.provisioner == NO_PROVISIONER:
         return ClaimUnusable(
             message=f'persistentvolumeclaim "{claim.name}" is not bound, and its storage class'
-            f" {claim.storage_class} (WaitForFirstConsumer, no provisioner) leaves that to"
-            " kube-scheduler, which does not place these pods",
+            f" {claim.storage_class} (WaitForFirstConsumer, no provisioner) leaves"
+            " binding to kube-scheduler, which does not place these pods",
             remedy=f"name the volume in spec.volumeName of {claim.name}",
         )
     return SelectNode(node=members_of(job.status)[0].node)

@@ -206,7 +206,7 @@ def _lost_peer(pod: PodFacts, blamed: Failure) -> Failure:
     If the peers had given up because of the program before, their report says so.
     """
     failure = failures.silent(pod)
-    text = f"its peers lost {pod.name} on {pod.node}, which does not say how it ended"
+    text = f"its peers lost {pod.name} on {pod.node}, which did not report how it ended"
     message = f"{text}: {blamed.error}" if blamed.error else text
     return replace(failure, message=message[:1500], reported_class=blamed.reported_class)
 
@@ -263,7 +263,8 @@ def _with_refused_start(situation: Situation, message: str) -> Job:
     if job.status.started_at is not None or not any(map(counts_as_failed_start, ends)):
         return job
     remedy = (
-        "read the kubelet's message: resources that no node can align, or a broken device plugin"
+        "read the kubelet's message: it reports resources that no node can align, or a broken"
+        " device plugin"
     )
     return with_failed_start(job, message=message, remedy=remedy, now=situation.now)
 

@@ -163,7 +163,7 @@ def _sentence(situation: Situation, pause: Pause) -> str:
     status, now = situation.job.status, situation.now
     step = "" if status.step is None else f" (step {status.step})"
     since = timestamp(now - pause.seconds)
-    return f"no work since {since}{step}; its pauses last {pause.usual_seconds:.1f} s at most"
+    return f"no work since {since}{step}; its longest usual pause is {pause.usual_seconds:.1f} s"
 
 
 def _eviction(situation: Situation, pause: Pause) -> TrainingJobStatus:

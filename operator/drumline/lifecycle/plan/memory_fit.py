@@ -40,13 +40,13 @@ def memory_shortage(
         return None
     needs = (
         f"trainer: a rank needs {check.needed_bytes / _GIB:.1f} GiB of the"
-        f" {check.capacity_bytes / _GIB:.1f} GiB of an {cluster.gpu.name}"
-        f" (GpuPool {hardware.pool}), by the planner's bill"
+        f" {check.capacity_bytes / _GIB:.1f} GiB of an {cluster.gpu.name} (GpuPool"
+        f" {hardware.pool}), by the planner's estimate"
     )
     if check.change is None:
         return MemoryShortage(
-            message=f"{needs}; no small change helps: take more or larger GPUs, or let"
-            " `drumline plan` search"
+            message=f"{needs}; no small change helps: use more or larger GPUs, or let `drumline"
+            " plan` search"
         )
     after = check.change.needed_bytes / _GIB
     return MemoryShortage(message=f"{needs}; {worded_change(check.change, spec)} needs {after:.1f}")

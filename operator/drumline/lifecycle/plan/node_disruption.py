@@ -190,7 +190,7 @@ def _over(situation: Situation, disruption: DisruptionStatus | None) -> JobPlan 
     closing = protection(situation, asks=disruption is not None)
     if closing is not None or disruption is None:
         return closing
-    text = f"{disruption.by} is over: no member has to move"
+    text = f"{disruption.by} has ended: no member has to move"
     status = transitions.disruption_withdrawn(situation.job, message=text, now=situation.now)
     return JobPlan(status=status)
 
@@ -260,7 +260,7 @@ def _outcome(situation: Situation, disruption: DisruptionStatus) -> str:
     answer = answer_to(situation.observed, disruption)
     step = answer.step if answer is not None else None
     if workload is Workload.UNSAVED or step is None:
-        return f"{disruption.reason}; was not saved in time"
+        return f"{disruption.reason}; the state was not saved in time"
     return f"{disruption.reason}; saved step {step}"
 
 

@@ -107,12 +107,15 @@ class LatePods:
         )
         more = len(self.pods) - MAX_NAMED
         tail = f"; and {more} more" if more > 0 else ""
-        return f"{len(self.pods)} of {self.gang_size} pods are not up: {named}{tail}"
+        return f"{len(self.pods)} of {self.gang_size} pods are not running: {named}{tail}"
 
     def of_complete_gang(self) -> str:
         """The same of a gang whose pods all exist: where none is late, no record was taken."""
-        untaken = f"the pods are up, but the agent in {self.leader} takes no generation record"
-        return self.description() or f"{untaken}: look at its logs, and at the trainer's image"
+        untaken = (
+            f"the pods are running, but the agent in {self.leader} does not accept a"
+            " generation record"
+        )
+        return self.description() or f"{untaken}: check its logs and the trainer's image"
 
 
 def wait_for_ready(
@@ -222,7 +225,7 @@ def _start_blocked(
 def _start_deadline_exceeded(job: Job, late: LatePods, *, now: float) -> TrainingJobStatus:
     seconds = job.spec.start_deadline_seconds
     text = f"not all pods started within {seconds} s: {late.of_complete_gang()}"
-    remedy = "repair what the message names, or raise startDeadlineSeconds"
+    remedy = "fix the problem in the message, or raise startDeadlineSeconds"
     job = with_failed_start(job, message=text, remedy=remedy, now=now)
     if job.finished:
         return job.status

@@ -160,7 +160,7 @@ def _give_incomplete_gang_up(situation: Situation) -> JobPlan:
     orphans = [f"{pod.name} on {pod.node}" for pod in gang.orphans if pod.holds_node]
     ending = f"waiting for pods of an earlier generation to end: {', '.join(orphans[:MAX_NAMED])}"
     causes = (
-        f"{counted(lost, 'lost member')} could not be placed again" if lost else None,
+        f"{counted(lost, 'lost member')} could not be replaced" if lost else None,
         f"{counted(absent, 'pod')} not created" if absent else None,
         ending if orphans else None,
         LatePods.of(situation).description(),

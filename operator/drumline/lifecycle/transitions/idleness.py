@@ -64,16 +64,19 @@ def suspended_for_idleness(job: Job, *, saved: bool, now: float) -> TrainingJobS
     why = disruption.reason if disruption is not None else "its GPUs were idle"
     kept = f"step {checkpoint.step} is saved" if checkpoint else "nothing is saved"
     late = "" if saved else "; its agents did not save on request"
-    message = f"{why}; {kept}{late}. drumline resume {job.name}, or any change of its spec"
+    message = (
+        f"{why}; {kept}{late}. To continue it: drumline resume {job.name}, or any change of"
+        " its spec"
+    )
     return suspended(job, reason=Reason.IDLE_GPUS, message=message, now=now)
 
 
 def suspended_with_its_terminal(job: Job, *, ended_at: float, now: float) -> TrainingJobStatus:
     """The same of a job whose command ended because nobody used its terminal."""
     message = (
-        f"nobody used its terminal: its command ended at {timestamp(ended_at)} with exit code"
-        f" {ExitCode.IDLE.value}. drumline shell {job.name} starts it anew: what is on its claims"
-        " stays, everything else in its pod is gone"
+        f"its terminal was idle: its command ended at {timestamp(ended_at)} with exit code"
+        f" {ExitCode.IDLE.value}. drumline shell {job.name} starts it again: files on claims are"
+        " kept, all other files of its pod are lost"
     )
     return suspended(job, reason=Reason.IDLE_GPUS, message=message, now=now)
 

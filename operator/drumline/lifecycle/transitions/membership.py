@@ -217,7 +217,7 @@ def growth_abandoned(job: Job, *, message: str, now: float) -> TrainingJobStatus
         assignment=assignment_of(pool, members),
         ready=f"{len(members)}/{len(members)}",
     )
-    text = f"goes on with {len(members)} nodes: {message}"
+    text = f"continues with {len(members)} nodes: {message}"
     return with_summary(status, Phase.RUNNING, Reason.TRAINING, text)
 
 

@@ -16,7 +16,7 @@ from tests.unit.cli.manifests import kubeconfig
 from tests.unit.cli.run.test_command import CORE, JOBS, ROOT, Served, serving
 from tests.unit.cli.test_program import drumline
 
-MESSAGE = "nobody used its terminal: everything else in its pod is gone"
+MESSAGE = "its terminal was idle: all other files of its pod are lost"
 
 
 @dataclass

@@ -226,7 +226,7 @@ def test_a_job_without_durable_storage_is_advised_to_name_a_claim() -> None:
         "lastTransitionTime": "2026-11-21T05:14:02Z",
     }
     _, step = a_report(a_manifest(status=a_running_status(conditions=[warned]))).next_steps
-    assert step.startswith("Name checkpoint.claimName")
+    assert step.startswith("Set checkpoint.claimName")
 
 
 def test_a_budget_that_is_used_up_is_worth_a_warning_while_the_job_lives() -> None:

@@ -98,7 +98,11 @@ OURS = {"labels": {"drumline.dev/job-uid": JOB.uid}, "ownerReferences": [OWNER]}
 @pytest.mark.parametrize(
     ("holder", "outcome", "says"),
     [
-        ({}, GangRejected, f"pod {SECOND.name} exists already and is not of a TrainingJob"),
+        (
+            {},
+            GangRejected,
+            f"pod {SECOND.name} already exists and does not belong to a TrainingJob",
+        ),
         ({"labels": OURS["labels"]}, GangRejected, SECOND.name),
         ({"deletionTimestamp": "2023-11-14T22:13:20Z"}, RetryLater, "0.5"),
         (OURS, RetryLater, "0.5"),

@@ -221,7 +221,7 @@ async def test_an_exception_in_a_step_that_only_informs_holds_up_no_start(
     assert committer.carry_out.call_count == 2
     name = "drumline_scheduling_faults_total"
     assert metrics.registry.get_sample_value(name, {"stage": "messages"}) == 1
-    assert metrics.registry.get_sample_value(name, {"stage": "ask for nodes"}) == 2
+    assert metrics.registry.get_sample_value(name, {"stage": "request nodes"}) == 2
 
 
 async def test_a_gang_that_raises_is_set_aside_and_looked_at_again_later(

@@ -66,7 +66,9 @@ async def test_a_demand_that_is_refused_in_part_is_withdrawn_as_a_whole_and_says
     assert site.pods == []
     assert ours.is_refused(DEMAND)
     said = await ours.answer(DEMAND)
-    assert said == "nothing: its placeholders are refused: exceeded quota: gpus, limited: 8"
+    assert (
+        said == "nothing: the API server rejects its placeholders: exceeded quota: gpus, limited: 8"
+    )
     await ours.keep_only([])
     assert not ours.is_refused(DEMAND)
 

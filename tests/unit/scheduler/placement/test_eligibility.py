@@ -142,7 +142,7 @@ def test_ranks_of_a_gang_never_meet_on_a_shared_gpu() -> None:
     assert where == {alone.key: {"sliced"}, pair.key: {"whole"}}
     (blocked,) = run(snapshot, wide).blocked
     assert blocked.reason is BlockReason.NODES_UNAVAILABLE
-    assert "1 with shared GPUs, on which two ranks of a job could meet" in blocked.message
+    assert "1 with shared GPUs, on which two ranks of a job could share a GPU" in blocked.message
 
 
 def test_gpus_that_no_resource_counts_are_named_where_nothing_fits() -> None:

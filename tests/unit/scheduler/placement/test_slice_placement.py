@@ -131,7 +131,7 @@ def test_where_the_rack_of_a_slice_is_not_known_any_more_the_rejection_names_it(
     nodes = [*tree(3), node("bare", "b0", "", "bare", gpus=1)]
     blocked = run(cluster(*nodes, levels=LEVELS, running=[broken])).blocked[0]
     assert blocked.reason is BlockReason.NODES_UNAVAILABLE
-    assert blocked.message.startswith("has to stay in one rack, but no node of its other pods")
+    assert blocked.message.startswith("must stay in one rack, but no node of its other pods")
 
 
 def test_lost_pods_of_several_slices_and_a_whole_slice_are_replaced_in_one_decision() -> None:

@@ -141,7 +141,7 @@ def test_nobody_guesses_a_rack_when_the_labels_of_the_others_are_gone() -> None:
         blocked = run(snapshot).blocked[0]
         assert blocked.reason is BlockReason.NODES_UNAVAILABLE
         assert blocked.message == (
-            "has to stay in one rack, but no node of its other pods carries that label any more"
+            "must stay in one rack, but no node of its other pods has that label any more"
         )
 
 

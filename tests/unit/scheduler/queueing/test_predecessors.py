@@ -92,7 +92,7 @@ def test_once_nothing_holds_it_back_it_starts_also_with_a_cache() -> None:
                 behind("c", state=PredecessorState.FAILED),
             ],
             BlockReason.PREDECESSOR_FAILED,
-            "starts once training/c has succeeded, and it failed: delete it and create it again,",
+            "starts after training/c has succeeded, but it failed: delete it and create it again,",
         ),
         (
             [
@@ -100,7 +100,7 @@ def test_once_nothing_holds_it_back_it_starts_also_with_a_cache() -> None:
                 behind("a", state=PredecessorState.CIRCULAR, circle=("x", "y", "x")),
             ],
             BlockReason.CIRCULAR_DEPENDENCY,
-            "spec.after goes in a circle, x after y after x: suspend one of these jobs and change",
+            "spec.after has a cycle, x after y after x: suspend one of these jobs and change",
         ),
     ],
 )

@@ -88,19 +88,19 @@ def test_the_word_of_the_job_comes_first_and_never_widens_what_its_queue_allows(
             PriceRule(max_price=2_000_000),
             PriceRule(),
             BlockReason.PRICE_TOO_HIGH,
-            "queue research pays at most 2.00 for a GPU-hour, and it may be placed in demand (OnD",
+            "queue research pays at most 2.00 per GPU-hour, but it may only be placed in",
         ),
         (
             PriceRule(max_price=2_400_000),
             PriceRule(max_price=1_000_000),
             BlockReason.PRICE_TOO_HIGH,
-            "the job pays at most 1.00 for a GPU-hour",
+            "the job pays at most 1.00 per GPU-hour",
         ),
         (
             spot(SpotRule.ONLY),
             PriceRule(),
             BlockReason.CAPACITY_TYPE_NOT_ACCEPTED,
-            "queue research uses spot pools only, and it may be placed in demand (OnDemand, 2.50)",
+            "queue research uses spot pools only, but it may only be placed in demand (",
         ),
     ],
 )

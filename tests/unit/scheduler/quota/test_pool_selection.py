@@ -120,7 +120,7 @@ def test_a_pool_that_counts_parts_is_for_gangs_that_name_it_alone() -> None:
     [
         (
             {"pools": ("c",)},
-            "pool c counts parts of GPUs: name it alone, as gpuPool",
+            "pool c counts partitions of GPUs: name only this pool, as gpuPool",
             None,
         ),
         (
@@ -130,7 +130,7 @@ def test_a_pool_that_counts_parts_is_for_gangs_that_name_it_alone() -> None:
         ),
         (
             {"pool": "a", "partition": "x.com/half"},
-            "pool a has no partition x.com/half; it has whole GPUs alone",
+            "pool a has no partition x.com/half; it has only whole GPUs",
             None,
         ),
     ],

@@ -467,7 +467,7 @@ def test_a_user_who_had_their_part_waits_and_others_start() -> None:
     "bound", [{"cost": 0}, {"user_gpu_hours": 0}, {"gpu_hours": 0}, {"gpu_hours": None}]
 )
 def test_a_bound_lets_something_be_had(bound: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="lets something be had"):
+    with pytest.raises(ValueError, match="must be above 0"):
         replace(TEN_IN_2, **bound)
 
 

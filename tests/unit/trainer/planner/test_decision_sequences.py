@@ -50,10 +50,10 @@ def test_a_small_batch_is_worked_out_axis_by_axis() -> None:
     assert larger.tokens_per_second == pytest.approx(wide)
     assert fewer.gpus == 4
     single = max((context, tensor, pipeline), key=lambda axis: axis.tokens_per_second or 0.0)
-    assert f"{single.name} is the fastest" in sequence.sentences[1]
+    assert f"The fastest single axis is {single.name}" in sequence.sentences[1]
     assert f"{wide / speed:.1f} times as many" in sequence.sentences[2]
     hours = together.tokens_per_gpu_second / fewer.tokens_per_gpu_second
-    assert f"{100 * hours:.0f} % of its GPU hours" in sequence.sentences[3]
+    assert f"{100 * hours:.0f} % of its GPU-hours" in sequence.sentences[3]
 
 
 def test_an_axis_that_cannot_take_the_rest_has_no_layout() -> None:
@@ -82,8 +82,8 @@ def test_it_is_said_from_where_on_the_batch_has_to_grow() -> None:
     of = goal(64, batch=16, model=LLAMA, sequence=4096)
     sequence = run_too_long(of, fastest(of), total_tokens=1e12)
     assert sequence is not None
-    assert "With this batch 128 GPUs" in sequence.sentences[-1]
-    assert "the batch has to grow" in sequence.sentences[-1]
+    assert "With this batch, 128 GPUs" in sequence.sentences[-1]
+    assert "the batch must grow" in sequence.sentences[-1]
 
 
 def test_above_a_thousand_gpus_the_layout_stays_and_gets_copies() -> None:

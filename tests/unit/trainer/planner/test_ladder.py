@@ -69,7 +69,7 @@ def test_sizes_fill_in_what_follows() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("layers", "'layers' is not written as field=value"),
+        ("layers", "'layers' must be written as field=value"),
         ("layers=2,hiden=64,heads=4", "'hiden' is not known; did you mean hidden?"),
         ("layers=2,layers=3,hidden=64,heads=4", "layers is given twice"),
         ("hidden=64,hidden_size=32,layers=3,heads=4", "hidden_size is given twice"),

@@ -77,7 +77,7 @@ def test_what_a_machine_cannot_hold_and_what_has_no_samples_is_refused() -> None
     with pytest.raises(ConfigError, match="the smallest slice does not fit on this machine"):
         slice_of(best.config, best.layout, host=tiny)
     images = replace(best.config, model=ModelConfig(family=Family.VIT, tied_embeddings=False))
-    with pytest.raises(ConfigError, match="images cannot be rehearsed"):
+    with pytest.raises(ConfigError, match="image models cannot be rehearsed"):
         slice_of(images, best.layout, host=LAPTOP)
 
 
@@ -119,7 +119,7 @@ def test_with_a_correction_branch_and_bound_is_still_exact(factors: tuple[float,
 
 def test_what_is_far_off_is_an_error_and_no_correction() -> None:
     far = ComparedPart(part="weights, gradients, optimizer", predicted=1.0, measured=9.0)
-    with pytest.raises(ConfigError, match="9 times what was predicted"):
+    with pytest.raises(ConfigError, match="9 times the predicted memory"):
         correction_of((far,))
 
 

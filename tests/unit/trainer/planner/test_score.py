@@ -165,14 +165,14 @@ def test_later_software_recomputes_the_least_that_fits() -> None:
         (f"{HEADER},tokens\n{ROW},1\n", "column: 'tokens' is not known"),
         (f"{HEADER}\n{ROW.replace('3072', '3073')}\n", "line 2: heads: hidden 3073"),
         (f"{HEADER}\n{ROW.replace('64,512', '-64,512')}\n", "line 2: gpus: must be greater than 0"),
-        (f"{HEADER}\n{ROW.replace(',1,64,1', ',2,64,1')}\n", "gpus: 64 are not tensor 2 times"),
+        (f"{HEADER}\n{ROW.replace(',1,64,1', ',2,64,1')}\n", "gpus: 64 must be tensor 2 times"),
         (f"{HEADER},gpu\n{ROW},H1000\n", "gpu: 'H1000' is not known; did you mean H100"),
         (f"{HEADER},zero\n{ROW},7\n", "zero: must be 0, 1 or 3"),
         (f"{HEADER}\n{ROW.replace('3072', 'wide')}\n", "hidden: must be a number"),
         (f"{HEADER},family\n{ROW},gtp\n", "family: 'gtp' is not known; did you mean gpt2"),
         (f"{HEADER},kv_heads\n{ROW},5\n", "kv_heads: 32 heads do not divide by 5 .* use 4 or 8"),
         (f"{HEADER}\n{ROW},1\n", "line 2: more cells than the 10 columns"),
-        (f"{HEADER}\n", "the file has no row below its columns"),
+        (f"{HEADER}\n", "the file has no data rows"),
     ],
 )
 def test_a_row_that_cannot_be_names_the_field(text: str, says: str) -> None:
