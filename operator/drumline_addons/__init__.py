@@ -1,4 +1,4 @@
-"""Two processes beside the operator, each with a Deployment of its own. Both are optional.
+"""Run two optional processes beside the operator, each with its own Deployment.
 
 `archive` keeps jobs after their deletion: their objects, incidents and last log lines, in a bucket
 or a volume. `drumline history` and `report` read them back. `notifications` sends messages about

@@ -32,7 +32,7 @@ def archived_jobs(
     namespace: str | None = None,
     name: str | None = None,
 ) -> ArchivedJobs:
-    """The jobs that ended, the last first.
+    """Return the jobs that ended, newest first.
 
     Args:
         url: of the archive; None: that of the environment.
@@ -57,7 +57,7 @@ def archived_jobs(
 
 
 def archived_logs(url: str | None, environment: Mapping[str, str], path: EndedPath) -> bytes:
-    """The last lines of the pods of a job.
+    """Return the last lines of the pods of a job.
 
     Raises:
         BadInput: no archive is named, or it is none.
@@ -83,7 +83,7 @@ def archived_earlier_logs(
     uid: str,
     generation: int,
 ) -> tuple[bytes, ...]:
-    """The last lines of the pods of a job's earlier generation, at each of its incidents.
+    """Return the last lines of the pods of a job's earlier generation, at each of its incidents.
 
     Raises:
         BadInput: no archive is named, or it is none.

@@ -314,7 +314,7 @@ _COMMANDS: Final = (
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of all commands; the chosen command's name is its `command` attribute.
+    """Return the parser of all commands. The chosen command's name is its `command` attribute.
 
     Args:
         program: how the program was called, for its usage.

@@ -41,7 +41,7 @@ def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str
 def find_credentials(
     environment: Mapping[str, str], *, kubeconfig: Path | None, context: str | None
 ) -> Credentials:
-    """A named kubeconfig, else the pod's service account, else the usual kubeconfig.
+    """Return a named kubeconfig, or the pod's service account, or the usual kubeconfig.
 
     Raises:
         BadInput: none of them is usable.
@@ -57,7 +57,7 @@ def find_credentials(
 
 
 def cluster_client(credentials: Credentials) -> KubeClient:
-    """A client that gives up soon; an asynchronous context manager."""
+    """Return a client that gives up soon. An asynchronous context manager."""
     return KubeClient(credentials, retry=_RETRY, user_agent="drumline-cli")
 
 
@@ -69,7 +69,7 @@ def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
 
 
 def not_answered(error: errors.KubeError, *, what: str, verb: str = "read") -> NotAnswered:
-    """The same as `refusal`, to be raised."""
+    """Return `refusal` as an exception."""
     said = refusal(error, what=what, verb=verb)
     if isinstance(error, errors.Unauthorized):
         return NotLoggedIn(said)

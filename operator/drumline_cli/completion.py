@@ -48,7 +48,7 @@ _ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedCommand:
-    """What can be completed of a command.
+    """Completions of a command.
 
     Attributes:
         summary: a line about it.
@@ -71,7 +71,7 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
 
 
 def script(grammar: argparse.ArgumentParser, *, kind: str) -> str:
-    """The script for `bash`, `zsh` or `fish`."""
+    """Return the script for `bash`, `zsh` or `fish`."""
     completed = {each.name: _completed(each) for each in commands(grammar)}
     if kind == "fish":
         return "".join(f"{line}\n" for line in _fish(completed))

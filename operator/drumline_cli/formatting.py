@@ -1,4 +1,4 @@
-"""How figures, times and foreign text are written: the same words in every renderer."""
+"""Format figures, times and foreign text identically in every renderer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DAY: Final = 86_400
 
 
 def duration(seconds: float) -> str:
-    """A length of time with two figures that matter: `240 ms`, `8.31 s`, `3 min 20 s`, `2 d 4 h`.
+    """Return a duration with two significant figures: `240 ms`, `8.31 s`, `3 min 20 s`, `2 d 4 h`.
 
     Never negative: clocks of different machines may disagree by more than a step takes.
     """
@@ -42,7 +42,7 @@ def exact(milliseconds: int) -> str:
 
 
 def count(number: float) -> str:
-    """A count with spaces between thousands, as no comma is read as a decimal point then."""
+    """Return a count with spaces between thousands, as no comma is read as a decimal point then."""
     return f"{round(number):,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
@@ -64,7 +64,7 @@ def gpus(amount: float) -> str:
 
 
 def gpus_of(number: float, partition: str) -> str:
-    """What a job or workload holds: `16`, `2 x mig-1g.10gb`, `0.43`."""
+    """Return the GPUs of a job or workload: `16`, `2 x mig-1g.10gb`, `0.43`."""
     figure = str(int(number)) if float(number).is_integer() else f"{number:.2f}"
     return f"{figure} x {partition.rpartition('/')[2]}" if partition else figure
 
@@ -76,7 +76,7 @@ def slice_words(*, pods: int, level: str, required: bool) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of one; never rounded up to all, nor down to nothing."""
+    """Return a share of one. Never rounded up to all, nor down to nothing."""
     if 0 < share < 0.001:
         return "< 0.1 %"
     if 0.999 < share < 1:
@@ -85,12 +85,12 @@ def percent(share: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A moment, in UTC: `2026-11-21 07:12:03Z`."""
+    """Return a moment, in UTC: `2026-11-21 07:12:03Z`."""
     return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def day(seconds: float) -> str:
-    """The day of a moment, in UTC: `2026-11-21`."""
+    """Return the day of a moment, in UTC: `2026-11-21`."""
     return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d")
 
 

@@ -1,4 +1,4 @@
-"""What the parser of the command line knows: its commands, and their arguments.
+"""List the commands of the parser, and their arguments.
 
 argparse has no public way to walk a parser; shtab and argcomplete read the same attributes. They
 are read here and nowhere else.
@@ -28,7 +28,7 @@ class Command:
 
 
 def commands(parser: argparse.ArgumentParser) -> Sequence[Command]:
-    """The commands of a parser with subcommands, in its order."""
+    """Return the commands of a parser with subcommands, in its order."""
     choice = cast("Any", next(each for each in arguments(parser) if each.dest == "command"))
     parsers: Mapping[str, argparse.ArgumentParser] = choice.choices
     return [

@@ -12,7 +12,7 @@ _PLAIN_TEXT: Final = re.compile(r"(?!(?i:y|n|yes|no|on|off|true|false|null)$)[A-
 
 
 def job_yaml(manifests: Iterable[dict[str, Any]]) -> str:
-    """These manifests, a document each, for `kubectl apply -f -`."""
+    """Return these manifests, a document each, for `kubectl apply -f -`."""
     return yaml.dump_all(manifests, Dumper=_QuotingDumper, sort_keys=False, explicit_start=True)
 
 

@@ -65,7 +65,7 @@ class ManifestDocument:
         return plain(str(named.get("namespace", "default"))), plain(str(named.get("name", "")))
 
     def blame(self, path: str, problem: str) -> BadInput:
-        """The error that the field at `path` is wrong, with its file and line."""
+        """Return the error that the field at `path` is wrong, with its file and line."""
         if self.find is None:
             return BadInput(f"{self.file}: {plain(problem)}")
         return BadInput(f"{self.file}, line {line_of(self.find(), path)}: {plain(problem)}")
@@ -123,7 +123,7 @@ def read_text(name: str, *, longest: int = MOST_CHARS) -> tuple[str, float]:
 
 
 def display_name(name: str) -> str:
-    """What a file is called in messages."""
+    """Return the name of a file for messages."""
     return "standard input" if name == STANDARD_INPUT else name
 
 

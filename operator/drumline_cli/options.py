@@ -1,4 +1,4 @@
-"""What the grammar of a command consists of, and arguments that many share; argparse alone."""
+"""Define the parts of a command's grammar, and shared arguments. Uses only argparse."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
 
 
 def _add_source(command: argparse.ArgumentParser) -> None:
-    """Where the cluster is read."""
+    """Add the options about the source of the objects."""
     command.add_argument(
         "-f",
         "--file",
@@ -276,7 +276,7 @@ def _add_history(command: argparse.ArgumentParser) -> None:
 
 
 def add_archive(command: argparse.ArgumentParser) -> None:
-    """Which archive."""
+    """Add the option for the archive."""
     command.add_argument(
         "--archive",
         metavar="URL",

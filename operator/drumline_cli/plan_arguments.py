@@ -9,7 +9,7 @@ from typing import Any, Final
 from drumline_cli.options import add_output
 
 _Group = Any
-"""What `ArgumentParser.add_argument_group` gives; argparse does not name its type."""
+"""Result of `ArgumentParser.add_argument_group`. argparse does not name its type."""
 
 DESCRIPTION: Final = """\
 Find the fastest layout of a model on GPUs. Shows its memory line by line, the parts of a step, the

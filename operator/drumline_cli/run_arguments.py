@@ -80,11 +80,11 @@ examples:
 
 
 IDLE_SECONDS: Final = 3600
-"""Of a shell at its prompt."""
+"""Seconds of a shell at its prompt."""
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What stands before the first `--`, and the command behind it."""
+    """Return the arguments before the first `--`, and the command after it."""
     given = list(arguments)
     if "--" not in given:
         return given, []
@@ -176,7 +176,7 @@ def _add_environment(run: argparse.ArgumentParser) -> None:
 
 
 def _add_code(run: argparse.ArgumentParser) -> None:
-    """Where the code is, if the folder is not packed into ConfigMaps."""
+    """Add the options about the place of the code, if the folder is not packed into ConfigMaps."""
     run.add_argument(
         "--no-code", action="store_true", help="do not pack code, because the image contains it"
     )
@@ -209,7 +209,7 @@ HOLD_SECONDS: Final = 1800
 
 
 def add_hold(hold: argparse.ArgumentParser) -> None:
-    """A job, and for how long."""
+    """Add a job and the number of seconds."""
     add_job(hold)
     hold.add_argument(
         "--seconds",
@@ -221,7 +221,7 @@ def add_hold(hold: argparse.ArgumentParser) -> None:
 
 
 def hold_seconds(text: str) -> int:
-    """A number of seconds that pods may be held; 0: they are not.
+    """Parse the seconds for which pods are held. 0: they are not.
 
     Raises:
         argparse.ArgumentTypeError: it is none.
@@ -232,7 +232,7 @@ def hold_seconds(text: str) -> int:
 
 
 def _add_chain(run: argparse.ArgumentParser) -> None:
-    """Of jobs that belong together."""
+    """Add the options of jobs that belong together."""
     run.add_argument(
         "--after",
         action="append",
@@ -385,6 +385,6 @@ def add_clone(clone: argparse.ArgumentParser) -> None:
 
 
 def add_job(command: argparse.ArgumentParser) -> None:
-    """A command whose only argument is the job."""
+    """Add the job as the only argument."""
     options.add_job(command)
     add_cluster(command)

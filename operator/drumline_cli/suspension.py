@@ -30,7 +30,7 @@ async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspen
 
 
 def values_to_write(raw: Mapping[str, Any], *, suspend: bool) -> tuple[bool, ...]:
-    """What `spec.suspend` of a job has to become, one after the other.
+    """Return the values to write to a job's `spec.suspend`, one after the other.
 
     Of a job that the operator has suspended for its idle GPUs it is false already, and any change
     of the spec resumes it: then it is true in between.

@@ -1,4 +1,4 @@
-"""What draws: the page, the notebook's cards, `drumline top` and the Gantt chart. Optional.
+"""Draw the page, the notebook's cards, `drumline top` and the Gantt chart. Optional.
 
 `ui` serves the page of `drumline ui` and of the cluster's own page. `notebook` gives the same rows
 to Jupyter; users import it as `drumline.notebook`. `top` is the terminal's live table. `gantt`

@@ -1,4 +1,4 @@
-"""The simulator: plays a workload against the operator's scheduler on a virtual clock. Optional.
+"""Simulate a workload against the operator's scheduler on a virtual clock. Optional.
 
 It answers questions about policies, quotas and cluster sizes before a change. Its decisions are
 those of `drumline_scheduler.decide`, the operator's own code; it has no model of the scheduler.

@@ -1,7 +1,7 @@
-"""The policies that a trace is simulated under: the configured policy and two FIFO baselines.
+"""Select the compared policies: the configured policy and two FIFO baselines.
 
-The baselines run on the same engine with only quota and placement switched on, so a difference in
-the results is the policy's alone.
+The baselines run on the same engine with only quota and placement enabled, so that differences in
+the results come from the policy alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drumline_simulator.input.cluster_file import Setup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPolicy:
-    """A policy's name and the setup to simulate."""
+    """A policy's name and its setup."""
 
     name: str
     setup: Setup
@@ -26,7 +26,7 @@ STRICT = "strict FIFO"
 
 
 def compared_policies(setup: Setup) -> tuple[ComparedPolicy, ...]:
-    """The configured policy first, then the baselines."""
+    """Return the configured policy first, then the baselines."""
     return (
         ComparedPolicy(name=CONFIGURED, setup=setup),
         ComparedPolicy(name=BEST_EFFORT, setup=_plain(setup, waiting=WaitingRule.BEST_EFFORT)),

@@ -1,4 +1,4 @@
-"""The workload of a simulation: arriving jobs, node outages, and the times of execution."""
+"""Define the workload of a simulation: arriving jobs, node outages, and execution times."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from drumline_scheduler import Gang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A job; `gang.queued_at` is when it is submitted."""
+    """A job. `gang.queued_at` is its submission time."""
 
     gang: Gang
     duration_seconds: float
-    """How long it runs at full size without interruption. The scheduler only knows
+    """Run time at full size without interruption. The scheduler knows only
     `gang.max_runtime_seconds`."""
     checkpoint_seconds: float | None = None
-    """Between its periodic checkpoints; None: as `Execution` says for all."""
+    """Seconds between its periodic checkpoints. None: the value of `Execution`."""
 
     def __post_init__(self) -> None:
-        """Reject a negative or infinite duration, and checkpoints without a pause.
+        """Reject a negative or infinite duration, and checkpoints without an interval.
 
         Raises:
-            ValueError: with the job.
+            ValueError: a value is invalid. The message names the job.
         """
         if not 0 <= self.duration_seconds < float("inf"):
             raise ValueError(f"{self.gang.key}: duration must be 0 or more seconds and finite")
@@ -32,68 +32,69 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """A node that is out of service for a while."""
+    """A period in which a node is out of service."""
 
     node: str
     at: float
-    """When it is gone."""
+    """Time at which the node goes."""
     seconds: float
     notice_seconds: float = 0.0
-    """How long before it is announced, as a spot reclaim is; 0: not at all."""
+    """Seconds from the announcement to the end, as with a spot reclaim. 0: no announcement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFault:
-    """A process of one GPU ends or stands still; its node stays in service."""
+    """A fault in which a process of one GPU ends or hangs. Its node stays in service."""
 
     node: str
     at: float
     part: float
-    """Which of the node's GPUs: at or above 0, below 1."""
+    """Position of the GPU in the node, at least 0 and below 1."""
     hangs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """How long saving, restarting and reacting to an event take, in seconds."""
+    """Seconds to save, restart and react to events."""
 
     save_seconds: float = 30.0
-    """From the notice until a preempted job is gone, its work saved; 0: it is killed and loses its
-    work since the last periodic checkpoint."""
+    """Seconds from the notice until a preempted job has saved and left. 0: it is killed and loses
+    its work since the last periodic checkpoint."""
     leave_seconds: float = 0.0
-    """From the notice until a job that is killed is gone: its pods end, and that is seen."""
+    """Seconds from the notice until a killed job has left: its pods end, and the end is
+    detected."""
     checkpoint_seconds: float = 1800.0
-    """Between periodic checkpoints: the most that a failed node costs."""
+    """Seconds between periodic checkpoints: the maximum loss from a failed node."""
     restart_seconds: float = 60.0
-    """From a new assignment until a job that ran before makes progress again."""
+    """Seconds from a new assignment until a job that ran before makes progress again."""
     settle_seconds: float = 0.0
-    """From an event to the cycle that sees it."""
+    """Seconds from an event to its cycle."""
     period_seconds: float = 0.0
-    """The least time between two cycles."""
+    """Minimum seconds between two cycles."""
     start_seconds: float = 0.0
-    """From its first assignment until a job makes progress."""
+    """Seconds from its first assignment until a job makes progress."""
     checkpoint_stall_seconds: float = 0.0
-    """How long a periodic checkpoint stops training."""
+    """Seconds for which a periodic checkpoint pauses training."""
     snapshot_seconds: float | None = None
-    """Between snapshots in memory, with a copy on another node: the most that a lost process or
-    node costs. None: there are none, and both cost the work since the last checkpoint."""
+    """Seconds between snapshots in memory, with a copy on another node: the maximum loss from a
+    lost process or node. None: no snapshots, so both lose the work since the last checkpoint."""
     snapshot_share: float = 0.0
-    """The part of the time that snapshots stop training."""
+    """Share of the time for which snapshots pause training."""
     process_seconds: float = 60.0
-    """From the end of a process until its job makes progress again on the same nodes."""
+    """Seconds from the end of a process until its job makes progress again on the same nodes."""
     hang_seconds: float = 600.0
-    """From the moment in which a process stands still until that is noticed."""
+    """Seconds until a hang is detected."""
     repair_seconds: float | None = None
-    """From the replacement of a lost node until progress; None: as `restart_seconds`."""
+    """Seconds from the replacement of a lost node until progress. None: `restart_seconds`."""
     broken_seconds: float | None = None
-    """How long a job that has lost a node waits for another before it gives up the rest and queues
-    again; None: for ever."""
+    """Seconds for which a job with a lost node waits for another node before it releases its other
+    nodes and is queued again. None: forever."""
 
     def __post_init__(self) -> None:
         """Reject negative times.
 
         Raises:
-            ValueError: with the field.
+            ValueError: a time is negative. The message names the field.
         """
         for each in fields(self):
             value = getattr(self, each.name)
@@ -107,6 +108,6 @@ class Execution:
 
     @property
     def work_share(self) -> float:
-        """The part of a running job's time that is not spent on checkpoints and snapshots."""
+        """Return the share of a running job's time without checkpoints and snapshots."""
         stall = self.checkpoint_stall_seconds / self.checkpoint_seconds
         return (1.0 - self.snapshot_share) / (1.0 + stall)

@@ -1,4 +1,4 @@
-"""Three lines that make a training script part of a Drumline job.
+"""Make a training script part of a Drumline job with three lines.
 
     import drumline_client
 

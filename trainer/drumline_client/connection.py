@@ -1,11 +1,12 @@
-"""The connection of a rank to its pod's agent: one daemon thread that reads and writes.
+"""Connect a rank to its pod's agent, with one daemon thread that reads and writes.
 
-The training thread does no system call to report a step: the thread asks for the newest report
-twice a second and sends it if it differs. Rare messages (a part was saved, the work is done) are
-delivered at once, and waited for, as the process may exit next. Nothing here raises into the
-script: a lost agent is a warning, once, and tried again every RECONNECT_SECONDS.
+The training thread makes no system call to report a step. The connection's thread reads the newest
+report twice per second and sends it if it changed. Rare messages (a part was saved, the work is
+done) are delivered immediately. The caller waits for them, because the process may exit next.
+Nothing here raises into the script. A lost agent is reported once as a warning, and retried every
+RECONNECT_SECONDS.
 
-A forked child, such as a worker of a data loader, inherits memory but no thread: it closes its copy
+A forked child, such as a worker of a data loader, inherits memory but no thread. It closes its copy
 of the socket, and the connection is closed there.
 """
 
@@ -37,22 +38,22 @@ from drumline_client.wire import (
 )
 
 CONNECT_SECONDS: Final = 2.0
-"""How long `open` waits for the agent's welcome."""
+"""Seconds for which `open` waits for the agent's welcome."""
 DELIVER_SECONDS: Final = 1.0
-"""How long a message that must not be lost is waited for."""
+"""Seconds to wait for a message that must not be lost."""
 RECONNECT_SECONDS: Final = 5.0
 KEEPALIVE_SECONDS: Final = 10.0
-"""A report that does not differ is sent again after that."""
+"""Seconds after which an unchanged report is sent again."""
 QUEUED_MESSAGES: Final = 16
-"""While the agent is lost the oldest are dropped."""
+"""Maximum number of queued messages while the agent is lost. The oldest are dropped."""
 SEND_SECONDS: Final = 5.0
-"""An agent that does not read for so long is lost."""
+"""Seconds after which an agent that does not read counts as lost."""
 
 logger = logging.getLogger("drumline_client")
 
 
 class AgentConnection:
-    """To the socket of the pod's agent."""
+    """Connection to the socket of the pod's agent."""
 
     def __init__(
         self,
@@ -63,7 +64,10 @@ class AgentConnection:
         on_message: Callable[[AgentMessage], ClientMessage | None],
         on_lost: Callable[[], None],
     ) -> None:
-        """Args: the socket; values to send, as of now; what to do with a message, and its reply."""
+        """Create the connection.
+
+        Args: the socket; values to send; handler of a message, which returns its reply.
+        """
         self._path = path
         self._hello = hello
         self._newest_report = newest_report
@@ -78,7 +82,7 @@ class AgentConnection:
         self._tried = threading.Event()
         self._warned = False
         self.closed = False
-        """For good: refused, or in a forked child."""
+        """Closed permanently: refused, or in a forked child."""
 
     def open(self) -> None:
         """Start the thread, and wait until the agent has answered or cannot be reached."""
@@ -88,7 +92,10 @@ class AgentConnection:
         self._tried.wait(CONNECT_SECONDS)
 
     def deliver(self, message: ClientMessage) -> None:
-        """Send what must not be lost; waits DELIVER_SECONDS at most, and not for a lost agent."""
+        """Send a message that must not be lost.
+
+        Wait at most DELIVER_SECONDS, and not for a lost agent.
+        """
         if self.closed:
             return
         with self._delivered:
@@ -99,12 +106,12 @@ class AgentConnection:
             )
 
     def close(self) -> None:
-        """End the thread; what is queued is dropped."""
+        """End the thread. Queued messages are dropped."""
         self.closed = True
         self._wake()
 
     def close_in_child(self) -> None:
-        """After a fork: leave the agent to the parent."""
+        """Close the connection after a fork, and leave the agent to the parent."""
         self.closed = True
         for inherited in (self._socket, self._wake_read, self._wake_write):
             if inherited is not None:
@@ -135,7 +142,12 @@ class AgentConnection:
                 time.sleep(RECONNECT_SECONDS)
 
     def _talk(self, agent: socket.socket) -> None:
-        """Until the connection is closed. Raises OSError, WireError."""
+        """Exchange messages until the connection is closed.
+
+        Raises:
+            OSError: the connection failed.
+            WireError: the agent sent an invalid line.
+        """
         agent.sendall(encode(self._hello()))
         rest, sent, sent_at = b"", None, 0.0
         while not self.closed:
@@ -154,7 +166,7 @@ class AgentConnection:
                 sent, sent_at = report, time.monotonic()
 
     def _take_lines(self, received: bytes, agent: socket.socket) -> bytes:
-        """Act on each whole line; returns what is left of an unfinished one."""
+        """Process each whole line. Return the unfinished rest."""
         *lines, rest = received.split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
             raise WireError("a line without a newline")
@@ -188,7 +200,7 @@ class AgentConnection:
 
 
 def _fitting(message: ClientMessage) -> bytes:
-    """The message's line, without its texts if escapes make them too long for a line."""
+    """Return the message's line, without its texts if escapes make it too long."""
     try:
         return encode(message)
     except WireError:

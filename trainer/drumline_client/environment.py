@@ -1,4 +1,4 @@
-"""Which rank this process is, by the variables of its launcher, and where its snapshots are."""
+"""Determine the rank of this process, and the place of its snapshots."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ _LAUNCHERS: Final = (
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
     ("JAX_PROCESS_ID", "", "JAX_NUM_PROCESSES"),
 )
-"""Rank, local rank and world size by torchrun (and `launch: PerGpu`), Open MPI, MPICH and Intel
-MPI, Slurm; and of a program that is the only process of its pod, which others inherit."""
+"""Variables for rank, local rank and world size of torchrun (and `launch: PerGpu`), Open MPI, MPICH
+and Intel MPI, and Slurm. Last: a program that is the only process of its pod, because others
+inherit its variables."""
 AGENT_VARIABLE: Final = "DRUMLINE_AGENT"
-"""Absolute path of the agent's socket; absent outside Drumline."""
+"""Absolute path of the agent's socket. Unset outside Drumline."""
 SNAPSHOTS_VARIABLE: Final = "DRUMLINE_SNAPSHOTS"
-"""A `SnapshotPlace`; absent where the pod holds no snapshots. By a variable and not by the agent's
-welcome: what a rank restores must not depend on how soon the agent answers."""
+"""A `SnapshotPlace`. Unset if the pod has no snapshots. It is a variable and not part of the
+agent's welcome, so that the restored state does not depend on how fast the agent answers."""
 
 
 @dataclass(frozen=True)
 class SnapshotPlace:
-    """Where the snapshots of an attempt's ranks are, and which one they all go on from."""
+    """Place of the snapshots of an attempt's ranks, and the step that all ranks restore."""
 
     folder: Path
     """Memory of the pod that outlives its ranks."""
     generation: int
     attempt: int
     restore_step: int | None
-    """The newest step of which every rank has a snapshot, in this folder; None: there is none."""
+    """Newest step of which every rank has a snapshot in this folder. None: there is none."""
     world_size: int | None = None
-    """Ranks that the agents expect of a launcher; None: the agents have started the ranks."""
+    """Number of ranks that the agents expect of a launcher. None: the agents started the ranks."""
     first_rank: int = 0
     ranks: int = 0
-    """Of these the first in this pod, and how many it has."""
+    """First rank in this pod, and number of ranks in it."""
 
     def fits(self, place: RankPlace) -> bool:
-        """Whether the agents look for the snapshots of this rank here."""
+        """Return whether the agents look for the snapshots of this rank here."""
         if self.world_size is None:
             return True
         here = range(self.first_rank, self.first_rank + self.ranks)
         return place.world_size == self.world_size and place.rank in here
 
     def encode(self) -> str:
-        """A JSON object."""
+        """Return a JSON object."""
         return json.dumps(
             {
                 "folder": str(self.folder),
@@ -63,7 +64,12 @@ class SnapshotPlace:
 
     @classmethod
     def parse(cls, text: str) -> SnapshotPlace:
-        """Read `encode`'s text, which only the agent writes. Raises KeyError or ValueError."""
+        """Parse the text of `encode`, which only the agent writes.
+
+        Raises:
+            KeyError: a field is missing.
+            ValueError: the text is invalid.
+        """
         raw = json.loads(text)
         return cls(
             folder=Path(raw["folder"]),
@@ -78,7 +84,7 @@ class SnapshotPlace:
 
 @dataclass(frozen=True)
 class RankPlace:
-    """A process among those of its job."""
+    """A process among the processes of its job."""
 
     rank: int
     local_rank: int
@@ -88,7 +94,7 @@ class RankPlace:
 def rank_place(
     variables: Mapping[str, str], *, rank: int | None = None, world_size: int | None = None
 ) -> RankPlace:
-    """What the arguments say, else the launcher's variables, else the only rank."""
+    """Return the rank from the arguments, the launcher's variables, or the only rank."""
     names = next((names for names in _LAUNCHERS if _number(variables, names[0]) is not None), None)
     rank_there, local_rank, size = (_number(variables, name) for name in names or ("", "", ""))
     number = (rank_there or 0) if rank is None else rank

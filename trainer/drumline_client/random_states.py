@@ -1,6 +1,6 @@
-"""The random states of a process: Python's, numpy's, torch's on the host and on its device.
+"""Save and restore the random states of Python, numpy, and torch on host and device.
 
-Imports torch, so it is imported late: the client itself needs the standard library alone.
+It imports torch, so it is imported late. The client itself needs only the standard library.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import torch
 
 
 class RandomStates:
-    """All that exist in this process; numpy's where the program has imported it."""
+    """All random states of this process, with numpy's if the program imported it."""
 
     def state_dict(self) -> dict[str, Any]:
-        """As they are now."""
+        """Return the current random states."""
         states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None:
@@ -27,7 +27,7 @@ class RandomStates:
         return states
 
     def load_state_dict(self, states: Mapping[str, Any]) -> None:
-        """Go on where these were taken."""
+        """Restore random states."""
         numpy: Any = sys.modules.get("numpy")
         random.setstate(states["python"])
         torch.set_rng_state(states["torch"])

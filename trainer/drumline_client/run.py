@@ -1,7 +1,7 @@
-"""`join` and what it returns: a script's place in its job.
+"""Join a job: `join` returns a script's handle of its job.
 
-Outside Drumline (no DRUMLINE_AGENT in the environment) every call is a no-op of well under a
-microsecond, so the same script runs on a laptop.
+Outside Drumline (no DRUMLINE_AGENT in the environment), every call is a no-op that takes well under
+a microsecond. The same script therefore runs on a laptop.
 """
 
 from __future__ import annotations
@@ -51,21 +51,25 @@ PHASES: Final = frozenset(
     ("starting", "restoring", "data", "training", "evaluating", "saving", "done")
 )
 TENSOR_SECONDS: Final = 5.0
-"""A loss that is no Python number is read at most this often: reading it waits for the device."""
+"""Minimum seconds between two reads of a loss that is not a Python number. Reading it waits for the
+device."""
 
 
 class Run(AbstractContextManager["Run"]):
-    """One process of a job. Its methods are for the training thread, and survive a lost agent."""
+    """One process of a job.
+
+    Call its methods from the training thread. They survive a lost agent.
+    """
 
     def __init__(
         self, path: str | None, *, place: RankPlace, snapshots: SnapshotPlace | None = None
     ) -> None:
-        """Connect to the agent at this socket; None: outside Drumline.
+        """Connect to the agent at this socket. None: outside Drumline.
 
         Args:
-            path: of the socket.
-            place: of this process.
-            snapshots: where those of this attempt are; None: the pod holds none.
+            path: path of the socket.
+            place: rank of this process.
+            snapshots: snapshots of this attempt. None: the pod has none.
         """
         self.rank = place.rank
         self.world_size = place.world_size
@@ -96,42 +100,45 @@ class Run(AbstractContextManager["Run"]):
             atexit.register(self._report_last)
 
     def __exit__(self, *error: object) -> None:
-        """Leaving the `with` block without an exception is `done`."""
+        """Call `done` if the `with` block ends without an exception."""
         if error[0] is None:
             self.done()
 
     @property
     def inside(self) -> bool:
-        """Whether this process runs under an agent of Drumline."""
+        """Return whether this process runs under an agent of Drumline."""
         return self._agent is not None and not self._agent.closed
 
     @property
     def restarts(self) -> int:
-        """How often the ranks of this job were started before this time."""
+        """Return how often the ranks of this job were started before."""
         return self._welcome.restarts
 
     @property
     def resized(self) -> bool:
-        """Whether the ranks before had another world size: batch or learning rate may follow."""
+        """Return whether the previous ranks had another world size.
+
+        The batch size or the learning rate may depend on it.
+        """
         return self._welcome.previous_world_size not in (None, self.world_size)
 
     @property
     def checkpoint(self) -> tuple[int, str] | None:
-        """Step and path of the newest checkpoint that the job reported complete, where known."""
+        """Return step and path of the newest complete checkpoint of the job, if known."""
         step = self._welcome.checkpoint_step
         return None if step is None else (step, self._welcome.checkpoint_path)
 
     def expect(self, total_steps: int) -> None:
-        """Say how many steps the whole run has: expected ends and backfilling follow from it."""
+        """Set the total number of steps of the run, for expected ends and backfilling."""
         self._total_steps = int(total_steps)
 
     def step(self, step: int, *, loss: SupportsFloat | None = None, tokens: int = 0) -> None:
-        """The optimizer step of this number, counted over the whole run, is finished.
+        """Report that an optimizer step is finished, counted over the whole run.
 
         Args:
-            step: larger than before; the same on all ranks.
-            loss: a number is taken as it is; a tensor is read at most every TENSOR_SECONDS.
-            tokens: this rank's of this step. Ranks that share a batch count it once.
+            step: larger than the previous step, and the same on all ranks.
+            loss: number, or a tensor, which is read at most every TENSOR_SECONDS.
+            tokens: this rank's tokens in this step. Ranks that share a batch count it once.
         """
         if self._agent is None:
             return
@@ -146,10 +153,10 @@ class Run(AbstractContextManager["Run"]):
             self._loss = _number(loss)
 
     def should_save(self) -> bool:
-        """Whether to save now: a node leaves, a preemption, a drain.
+        """Return whether to save now, because of a leaving node, a preemption or a drain.
 
-        To be asked by every rank after each `step` (or each n-th): True on all ranks at the same
-        step. Say `saved` afterwards.
+        Call it on every rank after each `step`, or each n-th. It returns True on all ranks at the
+        same step. Call `saved` afterwards.
         """
         if self._agent is None or self._agent.closed:
             return False
@@ -163,24 +170,27 @@ class Run(AbstractContextManager["Run"]):
         return answer is BoundaryAnswer.SAVE
 
     def should_stop(self) -> bool:
-        """Whether the pods are given back once this save is done; True on all ranks at once.
+        """Return whether the pods are released after this save. It is True on all ranks at once.
 
-        A script may end its loop then. One that does not is stopped when the save is complete.
+        A script may then end its loop. Otherwise it is stopped when the save is complete.
         """
         return self._save_point.leaving
 
     def saving(self, step: int) -> None:
-        """This rank goes on while its part of the checkpoint of a step is written: say `saved`."""
+        """Report that this rank continues while its part of a checkpoint is written.
+
+        Call `saved` later.
+        """
         if self._agent is None:
             return
         self._deliver(PartBegun(step=int(step)))
 
     def saved(self, step: int, path: str | os.PathLike[str] = "", *, error: str = "") -> None:
-        """This rank's part of the checkpoint of a step is written; with `error` it could not be.
+        """Report that this rank's part of a step's checkpoint is written, or failed with `error`.
 
-        To be said by every rank that saves, of every checkpoint, also those of the script's own
-        schedule. The checkpoint is complete when no rank's part is missing; a rank that has
-        gone on to a later step without `saving` has no part.
+        Call it on every rank that saves, for every checkpoint, also those of the script's own
+        schedule. The checkpoint is complete when no rank's part is missing. A rank that continued
+        to a later step without `saving` has no part.
         """
         if self._agent is None:
             return
@@ -191,20 +201,20 @@ class Run(AbstractContextManager["Run"]):
     def snapshot(self, state: MutableMapping[str, Any], *, step: int | None = None) -> float:
         """Keep the state of a step in the memory of the pod and, soon after, of a peer.
 
-        To be called by every rank at the same steps, after `step`. It copies the tensors and
-        returns; a thread writes the copy. If that of the snapshot before is not done it waits.
+        Call it on every rank at the same steps, after `step`. It copies the tensors and returns. A
+        thread writes the copy. If the previous snapshot is not written yet, the call waits.
 
         Args:
             state: tensors, DTensors (this rank's shard of each), arrays, numbers, texts, lists and
-                dicts of them, and what has `state_dict` and `load_state_dict`.
-            step: by default that of the newest `step`.
+                dicts of them, and objects with `state_dict` and `load_state_dict`.
+            step: default: the newest `step`.
 
         Returns:
-            Seconds that training stood still; 0 outside Drumline.
+            Seconds for which training paused. 0 outside Drumline.
 
         Raises:
-            TypeError: a value that cannot be rebuilt; names its path.
-            ValueError: no step was finished, or a newer one has a snapshot.
+            TypeError: a value cannot be rebuilt. The message names its path.
+            ValueError: no step was finished, or a newer step has a snapshot.
         """
         snapshots = self._open_snapshots()
         if snapshots is None:
@@ -220,18 +230,19 @@ class Run(AbstractContextManager["Run"]):
         return seconds
 
     def restore(self, state: MutableMapping[str, Any]) -> int | None:
-        """Fill the state from the newest snapshot that all ranks have, on every rank alike.
+        """Fill the state from the newest snapshot that all ranks have.
 
-        Tensors are filled in place, what has `load_state_dict` loads its part, other values of the
-        mapping are replaced. The random states of Python, numpy and torch go on, too.
+        Tensors are filled in place, objects with `load_state_dict` load their part, and other
+        values of the mapping are replaced. The random states of Python, numpy and torch are also
+        restored.
 
         Returns:
-            The step that was finished then; None where there is no snapshot, or a checkpoint that
-            was reported by `saved` is newer: nothing has changed then.
+            The finished step of the snapshot. None if there is no snapshot, or if a checkpoint that
+            `saved` reported is newer: the state is unchanged.
 
         Raises:
-            SnapshotError: this rank's snapshot is damaged, or of another state. Let it end the
-                process: all ranks start again, with an older snapshot or none.
+            SnapshotError: this rank's snapshot is damaged, or has another state. Let it end the
+                process. All ranks then start again, with an older snapshot or none.
         """
         self._refuse_a_stranger_s_snapshot()
         snapshots = self._open_snapshots()
@@ -246,7 +257,11 @@ class Run(AbstractContextManager["Run"]):
         return step
 
     def _refuse_a_stranger_s_snapshot(self) -> None:
-        """A launcher may number its ranks otherwise than before; the others would go on alone."""
+        """Reject the snapshot of another rank.
+
+        A launcher may number its ranks differently than before. The other ranks would continue
+        alone.
+        """
         place = self._snapshot_place
         if place is None or place.restore_step is None or place.fits(self._place):
             return
@@ -277,10 +292,10 @@ class Run(AbstractContextManager["Run"]):
         return self._snapshots
 
     def phase(self, name: str) -> None:
-        """Say what this rank does until its next `step`: one of PHASES.
+        """Report what this rank does until its next `step`: one of PHASES.
 
         Raises:
-            ValueError: another name.
+            ValueError: the name is unknown.
         """
         if name not in PHASES:
             raise ValueError(f"unknown phase {name!r}: want one of {', '.join(sorted(PHASES))}")
@@ -288,7 +303,7 @@ class Run(AbstractContextManager["Run"]):
         self._at = time.monotonic()
 
     def done(self) -> None:
-        """The work of this rank is complete: its exit is no loss to the job."""
+        """Report that the work of this rank is complete, so that its exit is not a failure."""
         self._phase = "done"
         self._report_last()
         self._deliver(WorkDone())
@@ -299,7 +314,7 @@ class Run(AbstractContextManager["Run"]):
             self._agent.deliver(message)
 
     def _report_last(self) -> None:
-        """Before the process exits: the newest step, which may be younger than the last report."""
+        """Send the newest step before the process exits, because the last report may be older."""
         if self._agent is not None:
             self._agent.deliver(self._report())
 
@@ -327,7 +342,7 @@ class Run(AbstractContextManager["Run"]):
         )
 
     def _hear(self, message: AgentMessage) -> ClientMessage | None:
-        """In the connection's thread."""
+        """Process a message in the connection's thread."""
         if isinstance(message, Welcome):
             self._welcome = message
         elif isinstance(message, JoinRefused):
@@ -338,7 +353,7 @@ class Run(AbstractContextManager["Run"]):
 
 
 class _Joined:
-    """The run of this process: a script and its adapter share it."""
+    """Run of this process, which a script and its adapter share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -358,7 +373,10 @@ class _Joined:
             return self._run
 
     def _forget(self) -> None:
-        """In a forked child, which may be a rank of its own; the parent may have had the lock."""
+        """Reset the run in a forked child, which may be a rank of its own.
+
+        The parent may hold the lock.
+        """
         self._lock = threading.Lock()
         self._run = None
 
@@ -367,17 +385,17 @@ _JOINED: Final = _Joined()
 
 
 def join(*, rank: int | None = None, world_size: int | None = None) -> Run:
-    """Join the job; the same `Run` each time in a process.
+    """Join the job. Return the same `Run` each time in a process.
 
     Args:
-        rank: where the launcher's variables (torchrun, mpirun, srun) do not say it.
-        world_size: likewise.
+        rank: rank, if the launcher's variables (torchrun, mpirun, srun) do not contain it.
+        world_size: world size, in the same case.
     """
     return _JOINED.get(rank=rank, world_size=world_size)
 
 
 def _number(loss: Any) -> float | None:
-    """The value of a tensor or a number; None for what has no single value."""
+    """Return the value of a tensor or a number, or None if it has no single value."""
     try:
         return float(loss.detach() if hasattr(loss, "detach") else loss)
     except (TypeError, ValueError, RuntimeError):

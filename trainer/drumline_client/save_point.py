@@ -1,8 +1,8 @@
-"""A rank's half of the agreement on the step at which all ranks save (see `wire`).
+"""Agree, in each rank, on the step at which all ranks save (see `wire`).
 
-A boundary is one call of `should_save`. Two threads meet here: the training thread asks at its
-boundaries, the connection's thread hands in what the agent says. One lock makes an answer and an
-acceptance exclude each other, so what was accepted cannot have been passed.
+A boundary is one call of `should_save`. Two threads meet here. The training thread asks at its
+boundaries. The connection's thread passes the agent's messages. One lock excludes answers and
+acceptances from each other, so an accepted step cannot have been passed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from drumline_client.wire import (
 )
 
 HOLD_SECONDS: Final = 30.0
-"""How long a rank waits at its boundary for the outcome of what it has accepted."""
+"""Seconds for which a rank waits at its boundary for the outcome of an accepted proposal."""
 
 
 class BoundaryAnswer(Enum):
-    """The answer to `should_save`."""
+    """Answer to `should_save`."""
 
     TRAIN = "train"
     SAVE = "save"
     MISSED = "missed"
-    """TRAIN, as the outcome did not come in time."""
+    """TRAIN, because the outcome did not arrive in time."""
 
 
 class SavePoint:
-    """What was proposed to this rank, and what it has answered at its boundaries."""
+    """Proposals to this rank, and its answers at its boundaries."""
 
     def __init__(self, *, hold_seconds: float = HOLD_SECONDS) -> None:
         self._hold_seconds = hold_seconds
@@ -43,14 +43,15 @@ class SavePoint:
         self._agreed = False
         self._last_answer = BoundaryAnswer.TRAIN
         self.answered = -1
-        """The newest boundary that was answered."""
+        """Newest answered boundary."""
         self.leaving = False
-        """The ranks were asked to save and leave, and this rank has reached that boundary."""
+        """Whether the ranks were asked to save and leave, and this rank has reached that
+        boundary."""
         self.missed_id = ""
-        """Of the newest proposal that was MISSED."""
+        """Whether the newest proposal was MISSED."""
 
     def hear(self, message: SaveProposal | SaveAgreed | SaveWithdrawn) -> ClientMessage | None:
-        """Take in what the agent says; returns the reply to a proposal."""
+        """Process a message of the agent. Return the reply to a proposal."""
         with self._changed:
             if isinstance(message, SaveProposal):
                 return self._consider(message)
@@ -63,16 +64,16 @@ class SavePoint:
             return None
 
     def forget(self) -> None:
-        """The agent is lost: what is not agreed never will be."""
+        """Drop open proposals, because the agent is lost."""
         with self._changed:
             if not self._agreed:
                 self._proposal = None
             self._changed.notify_all()
 
     def ask(self, step: int) -> BoundaryAnswer:
-        """Answer the boundary of a step; waits only at one that this rank has accepted.
+        """Answer the boundary of a step. Wait only at a boundary that this rank has accepted.
 
-        The same step asked again has the same answer.
+        Repeated calls for the same step return the same answer.
         """
         with self._changed:
             if step == self.answered:
@@ -83,7 +84,7 @@ class SavePoint:
             return answer
 
     def waits_at(self, step: int) -> bool:
-        """Whether the boundary of a step has to wait for the outcome of what was accepted."""
+        """Return whether the boundary of a step must wait for an accepted proposal."""
         return self._proposal is not None and step >= self._proposal.step and not self._agreed
 
     def _consider(self, proposal: SaveProposal) -> ClientMessage:

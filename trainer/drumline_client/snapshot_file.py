@@ -1,4 +1,4 @@
-"""Snapshot files: their names, format and integrity check. Python 3.9, standard library only.
+"""Read and write snapshot files. Python 3.9, standard library only.
 
     <snapshot folder>/rank-00003/step-00000042.snapshot
 
@@ -21,19 +21,20 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 KEPT_SNAPSHOTS: Final = 2
-"""Of one rank: while the newest is copied to a peer, the one before it is still whole there."""
+"""Snapshots kept per rank. While the newest is copied to a peer, the previous one is still complete
+there."""
 MAX_HEADER_BYTES: Final = 1 << 20
 _PREFIX_BYTES = 40
 _NAME = re.compile(r"step-(\d{8,})\.snapshot")
 
 
 class SnapshotError(RuntimeError):
-    """The file cannot be used: it is damaged, or another snapshot."""
+    """The file cannot be used: it is damaged, or a different snapshot."""
 
 
 @dataclass(frozen=True)
 class SnapshotHeader:
-    """What one file holds."""
+    """Content of one file."""
 
     rank: int
     step: int
@@ -41,31 +42,31 @@ class SnapshotHeader:
     generation: int
     attempt: int
     config: str
-    """Digest of the trainer's configuration; of a user's program the format of the body."""
+    """Digest of the trainer's configuration, or format of the body for a user's program."""
     trainer: Mapping[str, Any]
-    """The bundled trainer's own: the cursor and the losses that are in no file yet."""
+    """Only for the bundled trainer: the cursor, and the losses that are in no file yet."""
     body_bytes: int
     sha256: str
-    """Of the body."""
+    """SHA-256 of the body."""
 
     def encode(self) -> bytes:
-        """All of the file that comes before the body."""
+        """Return the part of the file before the body."""
         body = json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
         return len(body).to_bytes(8, "little") + hashlib.sha256(body).digest() + body
 
 
 def rank_folder(folder: Path, rank: int) -> Path:
-    """Folder of the snapshots of a rank."""
+    """Return the folder of a rank's snapshots."""
     return folder / f"rank-{rank:05d}"
 
 
 def snapshot_file(folder: Path, *, rank: int, step: int) -> Path:
-    """The file of one rank and step."""
+    """Return the file of one rank and step."""
     return rank_folder(folder, rank) / f"step-{step:08d}.snapshot"
 
 
 def snapshot_steps(folder: Path, *, rank: int) -> list[int]:
-    """Steps this rank has a complete file of, newest first."""
+    """Return the steps with a complete file of this rank, newest first."""
     try:
         entries = list(rank_folder(folder, rank).iterdir())
     except FileNotFoundError:
@@ -75,9 +76,12 @@ def snapshot_steps(folder: Path, *, rank: int) -> list[int]:
 
 
 def write_snapshot(folder: Path, header: SnapshotHeader, body: Sequence[memoryview]) -> int:
-    """Write under a temporary name, rename, and drop all but the newest. Returns the file's size.
+    """Write under a temporary name, rename, and delete old files. Return the file's size.
 
-    No fsync: the folder is memory. Raises OSError, and leaves nothing behind, where it is full.
+    There is no fsync, because the folder is memory.
+
+    Raises:
+        OSError: the folder is full. No file remains.
     """
     path = snapshot_file(folder, rank=header.rank, step=header.step)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,10 +108,10 @@ def keep_newest(folder: Path, *, rank: int) -> None:
 
 
 def read_header(path: Path) -> SnapshotHeader:
-    """The header, checked against its own digest; the body is not read.
+    """Return the header, checked against its own digest. The body is not read.
 
     Raises:
-        SnapshotError: missing, cut short, damaged, or not a snapshot.
+        SnapshotError: the file is missing, truncated, damaged, or not a snapshot.
     """
     try:
         with path.open("rb") as file:
@@ -118,9 +122,12 @@ def read_header(path: Path) -> SnapshotHeader:
 
 @contextmanager
 def open_snapshot(path: Path) -> Generator[tuple[SnapshotHeader, memoryview], None, None]:
-    """The header and the body in memory, both checked against their digests.
+    """Return the header and the body in memory, both checked against their digests.
 
-    Writing to the body changes a private copy. Raises SnapshotError.
+    Writes to the body change a private copy.
+
+    Raises:
+        SnapshotError: the file is missing, damaged, or not a snapshot.
     """
     try:
         with path.open("rb") as file:
@@ -137,7 +144,7 @@ def open_snapshot(path: Path) -> Generator[tuple[SnapshotHeader, memoryview], No
 
 
 def _header_of(file: BinaryIO, path: Path) -> SnapshotHeader:
-    """Read the header; the file then stands where the body begins."""
+    """Read the header. The file position is then at the body."""
     prefix = file.read(_PREFIX_BYTES)
     size = int.from_bytes(prefix[:8], "little")
     body = file.read(size) if size <= MAX_HEADER_BYTES else b""

@@ -33,7 +33,7 @@ _READ_BYTES = 65536
 
 
 def main() -> None:
-    """Import, wait, become the script."""
+    """Import the modules, wait, and become the script."""
     descriptor, modules, *command = sys.argv[1:]
     is_module = command[0] == "-m"
     if not _has_safe_path():
@@ -67,17 +67,17 @@ def main() -> None:
 
 
 def _has_safe_path() -> bool:
-    """Whether the interpreter puts no folder of the script's first into sys.path (-I, -P)."""
+    """Return whether the interpreter does not add the script's folder to sys.path (-I, -P)."""
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))
 
 
 def _set_arguments(command: list[str]) -> None:
-    """`sys.argv` of `[script, argument...]` or `[-m, module, argument...]`."""
+    """Set `sys.argv` for `[script, argument...]` or `[-m, module, argument...]`."""
     sys.argv = ["-m", *command[2:]] if command[0] == "-m" else list(command)
 
 
 def _import(modules: list[str]) -> str:
-    """Import them. Why the process cannot be used; empty: it can."""
+    """Import the modules. Return why the process cannot be used, or empty text."""
     name = ""
     try:
         for name in modules:
@@ -97,7 +97,7 @@ def _say(channel: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _hear(channel: socket.socket) -> dict[str, Any] | None:
-    """The one message; None: the agent has closed its end."""
+    """Return the single message, or None if the agent has closed its end."""
     body = b""
     while not body.endswith(b"\n"):
         chunk = channel.recv(_READ_BYTES)
@@ -109,7 +109,7 @@ def _hear(channel: socket.socket) -> dict[str, Any] | None:
 
 
 def _run_script(path: str) -> None:
-    """As the interpreter runs a file: an absolute `__file__`, whatever `sys.argv[0]` is."""
+    """Run a file as the interpreter does: `__file__` is absolute, whatever `sys.argv[0]` is."""
     script = str(Path.cwd() / path)
     try:
         with io.open_code(script) as file:

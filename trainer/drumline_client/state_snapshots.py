@@ -1,4 +1,4 @@
-"""Snapshots of a program's state in the memory of its pod, written behind the next steps.
+"""Keep snapshots of a program's state in the memory of its pod, written during the next steps.
 
 Training stands still only while the tensors are copied to a host buffer; a thread digests the copy
 and writes the file (`snapshot_file`), and tells the agent, which copies it to a peer on another
@@ -46,7 +46,7 @@ logger = logging.getLogger("drumline_client")
 
 
 class StateSnapshots:
-    """Of one rank in one attempt. No call waits for another rank."""
+    """Snapshots of one rank in one attempt. No call waits for another rank."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class StateSnapshots:
         rank: RankPlace,
         deliver: Callable[[SnapshotWritten | RestoreFailed], None],
     ) -> None:
-        """Take over the folder; what an attempt before has left beyond its snapshots is removed.
+        """Take over the folder, and remove leftovers of an earlier attempt.
 
         Args:
-            place: of this attempt.
-            rank: this process.
-            deliver: hands a message to the agent; also called from the writing thread.
+            place: place of this attempt's snapshots.
+            rank: rank of this process.
+            deliver: sends a message to the agent. The writing thread also calls it.
         """
         self._place = place
         self._rank = rank
@@ -74,11 +74,11 @@ class StateSnapshots:
             unfinished.unlink()
 
     def take(self, step: int, state: MutableMapping[str, Any]) -> float:
-        """Copy the state of a step. Returns the seconds that training stood still.
+        """Copy the state of a step. Return the seconds for which training paused.
 
         Raises:
-            TypeError: the state holds what cannot be rebuilt; names its path.
-            ValueError: an older step than that of the newest snapshot.
+            TypeError: the state has a value that cannot be rebuilt. The message names its path.
+            ValueError: the step is older than the newest snapshot.
         """
         started = time.monotonic()
         if step == self._newest:
@@ -103,7 +103,7 @@ class StateSnapshots:
         return seconds
 
     def finish(self) -> None:
-        """Wait for the file that is being written, if any."""
+        """Wait for the file that is being written, if there is one."""
         if self._writing is not None:
             self._writing.join()
             self._writing = None
@@ -112,7 +112,7 @@ class StateSnapshots:
         """Fill the state from this rank's snapshot of the step that all ranks have.
 
         Raises:
-            SnapshotError: the file is damaged, or of another state. All ranks start again then,
+            SnapshotError: the file is damaged, or has another state. All ranks then start again,
                 with an older snapshot or none.
         """
         step = self._place.restore_step
@@ -147,7 +147,7 @@ class StateSnapshots:
                 unpack(description, tensors, state=state, process={"random": RandomStates()})
 
     def _reserve(self, packed: PackedState) -> None:
-        """Have a buffer of the size; filled, so that its pages exist when they are needed."""
+        """Allocate a buffer of the size, and fill it so that its pages exist when needed."""
         if self._buffer.numel() < packed.bytes:
             self._buffer = torch.empty(0, dtype=torch.uint8)  # never two at once
             pinned = any(tensor.is_cuda for tensor in packed.tensors)
@@ -162,7 +162,11 @@ class StateSnapshots:
                 logger.warning("drumline: no snapshot of step %d: %s", step, error)
 
     def _written(self, step: int, packed: PackedState, *, seconds: float) -> SnapshotWritten:
-        """Digest and write the copy. Raises OSError: the memory of the pod is too small."""
+        """Digest and write the copy.
+
+        Raises:
+            OSError: the memory of the pod is too small.
+        """
         described = json.dumps(packed.description, separators=(",", ":")).encode()
         if len(described) > MAX_DESCRIPTION_BYTES:
             raise OSError(f"its description has {len(described)} bytes")

@@ -1,4 +1,4 @@
-"""A program's state as a description and the bytes of its tensors, and back; no pickle.
+"""Convert a program's state to a description and the bytes of its tensors, and back. No pickle.
 
     {"model": model, "epoch": 3}                   pack, by state_dict() of what has it
     -> ["dict", [["model", ["OrderedDict", [["weight", ["tensor", 0]]]]], ["epoch", 3]]]
@@ -27,7 +27,7 @@ import torch
 from drumline_client.snapshot_file import SnapshotError
 
 ALIGNMENT: Final = 64
-"""Of each tensor in the body, in bytes."""
+"""Alignment of each tensor in the body, in bytes."""
 MAX_DEPTH: Final = 64
 _MAPPINGS: Final[dict[str, Any]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 _SCALARS: Final = (bool, int, float, str, type(None))
@@ -42,26 +42,26 @@ class PackedTensor:
     device: str
     offset: int
     sharding: int | None = None
-    """Of a DTensor: which of the state's pairs of mesh and placements."""
+    """For a DTensor: index of its mesh and placements."""
     whole_shape: list[int] = field(default_factory=list[int])
     whole_stride: list[int] = field(default_factory=list[int])
 
 
 @dataclass
 class PackedState:
-    """What `pack` makes of a state. The tensors are the program's own, not copies."""
+    """Result of `pack`. The tensors are the program's own, not copies."""
 
     parts: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The description of each part, by name."""
+    """Description of each part, by name."""
     records: list[PackedTensor] = field(default_factory=list[PackedTensor])
     tensors: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
     shardings: list[str] = field(default_factory=list[str])
     bytes: int = 0
-    """Of all tensors, with what lies between them."""
+    """Size of all tensors, with the gaps between them, in bytes."""
 
     @property
     def description(self) -> dict[str, Any]:
-        """JSON."""
+        """Return the description as JSON."""
         records = [asdict(record) for record in self.records]
         return {"parts": self.parts, "tensors": records, "shardings": self.shardings}
 
@@ -71,7 +71,7 @@ def pack(**parts: Mapping[str, Any]) -> PackedState:
     """Describe the parts of a state.
 
     Raises:
-        TypeError: a value that cannot be rebuilt exactly; names its path.
+        TypeError: a value cannot be rebuilt exactly. The message names its path.
     """
     packed = PackedState()
     packer = _Packer(packed)
@@ -82,7 +82,7 @@ def pack(**parts: Mapping[str, Any]) -> PackedState:
 
 @torch.no_grad()
 def copy_into(buffer: torch.Tensor, packed: PackedState) -> None:
-    """Copy every tensor to its place in a buffer of bytes on the host."""
+    """Copy every tensor to its place in a host buffer of bytes."""
     for record, tensor in zip(packed.records, packed.tensors):
         if tensor.numel():
             end = record.offset + tensor.numel() * tensor.element_size()
@@ -94,13 +94,13 @@ def copy_into(buffer: torch.Tensor, packed: PackedState) -> None:
 def unpack(
     description: Mapping[str, Any], body: memoryview, **parts: MutableMapping[str, Any]
 ) -> None:
-    """Fill the parts of a state with what was packed from one like it.
+    """Fill the parts of a state from a packed state of the same structure.
 
-    Tensors are filled in place, what has `load_state_dict` loads its part, and other values of the
-    mappings are replaced.
+    Tensors are filled in place, objects with `load_state_dict` load their part, and other values of
+    the mappings are replaced.
 
     Raises:
-        SnapshotError: its keys are others, or a DTensor has a mesh that nothing in the state has.
+        SnapshotError: its keys differ, or a DTensor has a mesh that the state lacks.
     """
     likes = {
         name: {key: _state_of(value) for key, value in part.items()} for name, part in parts.items()
@@ -126,7 +126,7 @@ class _Packer:
         self._names = _ShardingNames()
 
     def node(self, value: Any, *, path: str, depth: int) -> Any:
-        """The description of a value; its tensors join the packed state's."""
+        """Return the description of a value. Its tensors are added to the packed state."""
         if depth > MAX_DEPTH:
             raise TypeError(f"{path}: nested deeper than {MAX_DEPTH} containers")
         if type(value) in _SCALARS:
@@ -216,10 +216,10 @@ class _Unpacker:
         known = _sharded_like(likes, names=self._names)
         self._shardings = description["shardings"]
         self._like = [known.get(name) for name in self._shardings]
-        """A DTensor of the state for each of them."""
+        """A DTensor of the state for each mesh and placements."""
 
     def value(self, node: Any, like: Any) -> Any:
-        """The value of a node; in the tensors of `like` where it has them."""
+        """Return the value of a node, in the tensors of `like` if they exist."""
         if not isinstance(node, list):
             return node
         kind, content = cast("tuple[str, Any]", node)
@@ -265,7 +265,7 @@ class _Unpacker:
         )
 
     def _local_part(self, like: Any, record: PackedTensor) -> torch.Tensor | None:
-        """Where a record's bytes go in a tensor; None where it is another kind."""
+        """Return the destination of a record's bytes in a tensor, or None if its kind differs."""
         if not _is_sharded(like):
             return like if record.sharding is None else None
         same = record.sharding is not None and (
@@ -275,7 +275,7 @@ class _Unpacker:
         return like.to_local() if same else None
 
     def _stored(self, record: PackedTensor) -> torch.Tensor:
-        """The tensor in the body, not a copy."""
+        """Return the tensor in the body, not a copy."""
         dtype = getattr(torch, record.dtype, None)
         if not isinstance(dtype, torch.dtype):
             raise SnapshotError(f"this version of torch has no {record.dtype}")
@@ -289,13 +289,13 @@ class _Unpacker:
 
 
 class _ShardingNames:
-    """Mesh and placements in words, the same in every process that has this rank's place."""
+    """Names of meshes and placements, equal in every process with this rank's place."""
 
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
 
     def of(self, tensor: Any) -> str:
-        """The name of a DTensor's."""
+        """Return the name of a DTensor's mesh and placements."""
         mesh = tensor.device_mesh
         key = (mesh, tensor.placements)
         if key not in self._names:
@@ -305,7 +305,7 @@ class _ShardingNames:
 
 
 def _sharded_like(values: Any, *, names: _ShardingNames) -> dict[str, Any]:
-    """A DTensor of each mesh and placements in these values, by their name."""
+    """Return a DTensor of each mesh and placements in these values, by name."""
     sharded: dict[str, Any] = {}
     rest = [values]
     while rest:
@@ -323,18 +323,18 @@ def _mapping(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _list(value: Any) -> list[Any] | None:
-    """Of a list or a tuple."""
+    """Return the description of a list or a tuple."""
     return list(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else None
 
 
 def _is_sharded(value: Any) -> bool:
-    """Whether it is a DTensor; there is none before the program has imported its module."""
+    """Return whether the value is a DTensor. None exists before the program imported its module."""
     distributed: Any = sys.modules.get("torch.distributed.tensor")
     return distributed is not None and isinstance(value, distributed.DTensor)
 
 
 def _is_stateful(value: Any) -> bool:
-    """Torch's protocol `Stateful`: modules, optimizers, schedulers, data loaders of torchdata."""
+    """Return whether the value implements torch's protocol `Stateful`."""
     return callable(getattr(value, "state_dict", None)) and callable(
         getattr(value, "load_state_dict", None)
     )

@@ -1,4 +1,4 @@
-"""What a training script and its pod's agent say to each other: a line of JSON each.
+"""Define the messages between a training script and its pod's agent: a line of JSON each.
 
 Both ends import this. A line is at most MAX_LINE_BYTES long, which is checked before it is parsed;
 unknown messages (`None`) and unknown fields are ignored, so either end may be the newer one.
@@ -26,13 +26,13 @@ from typing import Any, ClassVar, Final, Union, cast
 VERSION: Final = 1
 MAX_LINE_BYTES: Final = 4096
 MAX_TEXT: Final = 2048
-"""Characters of a path or a reason."""
+"""Maximum number of characters of a path or a reason."""
 MAX_NUMBER: Final = 2**53
-"""Of an integer: what every reader of JSON keeps exactly."""
+"""Maximum integer: the largest that every JSON reader keeps exactly."""
 
 
 class WireError(ValueError):
-    """A line that is no message: too long, no JSON object, or a field of a wrong type."""
+    """The line is not a message: too long, not a JSON object, or a field of a wrong type."""
 
 
 # From a rank.
@@ -49,22 +49,22 @@ class Hello:
     local_rank: int
     world_size: int
     answered: int = -1
-    """Newest boundary that was answered; more than -1 where the rank connects again."""
+    """Newest answered boundary. Above -1 if the rank connects again."""
     client: str = ""
     """Version of the client, for messages."""
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """The newest state of a rank; sent at most once in `Welcome.report_seconds`."""
+    """Newest state of a rank, sent at most once per `Welcome.report_seconds`."""
 
     t: ClassVar[str] = "report"
     at: float
-    """CLOCK_MONOTONIC of the training thread's last call, comparable within the machine: older
-    than `report_seconds` while reports arrive means that the training thread is silent."""
+    """CLOCK_MONOTONIC of the training thread's last call, comparable within the machine. If it is
+    older than `report_seconds` while reports arrive, the training thread is silent."""
     phase: str
     saves: bool
-    """The script asks `should_save`: it can save on request."""
+    """Whether the script calls `should_save`, so that it can save on request."""
     step: int | None = None
     """Newest finished optimizer step."""
     tokens: int = 0
@@ -72,12 +72,12 @@ class StepReport:
     loss: float | None = None
     total_steps: int | None = None
     restored_step: int | None = None
-    """Step of the snapshot that this process has restored."""
+    """Step of the snapshot that this process restored."""
 
 
 @dataclass(frozen=True)
 class ProposalAccepted:
-    """No boundary at or beyond the step was answered; the rank waits there for the outcome."""
+    """The rank has answered no boundary at or beyond the step, and waits there for the outcome."""
 
     t: ClassVar[str] = "accepted"
     id: str
@@ -90,12 +90,12 @@ class ProposalPassed:
     t: ClassVar[str] = "passed"
     id: str
     answered: int
-    """The newest boundary that was answered with no."""
+    """Newest boundary that was answered with no."""
 
 
 @dataclass(frozen=True)
 class ProposalMissed:
-    """An accepted proposal had no outcome for HOLD_SECONDS at its boundary: answered with no."""
+    """An accepted proposal had no outcome within HOLD_SECONDS, so the answer was no."""
 
     t: ClassVar[str] = "missed"
     id: str
@@ -126,11 +126,11 @@ class SnapshotWritten:
     t: ClassVar[str] = "snapshot"
     step: int
     bytes: int
-    """Size of the whole file."""
+    """Size of the whole file, in bytes."""
     sha256: str
-    """Of the file's body, as in its header."""
+    """SHA-256 of the file's body, as in its header."""
     seconds: float
-    """How long training stood still for it."""
+    """Seconds for which training paused for it."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class RestoreFailed:
 
 @dataclass(frozen=True)
 class WorkDone:
-    """The rank's work is complete: the exit that follows is meant."""
+    """The rank's work is complete, so the following exit is intended."""
 
     t: ClassVar[str] = "done"
 
@@ -154,7 +154,7 @@ class WorkDone:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The answer to `Hello`."""
+    """Answer to `Hello`."""
 
     t: ClassVar[str] = "welcome"
     v: int
@@ -165,16 +165,16 @@ class Welcome:
     restarts: int = 0
     """Attempts of this job before this one, of all generations."""
     previous_world_size: int | None = None
-    """Of the attempt before; None for the first."""
+    """World size of the previous attempt. None for the first."""
     checkpoint_step: int | None = None
-    """Newest checkpoint that the job has reported complete, where the agent knows one."""
+    """Newest checkpoint that the job reported as complete, if the agent knows one."""
     checkpoint_path: str = ""
     report_seconds: float = 0.5
 
 
 @dataclass(frozen=True)
 class JoinRefused:
-    """The agent does not take this rank: another version, or the rank has joined already."""
+    """The agent rejects this rank: another version, or the rank has already joined."""
 
     t: ClassVar[str] = "refused"
     reason: str
@@ -182,21 +182,21 @@ class JoinRefused:
 
 @dataclass(frozen=True)
 class SaveProposal:
-    """Save at the first boundary at or beyond a step, once this is agreed."""
+    """Save at the first boundary at or beyond a step, after this is agreed."""
 
     t: ClassVar[str] = "propose"
     id: str
     step: int
     leave: bool = False
-    """The ranks are stopped once the checkpoint is complete."""
+    """Whether the ranks are stopped after the checkpoint is complete."""
     reason: str = ""
     deadline: float | None = None
-    """Seconds since 1970: a save is of use until then."""
+    """Seconds since 1970 until which a save is useful."""
 
 
 @dataclass(frozen=True)
 class SaveAgreed:
-    """All ranks have accepted; this is final."""
+    """All ranks have accepted. This is final."""
 
     t: ClassVar[str] = "agreed"
     id: str
@@ -236,10 +236,10 @@ _FROM_AGENT: dict[str, type[Any]] = {kind.t: kind for kind in AgentMessage.__arg
 
 
 def encode(message: Message) -> bytes:
-    """One line, with its newline; texts are cut to MAX_TEXT, numbers not finite are left out.
+    """Return one line with its newline. Texts are cut to MAX_TEXT, non-finite numbers are omitted.
 
     Raises:
-        WireError: it is longer than MAX_LINE_BYTES.
+        WireError: the line is longer than MAX_LINE_BYTES.
     """
     whole = {name: _sendable(value) for name, value in asdict(message).items()}
     whole = {name: value for name, value in whole.items() if value is not None}
@@ -250,12 +250,20 @@ def encode(message: Message) -> bytes:
 
 
 def decode_client_message(line: bytes) -> ClientMessage | None:
-    """Read a rank's line; None for a message of a newer client. Raises WireError."""
+    """Parse a rank's line. Return None for a message of a newer client.
+
+    Raises:
+        WireError: the line is invalid.
+    """
     return _decode(line, _FROM_CLIENT)
 
 
 def decode_agent_message(line: bytes) -> AgentMessage | None:
-    """Read an agent's line; None for a message of a newer agent. Raises WireError."""
+    """Parse an agent's line. Return None for a message of a newer agent.
+
+    Raises:
+        WireError: the line is invalid.
+    """
     return _decode(line, _FROM_AGENT)
 
 
@@ -292,7 +300,11 @@ def _decode(line: bytes, kinds: dict[str, type[Any]]) -> Any:
 
 
 def _checked(name: str, kind: str, value: Any) -> Any:
-    """A field's value, if it is of the annotated kind and within bounds. Raises WireError."""
+    """Return a field's value after checking its type and bounds.
+
+    Raises:
+        WireError: the type or the value is invalid.
+    """
     if value is None and kind.endswith(" | None"):
         return None
     kind = kind.split(" | ", 1)[0]

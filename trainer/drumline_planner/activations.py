@@ -43,7 +43,7 @@ class Kept:
 
 
 def layer_kept(setup: TrainingSetup) -> Kept:
-    """What a layer keeps without recompute."""
+    """Return the bytes that a layer keeps without recompute."""
     model, tensor, width = setup.model, setup.layout.tensor, setup.width
     tokens, own, hidden = setup.tokens, setup.own_tokens, model.hidden_size
     llama = model.family is Family.LLAMA
@@ -62,7 +62,7 @@ def layer_kept(setup: TrainingSetup) -> Kept:
 
 
 def _attention(setup: TrainingSetup) -> float:
-    """Queries, keys, values, the result; the logarithm of the sum, or the scores."""
+    """Return queries, keys, values and result, and the log-sum-exp or the scores."""
     model, tokens = setup.model, setup.tokens
     if model.latent_attention is not None:
         return _latent_attention(setup, model.latent_attention)
@@ -95,7 +95,7 @@ def _latent_attention(setup: TrainingSetup, latent: LatentAttention) -> float:
 
 
 def _written_scores(setup: TrainingSetup) -> float:
-    """Of a layer, where no kernel of torch's knows its attention: tanh, softmax and its copy."""
+    """Return the bytes of a layer's attention without a torch kernel."""
     model, length = setup.model, setup.sequence_length
     pairs = sum(scores_computed(length, model.window(layer)) for layer in range(model.layers))
     copied = setup.width if setup.width < 4 else 0  # softmax works in fp32
@@ -120,12 +120,12 @@ def _feed_forward(setup: TrainingSetup) -> float:
 
 
 def layer_input(setup: TrainingSetup) -> float:
-    """The residual stream that comes into a layer."""
+    """Return the residual stream at the input of a layer."""
     return setup.width * setup.own_tokens * setup.model.hidden_size
 
 
 def products_kept(setup: TrainingSetup) -> float:
-    """What selective recompute keeps of a layer besides its input: results of products."""
+    """Return the product results that selective recompute keeps of a layer besides its input."""
     model, tokens, width = setup.model, setup.tokens, setup.width
     head, tensor = model.features_per_head, setup.layout.tensor
     if not setup.software.fused_attention:  # all but the attention core (Korthikanti et al. 2022)
@@ -154,7 +154,7 @@ def products_kept(setup: TrainingSetup) -> float:
 
 
 def layers_kept(setup: TrainingSetup, layers: range) -> float:
-    """What a stage's layers keep of one micro-batch from forward to backward."""
+    """Return the bytes that a stage's layers keep of one micro-batch from forward to backward."""
     match setup.recompute:
         case Recompute.NONE:
             return sum(count * layer_kept(kind).total for kind, count in setup.kinds(layers))
@@ -174,7 +174,7 @@ def run_length(setup: TrainingSetup, layers: int) -> int:
 
 
 def recompute_peak(setup: TrainingSetup, layers: range) -> float:
-    """What lives besides while the largest of a stage's layers is computed again."""
+    """Return the additional bytes while the largest layer of a stage is recomputed."""
     kinds = setup.kinds(layers)
     return max((_recompute_peak(kind, len(layers)) for kind, _ in kinds), default=0.0)
 
@@ -193,7 +193,7 @@ def _recompute_peak(setup: TrainingSetup, layers: int) -> float:
 
 
 def embedding_kept(setup: TrainingSetup) -> float:
-    """The tokens, and rotary tables or positions."""
+    """Return the tokens, and rotary tables or positions."""
     model, tokens = setup.model, setup.tokens
     length = setup.sequence_length // setup.layout.context
     places = 8.0 * length
@@ -204,7 +204,7 @@ def embedding_kept(setup: TrainingSetup) -> float:
 
 
 def head_kept(setup: TrainingSetup) -> float:
-    """The last norm, what the head takes in, and what the loss keeps of the logits."""
+    """Return the last norm, the input of the head, and the kept part of the logits."""
     model, tokens, own = setup.model, setup.tokens, setup.own_tokens
     hidden, width, tensor = model.hidden_size, setup.width, setup.layout.tensor
     llama = model.family is Family.LLAMA
@@ -221,7 +221,7 @@ def head_kept(setup: TrainingSetup) -> float:
 
 
 def loss_peak(setup: TrainingSetup) -> float:
-    """What lives besides while the loss is computed and goes backward: logits and their slopes."""
+    """Return the additional bytes of loss and backward pass: logits and their gradients."""
     words = setup.model.outputs / setup.layout.tensor
     if setup.software.loss_by_rows:
         rows = min(setup.tokens, rows_of_chunk(math.ceil(words)))

@@ -1,4 +1,4 @@
-"""Which weights LoRA trains and which QLoRA packs, on one rank: counts (`adapters.lora`)."""
+"""Count the weights that LoRA trains and QLoRA packs, on one rank (`adapters.lora`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from drumline_contract.shapes.layer_kinds import kinds_among, layer_kinds
 from drumline_planner.setup import TrainingSetup
 
 PACKED_BYTES, DOUBLY_PACKED_BYTES = 4.5 / 8, 4.127 / 8
-"""Of a weight in NF4 with its share of the scales (`adapters.four_bit`)."""
+"""Bytes of a weight in NF4 with its share of the scales (`adapters.four_bit`)."""
 UNPACKING_BYTES = 12.0
-"""Of each weight of a product while it is unpacked: its level's number, the level, their product,
-all in 32 bits."""
+"""Bytes per weight of a product while it is unpacked: the index, the level and their product, in 32
+bits each."""
 
 
 @functools.lru_cache(maxsize=256)
 def projections(model: ModelConfig) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of a layer's projections that may get an adapter.
+    """Return inputs and outputs of a layer's projections that may get an adapter.
 
     Experts are no projections: only what every token passes is.
     """
@@ -63,7 +63,7 @@ _ROW_CUT = frozenset({"output", "down"})
 def _adapted(
     model: ModelConfig, lora: LoraConfig, *, tensor: int
 ) -> Iterator[tuple[float, float, float]]:
-    """Of a rank: weights of each that gets one, and its inputs and outputs, as they are cut."""
+    """Return each adapted weight of a rank, with its inputs and outputs after sharding."""
     for name, (inputs, outputs) in projections(computed_by_ranks(model, tensor=tensor)).items():
         if name not in lora.projections:
             continue
@@ -94,7 +94,7 @@ def packed_weights(setup: TrainingSetup) -> float:
 
 
 def layer_packed(setup: TrainingSetup, kind: ModelConfig) -> float:
-    """The same of a layer of this kind."""
+    """Return the packed weights of a layer of this kind."""
     if setup.lora is None or setup.lora.base_bits == 16:
         return 0.0
     each = _adapted(kind, setup.lora, tensor=setup.layout.tensor)
@@ -112,7 +112,7 @@ def largest_packed(setup: TrainingSetup) -> float:
 
 
 def _of_fullest(setup: TrainingSetup, each: Callable[[ModelConfig], float]) -> float:
-    """Of all layers of a rank, each of which has so many."""
+    """Return the sum over the layers of a rank."""
     stages = (kinds_among(setup.model, own) for own in setup.stage_layers())
     most = max(sum(count * each(kind) for kind, count in kinds) for kinds in stages)
     return most * setup.layout.stages_per_rank

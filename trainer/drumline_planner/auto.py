@@ -45,26 +45,26 @@ class Chosen:
     """With the layout written out: it is trained as if somebody had written it."""
     layout: Layout
     seconds: float
-    """Of a step, predicted."""
+    """Predicted seconds of a step."""
     parts: dict[StepPart, float]
     """These seconds by part."""
     memory_bytes: float
-    """Of the fullest rank, predicted."""
+    """Predicted bytes of the fullest rank."""
     fits: bool
-    """Whether that leaves the device its reserve."""
+    """Whether this leaves the reserve of the device free."""
     summary: str
     """Layout, micro-batch, recompute and what they cost, in one line."""
     reasons: tuple[str, ...]
-    """What it waits for, what came next, what was refused: a sentence each."""
+    """One sentence each about its bottleneck, the runner-up and rejected layouts."""
 
 
 def is_auto(config: TrainerConfig) -> bool:
-    """Whether the layout is to be chosen."""
+    """Return whether the layout is to be chosen."""
     return config.parallelism.mode is LayoutMode.AUTO
 
 
 def choose(config: TrainerConfig, *, cluster: GpuCluster) -> Chosen:
-    """The fastest layout that fits, or the smallest where none does.
+    """Return the fastest layout that fits, or the smallest if none fits.
 
     Raises:
         ConfigError: no layout can train this with what is written; the message is the first
@@ -86,7 +86,7 @@ def choose(config: TrainerConfig, *, cluster: GpuCluster) -> Chosen:
 
 
 def goal_of(config: TrainerConfig, cluster: GpuCluster) -> Goal:
-    """What is to be chosen, and what stays as it is written."""
+    """Return the goal: the choices to make, and the ones that stay as written."""
     degrees = config.parallelism
     goal = Goal(
         config=replace(config, parallelism=replace(degrees, mode=LayoutMode.MANUAL)),
@@ -127,7 +127,7 @@ def check_choosable(config: TrainerConfig, *, world_size: int) -> None:
 
 
 def smallest(goal: Goal) -> Planned:
-    """Of the layouts that save most, the one with the least memory.
+    """Return the layout with the least memory, among the layouts that save most.
 
     Raises:
         ConfigError: none of them is legal; the first violation of the plainest.
@@ -152,7 +152,7 @@ def summary(planned: Planned, cluster: GpuCluster) -> str:
 
 
 def recompute_words(planned: Planned) -> str:
-    """What of the activations is forgotten, and where the rest is kept."""
+    """Describe which activations are recomputed, and where the others are kept."""
     place = planned.setup.memory.offload_activations
     mode = str(planned.setup.recompute)
     return mode if place is Offload.NONE else f"{mode}, rest on {place}"

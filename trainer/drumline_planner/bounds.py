@@ -1,4 +1,4 @@
-"""What no finer choice can beat: least seconds and least bytes of each kind of entry of the search.
+"""Compute lower bounds of seconds and bytes for each kind of entry of the search.
 
     outer       the work of the micro-batches spread over the ranks as evenly as can be; no bubble,
                 no message of data parallelism
@@ -28,7 +28,7 @@ from drumline_planner.work import Spans, Speeds, head_passes, layer_passes, with
 
 @dataclass(slots=True, kw_only=True)
 class OuterBounds:
-    """Of one search; what was worked out once is kept."""
+    """Bounds of one search. Computed values are cached."""
 
     goal: Goal
     allowed: int
@@ -41,7 +41,7 @@ class OuterBounds:
     spans: dict[tuple[int, int, int], Spans] = field(
         default_factory=dict[tuple[int, int, int], Spans]
     )
-    """Where tensor, context and expert ranks of these numbers lie."""
+    """Location of tensor, context and expert ranks, by their numbers."""
 
     def of(self, outer: Outer) -> float | None:
         """Seconds that no inner choice is below; None where none can fit in memory."""
@@ -108,7 +108,7 @@ class OuterBounds:
 
 
 def outline(goal: Goal, outer: Outer) -> TrainingSetup:
-    """The setup of an outer choice, with one stage a rank and without sharding."""
+    """Return the setup of an outer choice, with one stage per rank and without sharding."""
     config, data = goal.config, _copies(goal, outer)
     memory = chosen_memory(config.memory, outer)
     if outer.recompute is Recompute.BLOCKS:  # never less than full, without copies
@@ -142,7 +142,7 @@ def outline(goal: Goal, outer: Outer) -> TrainingSetup:
 
 
 def of_kind(setup: TrainingSetup, choice: Choice) -> TrainingSetup:
-    """The setup of an order with this choice's kind of data parallelism."""
+    """Return the setup of an order with this choice's kind of data parallelism."""
     data = setup.layout.batch_ranks
     fsdp = choice.kind is DataParallel.FSDP
     layout = replace(

@@ -14,7 +14,7 @@ from drumline_contract import StepPart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What no data sheet says."""
+    """Constants that no data sheet contains."""
 
     matmul: float = 0.92
     """Share of a device's sustained speed that a step's products reach when they are large."""
@@ -27,14 +27,14 @@ class Constants:
     domain: float = 0.85
     """Share of a domain's line rate that collectives reach."""
     network: float = 0.95
-    """The same of the network."""
+    """Constants of the network."""
     latency: float = 1.0
     """Latency of a collective's hop over that of the link."""
     step: float = 0.002
     """Seconds of a step that no part explains."""
 
     def exposed(self, part: StepPart) -> float:
-        """What is left to correct of a part's seconds, times; 1 where nobody measured."""
+        """Return the correction factor of a part's seconds. 1 without a measurement."""
         del part
         return 1.0
 
@@ -47,7 +47,7 @@ class PoolConstants(Constants):
     """Times that the exposed messages of an axis take longer than by the other fields."""
 
     def exposed(self, part: StepPart) -> float:
-        """Of this part."""
+        """Return the correction factor of this part."""
         return dict(self.parts).get(part, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What a rehearsal measured over what was predicted for it: corrects the bills of whole runs."""
+"""Correct the memory estimates of whole runs by the results of a rehearsal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _STATE = frozenset(
     }
 )
 _FIXED = frozenset({"CUDA context", "communication buffers"})
-"""What no rehearsal measures; all other lines come and go in a step."""
+"""Lines that no rehearsal measures. All other lines are temporary within a step."""
 
 _SAID = 0.005
-"""What differs by less is not worth a word."""
+"""Minimum relative difference that is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,17 +24,17 @@ class MemoryCorrection:
     """Factors; 1 where nothing was measured."""
 
     state: float = 1.0
-    """Of weights, gradients and optimizer state."""
+    """Factor for weights, gradients and optimizer state."""
     moving: float = 1.0
-    """Of what comes and goes in a step: activations, gathered weights, logits."""
+    """Factor for temporary memory of a step: activations, gathered weights, logits."""
 
     @property
     def least(self) -> float:
-        """What no bill is multiplied by less than."""
+        """Return the lower bound of the factors."""
         return min(1.0, self.state, self.moving)
 
     def of(self, bill: Bill) -> Bill:
-        """The bill, corrected line by line."""
+        """Return the memory estimate, corrected line by line."""
         if self == UNCORRECTED:
             return bill
         return replace(bill, lines=tuple(self._line(line) for line in bill.lines))
@@ -51,10 +51,10 @@ UNCORRECTED = MemoryCorrection()
 
 
 def is_state(line: Line) -> bool:
-    """Whether it stays from step to step."""
+    """Return whether the line stays from step to step."""
     return line.name in _STATE
 
 
 def is_moving(line: Line) -> bool:
-    """Whether it comes and goes in a step."""
+    """Return whether the line is temporary within a step."""
     return line.name not in _STATE | _FIXED

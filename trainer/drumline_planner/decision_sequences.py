@@ -1,4 +1,4 @@
-"""What to do where the batch is too small or the run takes too long, each measure worked out.
+"""Compute the measures for a batch that is too small or a run that takes too long.
 
 The field's orders, cheap measures first; every row is the best layout that the measure leaves:
 
@@ -36,12 +36,12 @@ class Measure:
     layout: str
     """Empty: none is legal and fits."""
     seconds: float | None
-    """Of a step; None where there is no layout."""
+    """Seconds of a step. None without a layout."""
     tokens_per_second: float | None
 
     @property
     def tokens_per_gpu_second(self) -> float:
-        """What a GPU does; 0 where there is no layout."""
+        """Return the tokens per GPU-second, or 0 without a layout."""
         return (self.tokens_per_second or 0.0) / self.gpus
 
 
@@ -50,13 +50,13 @@ class DecisionSequence:
     """Measures in their order, and what follows from them in words."""
 
     failure: str
-    """What is wrong: `batch is too small` or `run takes too long`."""
+    """Problem: `batch is too small` or `run takes too long`."""
     measures: tuple[Measure, ...]
     sentences: tuple[str, ...]
 
 
 def batch_too_small(goal: Goal, best: Planned | None) -> DecisionSequence | None:
-    """Where there are fewer sequences than GPUs."""
+    """Return measures for fewer sequences than GPUs."""
     gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
     if batch >= gpus:
         return None
@@ -80,7 +80,7 @@ def batch_too_small(goal: Goal, best: Planned | None) -> DecisionSequence | None
 def run_too_long(
     goal: Goal, best: Planned | None, *, total_tokens: float | None
 ) -> DecisionSequence | None:
-    """Where the run has a length: what shortens it, and what each costs in GPU hours."""
+    """Return measures that shorten a run of known length, with their cost in GPU-hours."""
     if best is None or total_tokens is None:
         return None
     gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
@@ -102,18 +102,18 @@ def run_too_long(
 
 
 def days(measure: Measure, total_tokens: float) -> float | None:
-    """Of the run; None where there is no layout."""
+    """Return the days of the run, or None without a layout."""
     speed = measure.tokens_per_second
     return None if speed is None else total_tokens / speed / _DAY
 
 
 def with_gpus(goal: Goal, gpus: int) -> Goal:
-    """The same goal on so many GPUs of the cluster's kind."""
+    """Return the goal with another number of GPUs of the same kind."""
     return replace(goal, cluster=replace(goal.cluster, gpus=gpus))
 
 
 def with_batch(goal: Goal, batch: int) -> Goal:
-    """The same goal with so many sequences a step."""
+    """Return the goal with another number of sequences per step."""
     return replace(goal, config=replace(goal.config, global_batch_size=batch))
 
 
@@ -131,7 +131,7 @@ def _measure(name: str, goal: Goal) -> Measure:
 
 
 def _again(name: str, goal: Goal, best: Planned) -> Measure:
-    """The best layout there is, or on many GPUs the same with more copies."""
+    """Return the best layout, or on many GPUs the same layout with more copies."""
     if goal.cluster.gpus <= _SEARCHED_GPUS:
         return _measure(name, goal)
     same = evaluate(goal, best.choice)

@@ -1,4 +1,4 @@
-"""Where the axes of a layout lie on a cluster. O(levels) for each."""
+"""Locate the axes of a layout on a cluster. O(levels) for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class Fabric:
 
 
 def fabric(setup: TrainingSetup, cluster: GpuCluster, constants: Constants) -> Fabric:
-    """Where each axis lies; ranks are counted with the tensor axis fastest (`layout`)."""
+    """Return the location of each axis.
+
+    Ranks are counted with the tensor axis fastest (`layout`).
+    """
     layout = setup.layout
     efficiency = LinkEfficiency(
         domain=constants.domain, network=constants.network, latency=constants.latency

@@ -37,7 +37,7 @@ class Rung:
     """Bytes of the fullest rank; None: it is not possible here."""
     fits: bool
     seconds: float | None
-    """Of a step."""
+    """Seconds of a step."""
     saves: float | None = None
     """Bytes less than the rung above that is possible; below 0 where it needs more."""
     why_not: str = ""
@@ -45,7 +45,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What the planner says in words."""
+    """Sentences of the planner."""
 
     rule: str
     rungs: tuple[Rung, ...]
@@ -55,7 +55,7 @@ class Advice:
 
 
 def advice(goal: Goal, best: Planned | None, *, total_tokens: float | None = None) -> Advice:
-    """The ladder, and the failure modes that this goal has: too big, too small, too long."""
+    """Return the ladder, and the advice for each failure mode of the goal."""
     rungs = _with_savings(_rungs(goal))
     sequences = (
         batch_too_small(goal, best),
@@ -129,7 +129,7 @@ def _optimizer_on_host(goal: Goal) -> MemoryConfig:
 
 
 def _tensor(goal: Goal) -> int:
-    """The largest degree that stays in a domain and divides the heads."""
+    """Return the largest degree that stays in a domain and divides the heads."""
     model, domain = goal.config.model, min(goal.cluster.domain, 8)
     legal = [
         n for n in range(1, domain + 1) if shares_heads(model, n) and goal.cluster.gpus % n == 0

@@ -17,7 +17,7 @@ _GIB = 1 << 30
 _NETWORK_LATENCY = 8e-6
 _GBPS = 1e9 / 8
 _SAME_MEMORY = 0.15
-"""Of two sizes of a model (A100) it is the one that differs by less than this share."""
+"""Maximum relative difference to identify one of two memory sizes of a model (A100)."""
 
 PROCESSOR = GpuModel(
     name="processor",
@@ -35,7 +35,7 @@ gang differ."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenDevice:
-    """What a process sees of its device."""
+    """Properties of its device that a process sees."""
 
     name: str
     """The driver's, such as `NVIDIA H100 80GB HBM3`; empty: the processor."""
@@ -46,7 +46,7 @@ class SeenDevice:
 def machine(
     hardware: HardwareConfig, *, gpus: int, gpus_per_node: int, seen: SeenDevice | None = None
 ) -> GpuCluster:
-    """The cluster to plan for.
+    """Return the cluster to plan for.
 
     Args:
         hardware: what the configuration says; its kind of GPU wins over the device's name.
@@ -68,7 +68,7 @@ def machine(
 
 
 def link_of(hardware: HardwareConfig) -> Link:
-    """The way from each GPU to other nodes."""
+    """Return the link from each GPU to other nodes."""
     return Link(
         name=f"{hardware.network_gbps} Gb/s",
         bandwidth=hardware.network_gbps * _GBPS,
@@ -77,14 +77,18 @@ def link_of(hardware: HardwareConfig) -> Link:
 
 
 def wiring_of(hardware: HardwareConfig) -> Wiring:
-    """Of the network between nodes: flat, or racks with less bandwidth between them."""
+    """Return the network between nodes: flat, or racks with less bandwidth between them."""
     if hardware.rack_gpus is None:
         return Wiring()
     return Wiring(group=hardware.rack_gpus, oversubscription=hardware.oversubscription)
 
 
 def device_of(hardware: HardwareConfig, seen: SeenDevice | None) -> GpuModel:
-    """The device: what the configuration names, else what is seen. Raises ConfigError."""
+    """Return the device that the configuration names, or the detected device.
+
+    Raises:
+        ConfigError: neither is known.
+    """
     if seen is None or hardware.gpu is not None:
         return named_gpu(hardware.gpu or "")
     if not seen.name:
@@ -95,7 +99,7 @@ def device_of(hardware: HardwareConfig, seen: SeenDevice | None) -> GpuModel:
 
 
 def recognized(seen: SeenDevice) -> GpuModel:
-    """The table's device of this name and size, else a guess from both."""
+    """Return the table's device of this name and size, or a guess from both."""
     words = f" {seen.name.replace('-', ' ')} "
     known = [name for name in GPU_MODELS if f" {name.partition('-')[0]} " in words]
     nearest = min(

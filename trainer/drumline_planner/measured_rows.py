@@ -73,11 +73,11 @@ class Measured:
     """None: it was not measured, or did not fit."""
     memory_bytes: float | None
     ran: bool
-    """Whether it fitted."""
+    """Whether the layout fit in memory."""
 
 
 def read_rows(text: str) -> list[Measured]:
-    """The rows of a file.
+    """Return the rows of a file.
 
     Raises:
         ConfigError: a column is missing, or a value is not usable; says the line.

@@ -30,13 +30,13 @@ from drumline_planner.schedules import in_flight
 from drumline_planner.setup import TrainingSetup, parameters
 
 CONTEXT_BYTES = 0.75 * 2**30
-"""Of a process on a GPU: the CUDA context, cuBLAS and its workspaces."""
+"""Memory of a process on a GPU: the CUDA context, cuBLAS and its workspaces."""
 GROUP_BYTES = 0.12 * 2**30
 """NCCL's buffers of one group of ranks."""
 FRAGMENTATION = 0.05
-"""Of activations, gathered weights and buffers: what the allocator cannot use again."""
+"""Share of activations, gathered weights and buffers that the allocator cannot reuse."""
 BUCKET_BYTES = 25 * 2**20
-"""Of gradients that travel together; two at a time, packed and received."""
+"""Bytes of gradients per message. Two buffers exist at a time, for packing and receiving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +51,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What the fullest rank holds at its worst moment."""
+    """Memory of the fullest rank at its peak."""
 
     lines: tuple[Line, ...]
     capacity: int
     """Bytes of the device."""
     place: int
-    """Of the rank in the pipeline."""
+    """Position of the rank in the pipeline."""
 
     @property
     def total(self) -> float:
@@ -66,18 +66,18 @@ class Bill:
 
     @property
     def fits(self) -> bool:
-        """Whether the device holds it."""
+        """Return whether the device has enough memory."""
         return self.total <= self.capacity
 
 
 HeldActivations = Mapping[int, tuple[Line, ...]]
-"""What comes and goes of activations, by place of the pipeline."""
+"""Temporary memory of activations, by place in the pipeline."""
 
 
 def memory_bill(
     setup: TrainingSetup, *, capacity: int, held: HeldActivations | None = None
 ) -> Bill:
-    """The bill of the rank that needs most.
+    """Return the memory estimate of the rank with the highest need.
 
     Args:
         setup: the model on a layout.
@@ -96,7 +96,7 @@ def held_activations(setup: TrainingSetup) -> HeldActivations:
 
 
 def moving_bytes(held: HeldActivations) -> float:
-    """What the fullest rank needs whatever the kind of data parallelism."""
+    """Return the bytes that the fullest rank needs for any kind of data parallelism."""
     most = max(sum(line.size for line in own) for own in held.values())
     return CONTEXT_BYTES + (1 + FRAGMENTATION) * most
 
@@ -120,7 +120,7 @@ def _full_places(setup: TrainingSetup) -> tuple[int, ...]:
 
 
 def _counted_kinds(setup: TrainingSetup, layers: range) -> tuple[int, ...]:
-    """How many of these layers are of each kind that the model has."""
+    """Return the number of these layers of each kind of the model."""
     counts = dict(kinds_among(setup.model, layers))
     return tuple(counts.get(kind, 0) for kind, _ in layer_kinds(setup.model))
 
@@ -129,7 +129,7 @@ def _counted_kinds(setup: TrainingSetup, layers: range) -> tuple[int, ...]:
 def _full_of_order(
     layout: Layout, kinds_of: tuple[tuple[int, ...], ...], alive: tuple[tuple[int, ...], ...]
 ) -> tuple[int, ...]:
-    """The same of a pipeline with so many layers of each kind a stage.
+    """Return the memory of a pipeline with a number of layers of each kind per stage.
 
     All kinds of data parallelism ask it.
     """
@@ -243,7 +243,7 @@ def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
 
 
 def _frozen_copy(setup: TrainingSetup, dense: float, experts: float) -> Iterator[Line]:
-    """What is gathered of it is gone before the model gathers its own, which are more."""
+    """Return the gathered frozen weights. They are released before the larger ones are gathered."""
     if not setup.frozen_copy:
         return
     ranks = setup.shard_ranks if setup.sharded else 1
@@ -295,7 +295,7 @@ def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
 
 
 def _gathered_frozen(setup: TrainingSetup, unpacked: float) -> float:
-    """As `_gathered`, without gradients, of what is not packed."""
+    """Return `_gathered` without gradients, for weights that are not packed."""
     if setup.layout.keeps_gathered:
         return setup.width * unpacked
     parts, tensor = parameters(setup.model), setup.layout.tensor
@@ -352,7 +352,7 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
 
 
 def _not_offloaded(setup: TrainingSetup, layers: range) -> float:
-    """A group that is computed and two that are copied (`memory.offloaded_activations`).
+    """Return the layers in memory: one computed group and two that are copied.
 
     In a pipeline also the last two of the micro-batch before, which no pass waited for.
     """

@@ -1,4 +1,4 @@
-"""Whether a configuration fits in memory, and the smallest change with which it would.
+"""Check whether a configuration fits in memory, and find the smallest change that fits.
 
 A few bills, no search: milliseconds, and bounded whatever is written, so that the operator can ask
 before a job waits for its GPUs. Changes are tried in the field's order (`ladder`): what costs time
@@ -38,12 +38,12 @@ class MemoryChange:
     fields: tuple[tuple[str, str], ...]
     ranks: int
     needed_bytes: float
-    """Of the fullest rank, with it."""
+    """Bytes of the fullest rank after the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCheck:
-    """What the fullest rank needs, and what its device has."""
+    """Needed memory of the fullest rank, and the memory of its device."""
 
     needed_bytes: float
     capacity_bytes: int
@@ -52,7 +52,7 @@ class MemoryCheck:
 
     @property
     def fits(self) -> bool:
-        """Whether the device holds it."""
+        """Return whether the device has enough memory."""
         return self.needed_bytes <= self.capacity_bytes
 
 
@@ -77,7 +77,7 @@ def check_memory(config: TrainerConfig, *, cluster: GpuCluster) -> MemoryCheck |
 
 
 def fits_in_memory(config: TrainerConfig, *, cluster: GpuCluster) -> bool:
-    """Whether the fullest rank's bill is within its device; True where it is not worked out."""
+    """Return whether the fullest rank fits in its device, or True if the memory is unknown."""
     needed = _needed(config, cluster)
     return needed is None or needed <= cluster.gpu.memory_bytes
 
@@ -104,7 +104,7 @@ def _needed(config: TrainerConfig, cluster: GpuCluster) -> float | None:
 
 
 def _changes(config: TrainerConfig, cluster: GpuCluster) -> Iterator[MemoryChange]:
-    """What could be changed, the cheapest first, with what it then needs."""
+    """Yield possible changes, cheapest first, with the memory that they need."""
     settings = list(_settings(config, cluster))
     last = settings[-1] if settings else {}
     tries = [(fields, 1) for fields in settings]
@@ -162,7 +162,11 @@ def _settings(config: TrainerConfig, cluster: GpuCluster) -> Iterator[dict[str, 
 
 
 def _with(config: TrainerConfig, fields: dict[str, str]) -> TrainerConfig:
-    """The configuration with these fields set. Raises ConfigError."""
+    """Return the configuration with these fields set.
+
+    Raises:
+        ConfigError: the configuration is invalid.
+    """
     memory, degrees, micro_batch = config.memory, config.parallelism, config.micro_batch_size
     for name, value in fields.items():
         match name:

@@ -20,19 +20,27 @@ _SHORT = {
 
 
 def preset(name: str) -> ModelConfig:
-    """A built-in model. Raises ConfigError that says the nearest."""
+    """Return a built-in model.
+
+    Raises:
+        ConfigError: the name is unknown. The message contains the nearest name.
+    """
     if name not in MODEL_PRESETS:
         raise ConfigError(unknown("model", name, MODEL_PRESETS))
     return MODEL_PRESETS[name]
 
 
 def from_hugging_face(raw: Mapping[str, Any]) -> ModelConfig:
-    """The model that a config.json describes. Raises ConfigError: another architecture."""
+    """Return the model that a config.json describes.
+
+    Raises:
+        ConfigError: the architecture is not supported.
+    """
     return to_ours(raw)
 
 
 def from_sizes(text: str) -> ModelConfig:
-    """A model from `layers=32,hidden=4096,heads=32`; what is left out follows from these.
+    """Return a model from `layers=32,hidden=4096,heads=32`, which implies the other sizes.
 
     Fields are `ModelConfig`'s; `hidden`, `ffn`, `vocabulary` and `tied` are short for theirs.
 

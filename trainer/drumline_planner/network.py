@@ -26,20 +26,20 @@ from drumline_contract.hardware import LINK_LATENCY, GpuCluster, GpuModel, Level
 
 
 class Topology(StrEnum):
-    """How nodes are wired."""
+    """Topology of the network between nodes."""
 
     FAT_TREE = "fat-tree"
     """Leaves of `group` GPUs below spines; what leaves a leaf shares 1/oversubscription."""
     RAIL = "rail"
-    """The same, but a leaf connects the GPUs of one place in many nodes: `group` is 8 times as
-    large for the neighbours that data parallelism has."""
+    """A leaf connects the GPUs of one position in many nodes: `group` is 8 times as large for the
+    neighbors in data parallelism."""
     DRAGONFLY = "dragonfly"
     """Groups that are fully wired inside; between groups a longer way, tapered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """Of the network between nodes."""
+    """Network between nodes."""
 
     topology: Topology = Topology.FAT_TREE
     group: int = 1 << 30
@@ -58,7 +58,7 @@ def cluster_of(
     domain: int | None = None,
     wiring: Wiring | None = None,
 ) -> GpuCluster:
-    """A cluster of `gpus` devices.
+    """Return a cluster of `gpus` devices.
 
     Args:
         gpu: the device.
@@ -109,15 +109,15 @@ class Span:
 
     ranks: int
     bandwidth: float
-    """Of a ring through all of them: its slowest crossing."""
+    """Return the bandwidth of a ring through all ranks: its slowest link."""
     latency: float
-    """Of one pass along it."""
+    """Latency of one pass along it."""
     crosses: int
     """The outermost level that it reaches."""
     direct: float
     """Bandwidth between two of them that are furthest apart."""
     reach: tuple[tuple[int, float], ...] = ()
-    """By level: how many of the others a rank reaches there, and the bandwidth."""
+    """Number of other ranks that a rank reaches, and the bandwidth, by level."""
 
     def all_reduce(self, size: float) -> float:
         """Seconds for `size` bytes on every rank."""
@@ -139,7 +139,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEfficiency:
-    """What of a link's line rate arrives, and how much longer its messages take than one packet."""
+    """Achieved share of a link's line rate, and latency of messages relative to one packet."""
 
     domain: float = 1.0
     network: float = 1.0
@@ -149,7 +149,7 @@ class LinkEfficiency:
 def span(
     cluster: GpuCluster, *, ranks: int, stride: int, efficiency: LinkEfficiency | None = None
 ) -> Span:
-    """Where `ranks` ranks lie that are `stride` apart."""
+    """Return the location of `ranks` ranks at distance `stride`."""
     return _span(cluster.levels, ranks, stride, efficiency or LinkEfficiency())
 
 

@@ -1,4 +1,4 @@
-"""How many weights a rank has before data parallelism shares them out, layer by layer."""
+"""Count the weights of a rank before data parallelism divides them, layer by layer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _weights_of(
     predicts: bool,
     tied_apart: bool,
 ) -> tuple[float, float]:
-    """The same of these layers, and of which ends of the model."""
+    """Return the weights of these layers, and of the given ends of the model."""
     parts = parameters(model)
     dense = experts = 0.0
     for stage in layers:
@@ -59,7 +59,7 @@ def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
 
 
 def largest_learning(setup: TrainingSetup) -> tuple[float, float]:
-    """Of the weights of the rank with most of them, those that learn."""
+    """Return the trainable weights of the rank with the most of them."""
     dense, experts = largest_rank(setup)
     return dense * setup.learning[0], experts * setup.learning[1]
 

@@ -37,11 +37,11 @@ from drumline_planner.memory import Line, memory_bill, rank_lines, ranks_in_flig
 from drumline_planner.setup import DRUMLINE, TORCH_ON_CPU, TrainingSetup
 
 STEPS = 3
-"""Of a rehearsal: the first allocates, the second settles, the third is measured."""
+"""Steps of a rehearsal: the first allocates, the second settles, the third is measured."""
 _FACTORS = (0.25, 4.0)
 """A slice that is further off than this tells of an error, not of a bill to be corrected."""
 _MOST_FLOPS, _MOST_BYTES = 2e11, 256 << 20
-"""Of a slice's step on processors, and of a rank there: some seconds."""
+"""Maximum operations of a slice's step on CPUs, and maximum bytes of a rank there: some seconds."""
 _LEAST_SEQUENCE, _LEAST_WORDS, _LEAST_WIDTH = 64, 1024, 64
 
 
@@ -54,22 +54,22 @@ class RehearsalHost:
     devices: int
     """Ranks that fit on it."""
     memory_bytes: int
-    """Of each."""
+    """Memory of each device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsedSlice:
-    """What is trained instead of the whole."""
+    """Slice that is trained instead of the whole model."""
 
     config: TrainerConfig
     ranks: int
     smaller: tuple[str, ...]
-    """What differs from the run that is planned: `layers 32 to 2`."""
+    """Differences from the planned run: `layers 32 to 2`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceMeasurement:
-    """What rank 0 of a slice held in its last step, in bytes, and how long that took."""
+    """Bytes that rank 0 of a slice held in its last step, and the duration of that step."""
 
     gpu: str
     state_bytes: int
@@ -77,7 +77,7 @@ class SliceMeasurement:
     kept_bytes: int | None
     """Most that autograd kept at once; None: not all of it can be seen (selective, offloaded)."""
     peak_bytes: int | None
-    """Of the device's allocator; None: there is none on processors."""
+    """Peak of the device's allocator. None: CPUs have no such allocator."""
     step_seconds: float
 
 
@@ -96,7 +96,7 @@ class ComparedPart:
 
 
 def slice_of(config: TrainerConfig, layout: Layout, *, host: RehearsalHost) -> RehearsedSlice:
-    """The smallest legal slice of a run that has every kind of parallelism the host has ranks for.
+    """Return the smallest valid slice with every kind of parallelism that the host supports.
 
     Args:
         config: of the whole run, with its layout written out.
@@ -124,7 +124,7 @@ def slice_of(config: TrainerConfig, layout: Layout, *, host: RehearsalHost) -> R
 
 
 def comparisons(rehearsed: RehearsedSlice, measured: SliceMeasurement) -> tuple[ComparedPart, ...]:
-    """What the slice was predicted to hold beside what it held."""
+    """Return the predicted and the measured memory of the slice."""
     setup = _setup(rehearsed.config, rehearsed.ranks, on_gpu=bool(measured.gpu))
     lines = rank_lines(setup, 0)
     weights_move = not setup.sharded and setup.lora is None
@@ -159,7 +159,7 @@ def comparisons(rehearsed: RehearsedSlice, measured: SliceMeasurement) -> tuple[
 
 
 def _counted(setup: TrainingSetup, held: list[Line]) -> float:
-    """Of these when the optimizer begins, which is when they are counted."""
+    """Return the bytes at the time when the optimizer begins."""
     sizes = {line.name: line.size for line in held}
     if setup.lora is None:  # summed and shared out by then, as the moments are
         moments = 2 if setup.optimizer is OptimizerKind.ADAMW else 1
@@ -168,7 +168,7 @@ def _counted(setup: TrainingSetup, held: list[Line]) -> float:
 
 
 def correction_of(parts: Sequence[ComparedPart]) -> MemoryCorrection:
-    """What the slice says of the whole bill; the allocator's peak before what autograd keeps.
+    """Return the correction of the whole memory estimate. The allocator's peak takes precedence.
 
     Raises:
         ConfigError: a part is so far off that the slice was not what it was meant to be.
@@ -186,7 +186,7 @@ def correction_of(parts: Sequence[ComparedPart]) -> MemoryCorrection:
 
 
 def _plain(config: TrainerConfig, *, on_gpu: bool) -> TrainerConfig:
-    """What a slice needs of it: no checkpoints, no data of its own, no metrics but ours."""
+    """Return the configuration for a slice: no checkpoints, no own data, only our metrics."""
     return TrainerConfig(
         model=config.model,
         data=DataConfig(sequence_length=config.data.sequence_length),
@@ -224,7 +224,7 @@ def _degrees(layout: Layout, host: RehearsalHost) -> Iterator[tuple[int, ...]]:
 
 
 def _fewest_layers(model: ModelConfig, layers: int) -> ModelConfig:
-    """So many, at most one of them dense where others are mixtures."""
+    """Return the smallest number of layers, at most one of them dense in a mixture model."""
     return replace(model, layers=layers, dense_layers=min(model.dense_layers, 1))
 
 
@@ -339,7 +339,7 @@ def _setup(config: TrainerConfig, ranks: int, *, on_gpu: bool) -> TrainingSetup:
 
 
 def _kept(setup: TrainingSetup) -> float:
-    """What autograd keeps on rank 0 when most of it is alive."""
+    """Return the bytes that autograd keeps on rank 0 at their maximum."""
     layout, model = setup.layout, setup.model
     partition, in_flight = setup.stage_layers(), ranks_in_flight(setup)
     tables = 0.0
@@ -358,7 +358,7 @@ def _kept(setup: TrainingSetup) -> float:
 
 
 def sees_all(config: TrainerConfig) -> bool:
-    """Whether autograd's hooks see all that a forward pass keeps, and nothing else."""
+    """Return whether autograd's hooks see exactly what a forward pass keeps."""
     packed = config.lora is not None and config.lora.base_bits != 16
     return config.memory.recompute is not Recompute.SELECTIVE and not packed
 

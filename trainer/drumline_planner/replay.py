@@ -1,4 +1,4 @@
-"""How long a pipeline takes: an order walked with the costs of its stages.
+"""Compute the duration of a pipeline by walking an order with the costs of its stages.
 
 An action begins when its rank is free and what it waits for is there. O(actions); and a long run of
 micro-batches repeats itself: after the pipeline is full every further round takes as long as the
@@ -17,7 +17,7 @@ from drumline_planner.schedules import Order, Pass, order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSeconds:
-    """What a micro-batch costs on a stage."""
+    """Cost of a micro-batch on a stage, in seconds."""
 
     forward: float
     input: float
@@ -40,12 +40,12 @@ class StageSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What came out of walking an order."""
+    """Result of walking an order."""
 
     seconds: float
     """Until the last rank is done."""
     busy: tuple[float, ...]
-    """By rank, of these."""
+    """Busy seconds by rank."""
 
 
 def replayed(actions: Order, stages: Sequence[StageSeconds]) -> Replay:
@@ -66,15 +66,15 @@ class _Program:
     """An order to be walked with any costs; a slot is the place of a cost, by stage and pass."""
 
     ranks: tuple[int, ...]
-    """Of all actions such that each comes after what it waits for, whatever they cost. Numbers
-    beside each other: the collector would look at hundreds of thousands of tuples again and
-    again."""
+    """Ranks of all actions, ordered so that each action comes after its dependencies, whatever
+    their costs. They are stored as plain numbers, because the garbage collector would visit
+    hundreds of thousands of tuples repeatedly."""
     slots: tuple[int, ...]
     sources: tuple[int, ...]
-    """Which of them, counted from 1, each waits for; 0 is nothing."""
+    """Index (from 1) of the action that each one waits for. 0: none."""
     stages_of_rank: tuple[frozenset[int], ...]
     micro_batches: int
-    """Of which each stage does all passes."""
+    """Number of micro-batches of which each stage runs all passes."""
 
 
 _SLOTS = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT)
@@ -161,7 +161,7 @@ def pipeline_seconds(
     ranks: int,
     micro_batches: int,
 ) -> Replay:
-    """The replay of a step; of long ones two short ones and what a round more takes."""
+    """Return the replay of a step. Long steps are extrapolated from two short ones."""
 
     def replay(count: int) -> Replay:
         program = _program_of(

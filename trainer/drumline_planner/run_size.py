@@ -1,4 +1,4 @@
-"""How many GPUs to take: the fastest, the cheapest, or the cheapest that is done in time.
+"""Choose the number of GPUs: the fastest, the cheapest, or the cheapest within a deadline.
 
 Cost is GPU seconds a token, whatever a GPU hour's price is; it nearly always rises with the number
 of GPUs, so a deadline is what asks for more of them.
@@ -17,7 +17,7 @@ _DAY = 86_400.0
 
 
 class Objective(StrEnum):
-    """What is to be least."""
+    """Quantity to minimize."""
 
     TIME = "time"
     COST = "cost"
@@ -44,7 +44,7 @@ class Deadline:
     days: float
 
     def met_by(self, sized: SizedPlan) -> bool:
-        """Whether it is done in time."""
+        """Return whether the plan meets the deadline."""
         return run_days(sized, self.tokens) <= self.days
 
 
@@ -69,7 +69,7 @@ def pick_size(
     objective: Objective,
     deadline: Deadline | None = None,
 ) -> PickedSize | NoSize:
-    """The number of GPUs by time or cost, of those that meet the deadline."""
+    """Return the number of GPUs by time or cost, among those that meet the deadline."""
     plans = [SizedPlan(gpus=gpus, planned=planned) for gpus, planned in curve if planned]
     numbers = f"{curve[0][0]} to {curve[-1][0]} GPUs"
     if not plans:
@@ -97,5 +97,5 @@ def pick_size(
 
 
 def run_days(sized: SizedPlan, tokens: float) -> float:
-    """Of a run of so many tokens."""
+    """Return the days of a run with a number of tokens."""
     return tokens / sized.planned.time.tokens_per_second / _DAY

@@ -18,7 +18,7 @@ from drumline_contract.config import Schedule
 
 
 class Pass(StrEnum):
-    """What is done with a micro-batch on a stage."""
+    """Kind of pass of a micro-batch on a stage."""
 
     FORWARD = "F"
     BACKWARD = "B"
@@ -32,7 +32,7 @@ class Pass(StrEnum):
 Action = tuple[int, Pass, int]
 """Stage, what, micro-batch."""
 Order = tuple[tuple[Action, ...], ...]
-"""By rank."""
+"""Order by rank."""
 
 _F, _B, _I, _W = Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT
 
@@ -113,7 +113,7 @@ class _Loop:
         )
 
     def actions(self, rank: int) -> list[Action]:
-        """Of one rank: warm up, then one forward and one backward, then what is left."""
+        """Return the actions of one rank: warm up, alternate forward and backward, then drain."""
         per_round, ahead = self.per_round, self.ahead(rank)
         total = self.micro_batches * self.stages_per_rank
         forwards, backwards, weighted = ([0] * self.stages_per_rank for _ in range(3))
@@ -218,7 +218,7 @@ class _DualPipe:
         return self.list
 
     def _last_backwards(self) -> Pass:
-        """Of the last halves, backward passes are split; returns how those after them are done."""
+        """Split the backward passes of the last halves. Return how the later passes are done."""
         way, half = _B, (self.rank + 1) // 2
         for step in range(self.rank + 1):
             if step == half and self.rank % 2 == 1:
@@ -251,10 +251,10 @@ class _DualPipe:
 def in_flight(
     schedule: Schedule, *, ranks: int, stages_per_rank: int, micro_batches: int
 ) -> tuple[tuple[int, ...], ...]:
-    """By rank and by its stages in the order of the model: micro-batches whose activations live.
+    """Return the number of micro-batches with live activations, by rank and its stages.
 
-    From a forward pass until its weights' gradients are there, at the moment when the rank has
-    most of them.
+    Activations live from a forward pass until the weights' gradients exist. The result is for the
+    time at which the rank has the most of them.
     """
     match schedule:
         case Schedule.GPIPE:

@@ -1,4 +1,4 @@
-"""How far predictions are off from measured iterations, row by row and in short."""
+"""Compare predictions with measured iterations, row by row and in summary."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Scored:
 
     @property
     def error(self) -> float | None:
-        """Of the time, relative to what was measured."""
+        """Return the error of the time, relative to the measured time."""
         seconds = self.measured.seconds
         return None if seconds is None else self.predicted.seconds / seconds - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSummary:
-    """How far predictions are off."""
+    """Errors of the predictions."""
 
     rows: int
     mean_absolute: float
@@ -37,9 +37,9 @@ class ErrorSummary:
     ninetieth: float
     """Nine of ten rows are off by at most this."""
     spearman: float
-    """Whether the order is right: 1 it is, 0 it is chance."""
+    """Rank correlation: 1 is the right order, 0 is chance."""
     regret: float
-    """How much slower than the fastest layout the predicted one is, mean over the models."""
+    """Slowdown of the predicted layout relative to the fastest layout, mean over the models."""
     anchored: float | None
     """Mean absolute error of the other rows once each code base's first row is right."""
     fits: float | None
@@ -64,7 +64,7 @@ def score(
 
 
 def summary(scored: Sequence[Scored]) -> ErrorSummary:
-    """The errors in short."""
+    """Return the summary of the errors."""
     timed = [each for each in scored if each.error is not None]
     errors = sorted(abs(each.error or 0.0) for each in timed)
     said = [each for each in scored if each.measured.seconds is not None or not each.measured.ran]
@@ -99,7 +99,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _spearman(timed: Sequence[Scored]) -> float:
-    """Of time for each sample, which differs by layout and by model."""
+    """Return the rank correlation of the time per sample, over layouts and models."""
     if len(timed) < 3:
         return 1.0
     theirs = _ranks([each.measured.seconds or 0.0 for each in timed])

@@ -47,7 +47,7 @@ from drumline_planner.space import (
 from drumline_planner.step_time import LayersAndHead, PipelineOrder, StepTime, step_time
 
 _MEMORY = "memory:"
-"""How the reason begins where memory is at fault."""
+"""Prefix of a reason that is about memory."""
 _REJECTED = 20
 """Refused choices that are kept with their reason."""
 _ROUNDED = 1 - 1e-12
@@ -84,7 +84,7 @@ class SearchResult:
     rejected: tuple[RejectedLayout, ...]
     """The most promising of those that were refused, the one with the lowest bound first."""
     refusals: dict[str, int]
-    """How many were refused, by the first words of the reason."""
+    """Number of rejected entries, by the first words of the reason."""
     examined: int
     """Choices that were worked out; the others' bounds were too high."""
     space: int
@@ -92,7 +92,7 @@ class SearchResult:
 
 
 def search(goal: Goal, *, best: int = 5) -> SearchResult:
-    """The `best` fastest layouts, in order.
+    """Return the `best` fastest layouts, in order.
 
     Raises:
         ConfigError: the model has a size that cannot work.
@@ -178,13 +178,13 @@ class _Finder:
     examined: int = 0
     space: int = 0
     too_large: bool = False
-    """Whether what was refused last was refused for its memory."""
+    """Whether the last entry was rejected because of its memory."""
     held: dict[Scheduled, HeldActivations] = field(default_factory=dict[Scheduled, HeldActivations])
     """Activations of orders; all kinds of data parallelism hold the same."""
     parts: dict[tuple[Outer, int], LayersAndHead] = field(
         default_factory=dict[tuple[Outer, int], LayersAndHead]
     )
-    """By stages a rank; all orders of these have the same."""
+    """Stage parts by stages per rank, which all orders with this number share."""
     rests: dict[tuple[Outer, int, bool, DataParallel, int, bool], float] = field(
         default_factory=dict[tuple[Outer, int, bool, DataParallel, int, bool], float]
     )
@@ -224,7 +224,10 @@ class _Finder:
                 heapq.heappush(heap, (max(least, bound), next(number), finer))
 
     def _finer(self, entry: _Entry) -> Iterator[tuple[float, _Entry | Planned]]:
-        """What comes of an entry, with bounds; where it is too large, what needs less memory."""
+        """Return the children of an entry with bounds.
+
+        If it is too large, return cheaper entries.
+        """
         self.too_large = False
         match entry:
             case Outer():
@@ -244,7 +247,7 @@ class _Finder:
             yield from self._sparing(entry)
 
     def _sparing(self, entry: Scheduled | Choice) -> Iterator[tuple[float, Scheduled | Choice]]:
-        """What to try in place of an entry that needs too much memory."""
+        """Return the alternatives to an entry that needs too much memory."""
         for outer in sparing(self.goal, entry.outer):
             less = replace(entry, outer=outer)
             bound = self._bound(outer)
@@ -261,7 +264,7 @@ class _Finder:
         return bound
 
     def _fitting(self, scheduled: Scheduled) -> Iterator[tuple[float, _Fitting | Choice]]:
-        """The order with its bounds; nothing where it is refused whatever the kind."""
+        """Return the order with its bounds, or None if every kind is rejected."""
         goal, cluster = self.goal, self.goal.cluster
         choices = list(inner_choices(goal, scheduled))
         if not choices:  # what is kept as it is written leaves none

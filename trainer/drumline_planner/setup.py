@@ -34,12 +34,12 @@ _FLASH_2 = 0.50
 on H100: 326 TFLOP/s forward and backward, where products reach 655 (Shah et al. 2024, figures 5
 and 6: causal, heads of 128, 16,384 tokens)."""
 _CUDNN = 0.80
-"""The same of cuDNN's kernels: 522 TFLOP/s in the same figures."""
+"""Peak of cuDNN's kernels: 522 TFLOP/s in the same figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What differs between code bases that train the same model on the same layout."""
+    """Differences between code bases that train the same model with the same layout."""
 
     name: str
     fused_attention: bool = True
@@ -59,7 +59,7 @@ class Software:
     """The loss keeps logits in their own type, and has only some rows of them in fp32; otherwise it
     keeps their logarithms in fp32."""
     gradient_bytes: int = 4
-    """Of a parameter's gradient when it travels."""
+    """Bytes of a parameter's gradient in messages."""
     overlaps_data: bool = True
     """Gradients travel while the last backward pass runs, gathered weights while layers compute."""
     overlaps_tensor: bool = True
@@ -67,7 +67,8 @@ class Software:
     splits_messages: bool = True
     """Between stages each tensor rank sends its part only."""
     keeps_every_second: bool = False
-    """Of the products in a layer selective recompute keeps the first, the third, ..."""
+    """Whether selective recompute keeps every second product in a layer: the first, the third,
+    ..."""
     mixed_state: tuple[int, int, int] | None = None
     """Bytes of a parameter, its gradient and its optimizer state; None: as this trainer holds them
     (`memory`)."""
@@ -117,7 +118,7 @@ SOFTWARE = {software.name: software for software in (DRUMLINE, MEGATRON, MEGATRO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSetup:
-    """What one step is made of."""
+    """Input of one step."""
 
     model: ModelConfig
     layout: Layout
@@ -134,7 +135,7 @@ class TrainingSetup:
     """An average of the weights is kept beside the optimizer's state."""
     lora: LoraConfig | None = None
     learning: tuple[float, float] = (1.0, 1.0)
-    """Which share of the weights learns: of those outside of experts, and of experts."""
+    """Trainable share of the weights outside of experts, and of experts."""
     frozen_copy: bool = False
     """A copy of the weights that does not learn is beside them: the reference of preferences."""
     reference_pass: bool = False
@@ -171,12 +172,12 @@ class TrainingSetup:
 
     @property
     def tokens(self) -> int:
-        """Of a micro-batch on one rank, that attention and products see."""
+        """Return the tokens of a micro-batch on one rank, as attention and products see them."""
         return self.micro_batch * self.sequence_length // self.layout.context
 
     @property
     def own_tokens(self) -> float:
-        """Of these, the ones whose residuals and norms this rank holds."""
+        """Return the tokens whose residuals and norms this rank holds."""
         layout = self.layout
         return self.tokens / (layout.tensor if layout.sequence_parallel else 1)
 
@@ -187,13 +188,13 @@ class TrainingSetup:
 
     @property
     def global_tokens(self) -> int:
-        """Of a step."""
+        """Return the tokens of a step."""
         samples = self.micro_batch * self.micro_batches * self.layout.batch_ranks
         return samples * self.sequence_length
 
     @property
     def sharded(self) -> bool:
-        """Whether the weights are sharded by data parallelism."""
+        """Return whether data parallelism shards the weights."""
         return self.layout.data_parallel is DataParallel.FSDP
 
     @property
@@ -213,9 +214,9 @@ class TrainingSetup:
                 return 1
 
     def kinds(self, layers: range | None = None) -> tuple[tuple[TrainingSetup, int], ...]:
-        """As if all layers were of one kind, and how many of these layers are; None: of all.
+        """Return the setup with one kind of layers, and the number of these layers, by kind.
 
-        As the ranks compute them, which may do some work alike.
+        None: all layers. Layers count as the ranks compute them, which may duplicate some work.
         """
         among = kinds_among(self.model, range(self.model.layers) if layers is None else layers)
         tensor = self.layout.tensor
@@ -224,17 +225,17 @@ class TrainingSetup:
         )
 
     def of_kind(self, model: ModelConfig) -> TrainingSetup:
-        """As if all layers were of this kind."""
+        """Return the setup as if all layers were of this kind."""
         return self if model is self.model else replace(self, model=model)
 
     def stage_layers(self) -> Partition:
-        """The layers of each stage, as the trainer shares them out."""
+        """Return the layers of each stage, in the trainer's partition."""
         return stage_layers(self.model, self.layout.stages, self.sequence_length)
 
 
 @functools.lru_cache(maxsize=1024)
 def stage_layers(model: ModelConfig, stages: int, sequence_length: int) -> Partition:
-    """The trainer's own partition."""
+    """Return the trainer's own partition."""
     costs = model_costs(model, sequence_length=sequence_length)
     return partition(costs, stages=stages)
 
@@ -246,18 +247,18 @@ class LayerParameters:
     dense: int
     """Without experts."""
     replicated: int
-    """Of these, the ones that every tensor rank holds: norms, biases of rows, routers, latents."""
+    """Weights that every tensor rank holds: norms, biases of rows, routers, latents."""
     experts: int
 
     def on_rank(self, *, tensor: int, expert: int) -> tuple[float, float]:
-        """Those of a rank of these axes before data parallelism: dense ones, and of experts."""
+        """Return the weights of a rank before data parallelism: dense, and of experts."""
         cut = (self.dense - self.replicated) / tensor
         return cut + self.replicated, self.experts / (tensor * expert)
 
 
 @functools.lru_cache(maxsize=1024)
 def layer_parameters(model: ModelConfig) -> LayerParameters:
-    """Of a layer of a model whose layers are all alike."""
+    """Return the parameters of a layer, for a model with identical layers."""
     hidden = model.hidden_size
     experts = 3 * hidden * model.features_per_expert * model.experts + expert_vectors(model)
     replicated = 6 * hidden
@@ -273,11 +274,11 @@ class Parameters:
     """Weights of a model outside of its layers."""
 
     embedding: int
-    """Of the first stage: word and learned position vectors, or patches."""
+    """Weights of the first stage: word and learned position vectors, or patches."""
     head: int
-    """Of the last stage, where it is not the embedding."""
+    """Weights of the last stage, if they are not the embedding."""
     tied: int
-    """Of the last stage, where it is the embedding."""
+    """Weights of the last stage, if they are the embedding."""
 
 
 @functools.lru_cache(maxsize=1024)

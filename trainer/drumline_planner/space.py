@@ -1,4 +1,4 @@
-"""What there is to choose from: every point of the search's space, from the outside in.
+"""Enumerate the search space, from the outside in.
 
     outer       degrees, micro-batch, recompute: how much a rank computes
     scheduled   and the order of a pipeline
@@ -33,7 +33,7 @@ from drumline_planner.setup import DRUMLINE, Software
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptChoices:
-    """What is not to be chosen but stays as it is written; None: it is to be chosen."""
+    """Choices that stay as written. None: to be chosen."""
 
     tensor: int | None = None
     pipeline: int | None = None
@@ -46,7 +46,7 @@ class KeptChoices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What is to be planned."""
+    """Input of the planner."""
 
     config: TrainerConfig
     """Model, batch, precision and whatever else is given; degrees and micro-batch are replaced."""
@@ -69,7 +69,7 @@ class Goal:
     max_stages_per_rank: int = 4
     kept: KeptChoices = KeptChoices()
     correction: MemoryCorrection = UNCORRECTED
-    """Of every bill, by a rehearsal."""
+    """Correction of every memory estimate, from a rehearsal."""
 
     @property
     def capacity(self) -> int:
@@ -79,7 +79,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Outer:
-    """What decides how much a rank computes."""
+    """Choices that determine how much a rank computes."""
 
     tensor: int
     pipeline: int
@@ -112,7 +112,11 @@ class Choice:
 
 
 def configured(config: TrainerConfig, choice: Choice) -> TrainerConfig:
-    """The configuration with this choice made. Raises ConfigError."""
+    """Return the configuration with this choice.
+
+    Raises:
+        ConfigError: the choice is invalid.
+    """
     outer = choice.outer
     return replace(
         config,
@@ -133,7 +137,11 @@ def configured(config: TrainerConfig, choice: Choice) -> TrainerConfig:
 
 
 def chosen_memory(memory: MemoryConfig, outer: Outer) -> MemoryConfig:
-    """The section with this choice made. Raises ConfigError."""
+    """Return the section with this choice.
+
+    Raises:
+        ConfigError: the choice is invalid.
+    """
     on_host = Offload.CPU if outer.on_host else memory.offload_activations
     if (memory.recompute, memory.offload_activations) == (outer.recompute, on_host):
         return memory
@@ -141,7 +149,7 @@ def chosen_memory(memory: MemoryConfig, outer: Outer) -> MemoryConfig:
 
 
 def sparing(goal: Goal, outer: Outer) -> Iterator[Outer]:
-    """What needs less memory than this and is never faster: to try where this does not fit.
+    """Return alternatives that need less memory and are never faster, for layouts that do not fit.
 
     Recompute by blocks in place of full, and activations on the host.
     """

@@ -1,4 +1,4 @@
-"""How long a step takes, part by part, and what it waits for.
+"""Compute the duration of a step, part by part, and its bottleneck.
 
     step = pipeline (`replay`) + exposed messages of data parallelism + optimizer + rest
 
@@ -38,7 +38,7 @@ from drumline_planner.work import (
 
 
 class StepBottleneck(StrEnum):
-    """What most of a step's time above the ideal goes to."""
+    """Largest part of a step's time above the ideal."""
 
     PRODUCTS = "compute"
     MEMORY = "memory bandwidth and kernel starts"
@@ -76,16 +76,16 @@ class StepTime:
     parts: dict[StepBottleneck, float]
     """Seconds of the slowest rank by what it did; they add up to the step."""
     tokens: int
-    """Of all ranks."""
+    """Tokens of all ranks."""
     model_flops: float
-    """Of all ranks, as MFU counts them."""
+    """Operations of all ranks, as MFU counts them."""
     gpus: int
     peak: float
     """Dense bf16, of one device."""
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all ranks."""
+        """Return tokens per second of all ranks."""
         return self.tokens / self.seconds
 
     @property
@@ -141,7 +141,7 @@ def step_time(
 
 
 def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Passes]:
-    """What a micro-batch takes on each stage."""
+    """Return the time of a micro-batch on each stage."""
     parts = _parts_of(setup, axes, speeds)
     return _passes_of(setup, axes, parts, range(setup.layout.stages))
 
@@ -158,7 +158,7 @@ def _parts_of(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> LayersAndHe
 def _passes_of(
     setup: TrainingSetup, axes: Fabric, parts: LayersAndHead, stages: Iterable[int]
 ) -> list[Passes]:
-    """The same of these stages."""
+    """Return the time of a micro-batch on these stages."""
     each, head = parts
     kinds = [kind for kind, _ in setup.kinds()]
     passes: list[tuple[ModelConfig, Passes]] = []
@@ -250,7 +250,10 @@ class PipelineOrder:
         constants: Constants,
         parts: LayersAndHead | None = None,
     ) -> PipelineOrder:
-        """Of any kind of data parallelism; `parts` where they are known of another order."""
+        """Return the step time of any kind of data parallelism.
+
+        `parts` reuses another order's parts.
+        """
         layout = replace(setup.layout, data_parallel=DataParallel.DDP, shard=1)
         plain = replace(setup, layout=layout)
         axes = fabric(setup, cluster, constants)
@@ -260,7 +263,7 @@ class PipelineOrder:
         return cls(setup=setup, parts=parts, stages=stages, cluster=cluster, constants=constants)
 
     def seconds(self) -> float:
-        """Walked: what a step takes at least."""
+        """Return a lower bound of the step time, from a walk of the order."""
         return _replayed(self.setup, self.stages)[0] + self.constants.step
 
     def least_seconds(self) -> float:
@@ -311,7 +314,7 @@ def _replayed(setup: TrainingSetup, stages: Sequence[Passes]) -> tuple[float, in
 
 
 def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottleneck, float]:
-    """The parts of the busiest rank, with its waiting."""
+    """Return the parts of the busiest rank, including its waiting time."""
     seconds, busiest = _replayed(setup, stages)
     count = setup.micro_batches
     own = NOTHING
@@ -332,7 +335,7 @@ def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottle
 
 
 def _data_parallel(setup: TrainingSetup, axes: Fabric, passes: Sequence[Passes]) -> float:
-    """What is not hidden of summing gradients, by the last backward pass, and of sharing weights.
+    """Return the exposed time of gradient reduction and weight gathering.
 
     With ZeRO the updated weights travel beside the next step's first forward pass.
 
@@ -373,12 +376,12 @@ def _data_parallel(setup: TrainingSetup, axes: Fabric, passes: Sequence[Passes])
 
 
 def _exposed(seconds: float, hidden: float) -> float:
-    """Of messages beside a pass that hides so much; their first or last bucket it never does."""
+    """Return the exposed time of messages beside a pass. One bucket is never hidden."""
     return max(0.02 * seconds, seconds - hidden)
 
 
 def _tied(setup: TrainingSetup, axes: Fabric, dense: float) -> float:
-    """Summing the two copies of a tied embedding."""
+    """Return the time to sum the two copies of a tied embedding."""
     layout, model = setup.layout, setup.model
     if layout.pipeline == 1 or not model.head_is_embedding or dense == 0:
         return 0.0
@@ -388,7 +391,7 @@ def _tied(setup: TrainingSetup, axes: Fabric, dense: float) -> float:
 
 
 def _optimizer(setup: TrainingSetup, cluster: GpuCluster) -> float:
-    """Reading and writing the weights' whole state, and the gradients once more for their norm."""
+    """Return the time to read and write all weight state, and to compute the norm."""
     dense, experts = largest_learning(setup)
     if setup.lora is not None:
         dense, experts = trained_by_lora(setup), 0.0

@@ -1,4 +1,4 @@
-"""How the planner's sentences say large numbers."""
+"""Format large numbers for the planner's sentences."""
 
 from __future__ import annotations
 

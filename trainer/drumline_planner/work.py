@@ -24,20 +24,21 @@ HOST_BANDWIDTH = 20e9
 """Bytes per second between a GPU and its host's memory, while the other GPUs of the host copy too:
 PCIe 4 carries 25, and memory of 300 to 400 is shared by eight."""
 DRIVE_BANDWIDTH = 3e9
-"""The same of a file on a drive of the node: what one NVMe drive writes for long."""
+"""Bandwidth of a file on a drive of the node: sustained write speed of one NVMe drive."""
 _FORWARD_KERNELS = 24
-"""Of a layer; backward twice as many."""
+"""Kernels of a layer. Backward has twice as many."""
 _FP8_SHARE = 0.87
-"""What of fp8's peak over bf16's large products keep: on H100 scaled ones reach 1250 TFLOP/s."""
+"""Share of the fp8-over-bf16 peak that large products reach. On H100, scaled products reach 1250
+TFLOP/s."""
 _FUSED_ATTENTION = 0.65
 """Speed of fused attention kernels beside that of large products on A100 (Dao 2023)."""
 _WRITTEN_ATTENTION = 0.5
-"""The same of batched products as thin as a head."""
+"""Share for batched products that are as thin as a head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassSeconds:
-    """What a layer, or an end of the model, takes of a rank for one micro-batch."""
+    """Seconds of a rank for one micro-batch, for a layer or an end of the model."""
 
     products: float = 0.0
     memory: float = 0.0
@@ -68,7 +69,7 @@ class PassSeconds:
         )
 
     def plus(self, other: PassSeconds, *, count: float = 1.0) -> PassSeconds:
-        """This and so many of the other."""
+        """Add a number of passes of another kind."""
         return PassSeconds(
             products=self.products + count * other.products,
             memory=self.memory + count * other.memory,
@@ -105,7 +106,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speeds:
-    """Of one device with the constants applied."""
+    """Speeds of one device with the constants applied."""
 
     products: float
     """FLOP/s of large products."""
@@ -140,7 +141,7 @@ class Speeds:
 
 
 def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
-    """A layer's passes over one micro-batch, where all layers are alike."""
+    """Return a layer's passes over one micro-batch, for a model with identical layers."""
     tensor = setup.layout.tensor
     weights = layer_products(setup.model) + (tensor - 1) * latent_weights(setup.model)
     products = 2.0 * setup.tokens * weights / tensor / _speed(setup, speeds)
@@ -209,7 +210,7 @@ def host_bandwidth(place: Offload) -> float:
 
 
 def head_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
-    """Of the last stage besides its layers: the head and the loss."""
+    """Return the passes of the last stage besides its layers: the head and the loss."""
     model, tensor = setup.model, setup.layout.tensor
     if model.family is Family.VIT:
         return Passes(forward=NOTHING, input=NOTHING, weight=NOTHING)
@@ -252,7 +253,7 @@ def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
 
 
 def _again(setup: TrainingSetup, forward: PassSeconds, attention: float) -> PassSeconds:
-    """What recompute adds to a backward pass."""
+    """Return the extra time of recompute in a backward pass."""
     match setup.recompute:
         case Recompute.NONE:
             return NOTHING
@@ -278,7 +279,7 @@ def _second_products(setup: TrainingSetup) -> float:
 
 
 def _tensor_message(setup: TrainingSetup, span: Span) -> float:
-    """Of the four that a layer sends forward and backward: an all-reduce or its halves."""
+    """Return the time of one of a layer's four tensor messages: an all-reduce or its halves."""
     if span.ranks == 1:
         return 0.0
     return span.all_reduce(setup.width * setup.tokens * setup.model.hidden_size)

@@ -1,1 +1,1 @@
-"""The archive: what is left of a job when its object, its pods and its namespace are gone."""
+"""Archive jobs, so that they can be read after object, pods and namespace are deleted."""

@@ -1,12 +1,12 @@
-"""Writes jobs to the archive as they end, and every few minutes while they have not ended.
+"""Write jobs to the archive when they end, and every few minutes before that.
 
-What an informer sees is noted at once and written later, so that a burst of changes is one write
-and a storage that is away delays nothing but the archive. Whatever could not be written stays due.
-A job that is deleted before it ended is archived as it last was, also when nobody watched: its
-document below `live` stays, and the next start finds that its object is gone.
+Changes from the informer are recorded immediately and written later. A burst of changes is
+therefore one write, and an unavailable storage delays only the archive. Failed writes stay due. A
+job that is deleted before it ended is archived in its last state. This also works if the archiver
+was down: its document below `live` remains, and the next start finds that the object is gone.
 
-Where lines of pods are kept, they are read at the end, and as soon as a job has an incident or
-leaves its pods: those go within their grace period, and their lines with them.
+Log lines of pods are read at the end, and when a job has an incident or leaves its pods. These pods
+are deleted within their grace period, with their lines.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from drumline_addons.archive.store import ArchiveError, ArchiveStore, StoredFile
 log = logs.get("drumline_addons.archive.archiver")
 
 SETTLE_SECONDS: Final = 5.0
-"""A change is written after this long: the next ones, and the events about it, come at once."""
+"""Delay of a write. The next changes and the events about a change arrive immediately after it."""
 REFRESH_SECONDS: Final = 300.0
-"""The figures of a job that runs may be this old in the archive."""
+"""Maximum age of a running job's figures in the archive."""
 PRUNE_SECONDS: Final = 6 * 3600.0
 LINES_PAUSE_SECONDS: Final = 60.0
-"""Between two reads of the lines of a job that has not ended: its program may fail all the time."""
+"""Minimum time between two reads of the lines of a running job, whose program may fail
+repeatedly."""
 MOST_EARLIER_LOGS: Final = 8
-"""Of a job, the latest: as many incidents as its status keeps."""
+"""Maximum per job, the latest: the number of incidents that its status keeps."""
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 _WRITES_AT_ONCE: Final = 8
@@ -59,7 +60,7 @@ ReadLogs = Callable[[ArchivableJob], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Due:
-    """What is to be written of a job."""
+    """Pending writes of a job."""
 
     job: ArchivableJob
     at: float
@@ -67,12 +68,12 @@ class _Due:
 
     @property
     def ended_at(self) -> float | None:
-        """When it ended, one way or another."""
+        """Return the time at which the job ended."""
         return _moment(self.job.finished_at) or self.deleted_at
 
 
 class Archiver:
-    """For one event loop.
+    """Archiver for one event loop.
 
     Args:
         store: where documents go.
@@ -103,25 +104,25 @@ class Archiver:
         self._metrics = metrics
         self._clock = clock
         self._due: dict[str, _Due] = {}
-        """By uid."""
+        """Jobs by UID."""
         self._lines_due: dict[str, _Due] = {}
-        """By uid: jobs whose lines are read soon, as their pods may be about to go."""
+        """Jobs by UID whose lines are read soon, because their pods may be deleted."""
         self._lines_at: dict[str, float] = {}
-        """By uid: when lines of a job that has not ended were read last."""
+        """Time of the last read of a running job's lines, by UID."""
         self._written_at: dict[str, float] = {}
-        """By uid, of jobs that have not ended."""
+        """Paths by UID, for jobs that have not ended."""
         self._ended: set[str] = set()
-        """Uids below `ended`."""
+        """UIDs below `ended`."""
         self._changed = asyncio.Event()
         self._settled = False
         self._prune_at = 0.0
         self._failures = 0
         self.problem: str | None = None
-        """What went wrong last; None once the storage answers again."""
+        """Last error. None after the storage answers again."""
         metrics.watch_due(jobs=lambda: len(self._due), overdue=self._overdue_seconds)
 
     def on_event(self, event: Event[ArchivableJob]) -> None:
-        """Note a change of a job; called by the informer."""
+        """Record a change of a job. The informer calls it."""
         job, now = event.view, self._clock()
         if job.uid in self._ended or self._is_too_old(_moment(job.finished_at)):
             return
@@ -140,10 +141,10 @@ class Archiver:
         self._note(_Due(job=job, at=min(at, known.at) if known is not None else at))
 
     async def run(self, jobs: Callable[[], Iterable[ArchivableJob]]) -> None:
-        """Write for as long as this task lives.
+        """Write until the task is cancelled.
 
         Args:
-            jobs: those of the cluster, as last seen.
+            jobs: jobs of the cluster, as last seen.
         """
         while True:
             try:
@@ -166,10 +167,10 @@ class Archiver:
                 continue
 
     async def step(self, jobs: Callable[[], Iterable[ArchivableJob]]) -> None:
-        """Do what is due now.
+        """Write everything that is due.
 
         Raises:
-            ArchiveError: the storage refused; what was not written is still due.
+            ArchiveError: the storage rejected a write. It stays due.
         """
         if not self._settled:
             await self._settle(frozenset(job.uid for job in jobs()))
@@ -180,10 +181,10 @@ class Archiver:
             self._prune_at = self._clock() + PRUNE_SECONDS
 
     async def flush(self) -> None:
-        """Write all that was noted, due or not; nothing before it is known what is archived.
+        """Write all recorded changes, due or not. Nothing is written before the archive was listed.
 
         Raises:
-            ArchiveError: the storage refused.
+            ArchiveError: the storage rejected a write.
         """
         if self._settled:
             await self._write_all(until=float("inf"))
@@ -201,7 +202,7 @@ class Archiver:
         return max([0.0, *(now - due.at for due in self._due.values())])
 
     async def _settle(self, present: frozenset[str]) -> None:
-        """Learn what is archived; jobs that went while nobody watched have ended by now."""
+        """List the archive. Jobs that disappeared while no archiver ran have ended."""
         ended = (EndedPath.parse(file.path) for file in await self._store.list(ENDED))
         self._ended = {path.uid for path in ended if path is not None}
         for uid in self._ended & self._due.keys():
@@ -213,9 +214,9 @@ class Archiver:
         log.info("archive_settled", ended=len(self._ended), due=len(self._due))
 
     async def _end_unseen(self, file: StoredFile, uid: str) -> None:
-        """Archive a job whose object went unseen: deleted soon after its document was written.
+        """Archive a job whose deletion was not observed, soon after its document was written.
 
-        Not those of namespaces that another archiver looks at, with the same storage.
+        Skip namespaces that another archiver with the same storage covers.
         """
         if uid not in self._ended:
             deleted_at = file.modified_at.timestamp()
@@ -239,10 +240,10 @@ class Archiver:
         await self._store.delete([file.path])
 
     async def _write_all(self, *, until: float) -> None:
-        """Lines first, as their pods may be about to go; what is refused to them stops no document.
+        """Write log lines first, because pods may be deleted. A rejected log stops no document.
 
         Raises:
-            ArchiveError: the storage refused lines or documents.
+            ArchiveError: the storage rejected lines or documents.
         """
         refused: list[ArchiveError] = []
         for write in (self._write_lines, self._write_due):
@@ -261,7 +262,7 @@ class Archiver:
             )
 
     async def _write_lines_of(self, due: _Due) -> None:
-        """The last lines of the pods of a job that had an incident; the oldest make room."""
+        """Write the last lines of the pods of a job with an incident, and delete the oldest."""
         job = due.job
         self._lines_at[job.uid] = self._clock()
         lines = await self._read_logs(job) if self._read_logs is not None else b""
@@ -317,7 +318,7 @@ class Archiver:
         )
 
     async def _prune(self) -> None:
-        """Delete documents of days that are not kept any more."""
+        """Delete documents of expired days."""
         oldest = self._oldest_day()
         old = [
             file.path
@@ -344,7 +345,7 @@ _HOLDS_PODS: Final = frozenset({"Starting", "Running", "Recovering"})
 
 
 def _leaves_lines(before: ArchivableJob | None, job: ArchivableJob) -> bool:
-    """Whether it had an incident, or gives its pods up, without having ended."""
+    """Return whether a running job had an incident, or releases its pods."""
     if before is None or job.finished_at:
         return False
     gives_up = before.phase in _HOLDS_PODS and job.phase not in {*_HOLDS_PODS, before.phase}
@@ -358,7 +359,7 @@ def _raise_first(answers: Iterable[BaseException | None]) -> None:
 
 
 def _moment(text: str) -> float | None:
-    """Seconds since the epoch of an RFC 3339 time; None for none."""
+    """Return the seconds since the epoch of an RFC 3339 time, or None."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:

@@ -1,10 +1,10 @@
-"""What is kept of a job: its object without secrets, and the events about it. Pure.
+"""Build the documents that are kept of a job: its object without secrets, and its events. Pure.
 
-A document is what `kubectl get trainingjob,events -o json` would have printed, so every command
-that reads such a file reads a document: `drumline report --file`, `drumline usage --file`. Values
-of environment variables may be secrets and are not kept, nor are annotations of others: kubectl
-keeps a copy of the whole spec in one. Of a spec that is larger than any that people write only the
-plain fields are kept.
+A document has the format of `kubectl get trainingjob,events -o json`. Commands that read such a
+file can read a document: `drumline report --file`, `drumline usage --file`. Values of environment
+variables may be secrets and are not kept. Annotations of other tools are not kept either, because
+kubectl stores a copy of the whole spec in one. For an oversized spec, only the plain fields are
+kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from drumline_api.objects.custom import StoredTrainingJob, StoredTrainingJobStat
 Json = dict[str, Any]
 NOT_KEPT: Final = "(not archived)"
 MOST_PACKED_BYTES: Final = 128 * 1024
-"""Of a job, compressed: tenants may fill their objects, and all of them are held at a time."""
+"""Maximum compressed size per job. Tenants may fill their objects, and all of them are in
+memory."""
 _OUR_PREFIX: Final = "drumline.dev/"
 _KEPT_METADATA: Final = (
     "name",
@@ -40,15 +41,16 @@ _NAME: Final = re.compile(r"[0-9a-z]([0-9a-z.-]{0,251}[0-9a-z])?")
 
 
 class ArchivableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A TrainingJob as the archive sees it: the view of its informer.
+    """View of a TrainingJob in the archiver's informer.
 
     Attributes:
-        finished_at: when it succeeded or failed for good (RFC 3339); empty before.
-        phase: status.phase; empty before there is one.
-        generation: status.generation; 0 before there is one.
-        incident: number of its newest incident, such as `3.0`; empty: it had none.
-        news: changes with what a reader would miss: phase, reason, generation, incidents.
-        packed: what is kept of the object: JSON, compressed by zlib.
+        finished_at: time at which it succeeded or failed permanently (RFC 3339). Empty before.
+        phase: status.phase, or empty.
+        generation: status.generation, or 0.
+        incident: number of its newest incident, such as `3.0`. Empty: none.
+        news: changes with the fields that a reader would miss: phase, reason, generation,
+            incidents.
+        packed: kept part of the object: JSON, compressed by zlib.
     """
 
     namespace: str
@@ -63,7 +65,7 @@ class ArchivableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     packed: bytes
 
     def unpacked(self) -> Json:
-        """What is kept of the object."""
+        """Return the kept part of the object."""
         return cast("Json", msgspec.json.decode(zlib.decompress(self.packed)))
 
 
@@ -72,10 +74,10 @@ class _ArchivableObject(StoredTrainingJob, frozen=True):
 
 
 def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
-    """The view of one TrainingJob.
+    """Return the view of one TrainingJob.
 
     Raises:
-        Undecodable: it is not one.
+        Undecodable: the object is not a TrainingJob.
     """
     try:
         whole = _mapping(msgspec.json.decode(raw))
@@ -111,13 +113,13 @@ def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
 def document(
     job: Json, *, events: Sequence[Json], archived_at: float, deleted_at: float | None
 ) -> bytes:
-    """The document of a job.
+    """Return the document of a job.
 
     Args:
         job: `ArchivableJob.unpacked`.
-        events: about it, as the API server has them.
-        archived_at: now, in seconds since the epoch.
-        deleted_at: when the object was deleted though the job had not ended; None: it was not.
+        events: events about it, as the API server stores them.
+        archived_at: current time, in seconds since the epoch.
+        deleted_at: time of deletion, if the job had not ended. None: not deleted.
     """
     stamps = {"archivedAt": _rfc3339(archived_at)}
     if deleted_at is not None:
@@ -132,10 +134,10 @@ class _Stamps(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ArchivedJob(msgspec.Struct, frozen=True):
-    """A document as it is read.
+    """A document of the archive.
 
     Attributes:
-        archive: when it was written, and when the object was deleted.
+        archive: times of the write and of the deletion of the object.
         items: the job, and the events about it.
     """
 
@@ -147,10 +149,10 @@ _decode_archived: Final = msgspec.json.Decoder(ArchivedJob).decode
 
 
 def archived_job(raw: bytes) -> ArchivedJob:
-    """A document of the archive.
+    """Return a document of the archive.
 
     Raises:
-        Undecodable: it is not one.
+        Undecodable: the data is not a document.
     """
     try:
         read = _decode_archived(raw)
@@ -162,10 +164,10 @@ def archived_job(raw: bytes) -> ArchivedJob:
 
 
 def with_deletion(raw: bytes, *, deleted_at: float) -> tuple[Mapping[str, Any], bytes]:
-    """The metadata of the job of a document, and the document of the same job, deleted.
+    """Return the metadata of a document's job, and the document marked as deleted.
 
     Raises:
-        Undecodable: it is no document.
+        Undecodable: the data is not a document.
     """
     items = [cast("Json", msgspec.json.decode(item)) for item in archived_job(raw).items]
     job, events = items[0], items[1:]
@@ -189,7 +191,7 @@ def _packed(kept: Json) -> bytes:
 
 
 def _scalars(spec: object) -> Json:
-    """What rows are made of: the fields of a spec that are one short value."""
+    """Return the fields of a spec that have one short value, for rows."""
     return {
         name: value
         for name, value in _mapping(spec).items()
@@ -205,7 +207,7 @@ def _kept_metadata(metadata: Json) -> Json:
 
 
 def _without_values(value: object) -> object:
-    """The same, with no values in lists called `env`."""
+    """Return the value without the values in lists called `env`."""
     if isinstance(value, dict):
         fields = cast("Json", value)
         return {

@@ -1,4 +1,4 @@
-"""Where a document lies in the archive.
+"""Define the paths of documents in the archive.
 
 ::
 
@@ -22,14 +22,14 @@ LIVE: Final = "live/"
 ENDED: Final = "ended/"
 LOGS: Final = "logs/"
 NOT_READ: Final = b"(not read: "
-"""Begins the line that stands for those of a pod which were not read."""
+"""Prefix of the line that replaces the lines of a pod that were not read."""
 _SUFFIX: Final = ".json"
 _LOG_SUFFIX: Final = ".log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedPath:
-    """The place of a job that has ended."""
+    """Path of an ended job."""
 
     day: date
     namespace: str
@@ -41,12 +41,12 @@ class EndedPath:
 
     @property
     def logs(self) -> str:
-        """Where the last lines of its pods are."""
+        """Return the path of the last lines of its pods."""
         return str(self).removesuffix(_SUFFIX) + _LOG_SUFFIX
 
     @classmethod
     def parse(cls, path: str) -> EndedPath | None:
-        """What a path says; None for a file that is not the archive's."""
+        """Parse a path. Return None for a file that does not belong to the archive."""
         day, parts = ended_day(path), path.removesuffix(_SUFFIX).split("/")
         if day is None or not path.endswith(_SUFFIX) or len(parts) != 5:
             return None
@@ -54,7 +54,7 @@ class EndedPath:
 
 
 def ended_day(path: str) -> date | None:
-    """The day in the path of any file of an ended job; None for other files."""
+    """Return the day in the path of an ended job's file, or None for other files."""
     if not path.startswith(ENDED):
         return None
     try:
@@ -64,31 +64,31 @@ def ended_day(path: str) -> date | None:
 
 
 def live_path(uid: str) -> str:
-    """The place of a job that has not ended."""
+    """Return the path of a job that has not ended."""
     return f"{LIVE}{uid}{_SUFFIX}"
 
 
 def live_uid(path: str) -> str | None:
-    """Whose place a path is; None for a file that is not the archive's."""
+    """Return the UID of a live path, or None for other files."""
     uid = path.removeprefix(LIVE).removesuffix(_SUFFIX)
     return uid if path == live_path(uid) and "/" not in uid else None
 
 
 def day_of(moment: float) -> date:
-    """The day (UTC) of a moment in seconds since the epoch."""
+    """Return the day (UTC) of a time in seconds since the epoch."""
     return datetime.fromtimestamp(moment, UTC).date()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierLogs:
-    """The place of the last lines of a job's pods at a moment before its end."""
+    """Path of the last lines of a job's pods at a time before its end."""
 
     namespace: str
     uid: str
     generation: int
-    """Of the gang."""
+    """Generation of the gang."""
     at: int
-    """Seconds since the epoch."""
+    """Time, in seconds since the epoch."""
 
     def __str__(self) -> str:
         day = day_of(self.at).isoformat()
@@ -96,7 +96,7 @@ class EarlierLogs:
 
     @classmethod
     def parse(cls, path: str) -> EarlierLogs | None:
-        """What a path says; None for a file that is not the archive's."""
+        """Parse a path. Return None for a file that does not belong to the archive."""
         parts = path.removeprefix(LOGS).split("/")
         if not path.startswith(LOGS) or len(parts) != 3:
             return None
@@ -109,11 +109,11 @@ class EarlierLogs:
 
 
 def logs_of(namespace: str, uid: str) -> str:
-    """Below which the earlier lines of a job are."""
+    """Return the prefix of a job's earlier lines."""
     return f"{LOGS}{namespace}/{uid}/"
 
 
 def earlier_logs(paths: Iterable[str]) -> list[EarlierLogs]:
-    """What of these paths is a place of earlier lines, the oldest first."""
+    """Return the earlier lines among these paths, oldest first."""
     known = (EarlierLogs.parse(path) for path in paths)
     return sorted((each for each in known if each is not None), key=lambda each: each.at)

@@ -1,4 +1,4 @@
-"""The last lines of a job's pods, read before these are gone: at its end, and at incidents."""
+"""Read the last log lines of a job's pods before they are deleted: at its end, and at incidents."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ log = logs.get("drumline_addons.archive.pod_logs")
 
 LINES: Final = 200
 MOST_BYTES: Final = 64 * 1024
-"""Of a pod."""
+"""Maximum per pod."""
 MOST_PODS: Final = 64
 _CONTAINER: Final = "trainer"
 _ANSWER_BYTES: Final = 2**20
 _READS_AT_ONCE: Final = 8
 _SENDING: Final = Sending(retry=ONCE, deadline_seconds=10.0)
-"""The kubelet of a node that is lost does not answer; other pods and jobs wait meanwhile."""
+"""Timeout. The kubelet of a lost node does not answer, and other pods and jobs wait meanwhile."""
 
 
 async def last_lines(client: KubeClient, job: ArchivableJob) -> bytes:
-    """The last lines of every pod below a heading, as `tail` shows several files.
+    """Return the last lines of every pod below a heading, as `tail` shows several files.
 
-    Where there are more pods than `MOST_PODS`, those that failed come first. Empty where no pod is
-    left; a pod whose log cannot be read says why instead.
+    If there are more pods than `MOST_PODS`, failed pods come first. The result is empty if no pod
+    is left. A pod whose log cannot be read shows the reason instead.
 
     Args:
-        client: reads pods and their logs.
-        job: whose pods.
+        client: client to read pods and logs.
+        job: job of the pods.
     """
     try:
         listed = await reads.list_all(
@@ -58,7 +58,10 @@ async def last_lines(client: KubeClient, job: ArchivableJob) -> bytes:
 
 
 def chosen(pods: Sequence[PodView]) -> list[PodView]:
-    """At most `MOST_PODS`, by index; where there are more, those that failed and the first."""
+    """Return at most `MOST_PODS` by index.
+
+    If there are more, prefer failed pods and the first ones.
+    """
     by_index = sorted(pods, key=_index)
     failed_first = sorted(by_index, key=lambda pod: pod.phase is not PodPhase.FAILED)
     return sorted(failed_first[:MOST_PODS], key=_index)

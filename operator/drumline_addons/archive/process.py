@@ -1,7 +1,7 @@
-"""The archiver's process: reads TrainingJobs and events, writes to the archive, serves probes.
+"""Run the archiver: read TrainingJobs and events, write the archive, serve probes.
 
-A process of its own, with rights to read and none to write: a storage that is slow or away, and the
-credentials of a bucket, are no matter of the operator.
+It is a separate process with rights to read and none to write objects. A slow or unavailable
+storage, and the credentials of a bucket, therefore do not affect the operator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FLUSH_SECONDS = 20.0
 
 
 def main(settings: Settings) -> str | None:
-    """Archive until SIGTERM; returns why the archive cannot be opened, None if it can.
+    """Archive until SIGTERM. Return why the archive cannot be opened, or None.
 
     Raises:
         SettingsError: no archive is set.
@@ -116,7 +116,7 @@ async def _flush(archiver: Archiver) -> None:
 
 
 async def _events(client: KubeClient, job: ArchivableJob) -> Sequence[Json]:
-    """The events about a job; none where its namespace is gone or they may not be read."""
+    """Return the events about a job, or none if they cannot be read."""
     try:
         page = await reads.first_page(
             client,

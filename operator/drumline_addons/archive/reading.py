@@ -1,4 +1,4 @@
-"""Reads jobs that have ended from the archive."""
+"""Read ended jobs from the archive."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from drumline_addons.archive.store import ArchiveStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJob:
-    """A job of the archive.
+    """An ended job of the archive.
 
     Attributes:
-        job: as rows are made of it.
-        path: of its document.
-        items: the job and the events about it, as JSON.
-        archived_at: when the document was written (RFC 3339).
-        deleted_at: when the object was deleted though the job had not ended (RFC 3339).
+        job: the job as rows need it.
+        path: path of its document.
+        items: the job and its events, as JSON.
+        archived_at: time of the write (RFC 3339).
+        deleted_at: time of deletion, if the job had not ended (RFC 3339).
     """
 
     job: JobObject
@@ -37,7 +37,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJobs:
-    """Jobs of the archive, and how many documents could not be read."""
+    """Jobs of the archive, and the number of documents that could not be read."""
 
     jobs: tuple[EndedJob, ...]
     unreadable: int
@@ -50,13 +50,13 @@ async def read_ended(
     namespace: str | None = None,
     name: str | None = None,
 ) -> EndedJobs:
-    """The jobs that ended, the last first.
+    """Return the jobs that ended, newest first.
 
     Args:
         store: the archive.
-        since: the first day (UTC); None: all that is kept.
-        namespace: only of this one.
-        name: only of this name.
+        since: first day (UTC). None: all days.
+        namespace: only jobs of this namespace.
+        name: only jobs of this name.
 
     Raises:
         ArchiveError: the archive cannot be read.
@@ -84,11 +84,11 @@ _decode_job = msgspec.json.Decoder(JobObject).decode
 
 
 def ended_of(path: EndedPath, raw: bytes) -> EndedJob:
-    """The job of a document.
+    """Return the job of a document.
 
     Raises:
-        Undecodable: it is none.
-        MsgspecError: it holds no TrainingJob.
+        Undecodable: the data is not a document.
+        MsgspecError: the document contains no TrainingJob.
     """
     read = archived_job(raw)
     job = _decode_job(read.items[0])
@@ -103,11 +103,11 @@ def ended_of(path: EndedPath, raw: bytes) -> EndedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierLines:
-    """What was kept of a job's pods before its end.
+    """Log lines of a job's pods from before its end.
 
     Attributes:
-        texts: of the generation that was asked for.
-        generations: of which there are any.
+        texts: lines of the requested generation.
+        generations: generations with lines.
     """
 
     texts: tuple[bytes, ...]
@@ -117,7 +117,7 @@ class EarlierLines:
 async def read_earlier_logs(
     store: ArchiveStore, *, namespace: str, uid: str, generation: int
 ) -> EarlierLines:
-    """The last lines of a job's pods at incidents of a generation, the oldest first.
+    """Return the last lines of a job's pods at incidents of a generation, oldest first.
 
     Raises:
         ArchiveError: the archive cannot be read.

@@ -1,11 +1,11 @@
-"""The archive's storage: a folder, or a bucket of S3, GCS or Azure, by the library obstore.
+"""Access the archive's storage with the library obstore: a folder, or an S3, GCS or Azure bucket.
 
-A put is atomic: a reader sees the whole document or the one before it (a file is renamed into its
-place, an object is one request).
+A put is atomic: a reader sees the whole new document or the previous one. A file is renamed into
+place, and an object is one request.
 
-The library is called from threads of ours, by its blocking calls. Those that return awaitables end
-on its own threads, which reach into the interpreter after the event loop is closed: with version
-0.12.1 more than half of the processes that ended soon after one were aborted (SIGABRT).
+The library is called from our own threads with its blocking calls. Its awaitables complete on its
+own threads, which access the interpreter after the event loop is closed. With version 0.12.1, more
+than half of the processes that ended soon after such a call were aborted (SIGABRT).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ SCHEMES: Final = ("file", "s3", "gs", "az")
 FORMS: Final = "file:///FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
 CALLS_AT_ONCE: Final = 32
 _RETRIES: Final[RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
-"""Of one call to a bucket. The archiver tries again for ever, and says meanwhile what is wrong."""
+"""Retries of one call to a bucket. The archiver retries without limit, and reports the error
+meanwhile."""
 
 
 class ArchiveError(Exception):
@@ -43,7 +44,7 @@ class ArchiveError(Exception):
 
 
 class NotArchived(ArchiveError):  # noqa: N818 - read as a sentence: raise NotArchived
-    """There is no such file in the archive."""
+    """The archive has no such file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,8 @@ class ArchiveStore:
     """The files of an archive.
 
     Args:
-        store: where they are.
-        name: of the archive, for errors.
+        store: storage of the files.
+        name: name of the archive, for errors.
     """
 
     def __init__(self, store: ObjectStore, *, name: str) -> None:
@@ -69,17 +70,17 @@ class ArchiveStore:
 
     @classmethod
     def at(cls, url: str, *, create: bool = False) -> ArchiveStore:
-        """The archive at a URL.
+        """Return the archive at a URL.
 
-        Credentials of a bucket come from where the cloud's own tools look for them: environment
-        variables, or the identity of the pod. AWS_ENDPOINT_URL names another store that speaks S3.
+        Credentials of a bucket come from the usual places of the cloud's tools: environment
+        variables, or the identity of the pod. AWS_ENDPOINT_URL names another S3-compatible store.
 
         Args:
-            url: in one of `FORMS`.
-            create: whether a folder is made where there is none.
+            url: URL in one of `FORMS`.
+            create: whether to create a missing folder.
 
         Raises:
-            ArchiveError: there is no such store.
+            ArchiveError: the store does not exist.
         """
         scheme = urlsplit(url).scheme
         if scheme not in SCHEMES:
@@ -94,10 +95,10 @@ class ArchiveStore:
             ) from None
 
     async def put(self, path: str, body: bytes) -> None:
-        """Write a file, whole or not at all.
+        """Write a file atomically.
 
         Raises:
-            ArchiveError: it was not written.
+            ArchiveError: the file was not written.
         """
         try:
             await self._call(partial(obstore.put, self._store, path, body))
@@ -105,11 +106,11 @@ class ArchiveStore:
             raise self._refused("write", path, error) from None
 
     async def get(self, path: str) -> bytes:
-        """The content of a file.
+        """Return the content of a file.
 
         Raises:
-            NotArchived: there is none.
-            ArchiveError: it cannot be read.
+            NotArchived: the file does not exist.
+            ArchiveError: the file cannot be read.
         """
         try:
             return await self._call(lambda: bytes(obstore.get(self._store, path).bytes()))
@@ -119,18 +120,18 @@ class ArchiveStore:
             raise self._refused("read", path, error) from None
 
     async def get_all(self, paths: Sequence[str]) -> list[bytes]:
-        """The contents of files, in their order.
+        """Return the contents of files, in their order.
 
         Raises:
-            ArchiveError: one of them cannot be read.
+            ArchiveError: a file cannot be read.
         """
         return list(await asyncio.gather(*map(self.get, paths)))
 
     async def list(self, prefix: str) -> list[StoredFile]:
-        """The files below a prefix that ends with `/`.
+        """Return the files below a prefix that ends with `/`.
 
         Raises:
-            ArchiveError: they cannot be listed.
+            ArchiveError: the files cannot be listed.
         """
         try:
             return await self._call(lambda: _listed(self._store, prefix))
@@ -138,10 +139,10 @@ class ArchiveStore:
             raise self._refused("list", prefix, error) from None
 
     async def delete(self, paths: Sequence[str]) -> None:
-        """Delete files; those that are not there are no error.
+        """Delete files. Missing files are ignored.
 
         Raises:
-            ArchiveError: one was not deleted.
+            ArchiveError: a file was not deleted.
         """
         for path in paths:
             try:

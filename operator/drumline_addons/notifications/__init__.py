@@ -1,1 +1,1 @@
-"""Messages to people and programs: exactly one for each change of a job's outlook."""
+"""Notify people and programs: exactly one message for each change of a job's outlook."""

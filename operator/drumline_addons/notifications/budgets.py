@@ -1,6 +1,6 @@
-"""A queue that has spent four fifths of its budget, or one of its users who has of theirs.
+"""Detect queues that used 80 % of their budget, and users who used 80 % of their limit.
 
-Each is said once each time that it comes there. Pure.
+Each is reported once whenever it reaches this share. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drumline_contract import plain
 
 SHARE: Final = 0.8
 NO_USER: Final = "(none)"
-"""Jobs without a user, who count as one."""
+"""Stands for all jobs without a user."""
 _THEN: Final = {
     "Refuse": "When the budget is used up, none of its pending jobs starts. Running jobs continue.",
     "Warn": "When the budget is used up, its jobs still start and continue.",
@@ -35,25 +35,25 @@ _THEN_OF_USER: Final = {
 }
 _MOST_NAME_CHARACTERS: Final = 253
 _MOST_USERS: Final = 64
-"""Of a queue, as its status has them."""
+"""Maximum number of users in the status of a queue."""
 
 
 class UserSpent(NamedTuple):
-    """What a user has had who has spent most of what each may have."""
+    """Usage of a user who used most of the limit per user."""
 
     user: str
     gpu_hours: float
 
 
 class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The view of the notifier's informer of TrainingQueues.
+    """View of a TrainingQueue in the notifier's informer.
 
     Attributes:
-        gpu_hours: of its budget; 0: these have no bound.
-        cost: of its budget, in millionths; 0: it has no bound.
-        user_gpu_hours: that each user may have; 0: these have no bound.
-        low_users: users who have had four fifths of that.
-        until: up to when was counted (RFC 3339); empty: nothing was.
+        gpu_hours: limit of its budget. 0: no limit.
+        cost: cost limit of its budget, in millionths. 0: no limit.
+        user_gpu_hours: limit per user. 0: no limit.
+        low_users: users who used 80 % of it.
+        until: time up to which usage was counted (RFC 3339). Empty: not counted.
     """
 
     name: str
@@ -73,19 +73,19 @@ class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_low(self) -> bool:
-        """Whether its budget is nearly spent."""
+        """Return whether the budget is nearly used up."""
         spent = _most_spent(self)
         return spent is not None and spent.share >= SHARE
 
     @property
     def low(self) -> dict[str, UserSpent | None]:
-        """What is nearly spent, by a key that stays: the queue's budget (None), users' budgets."""
+        """Return nearly used budgets by a stable key: the queue's (None) and those of users."""
         own = {self.uid: None} if self.is_low else {}
         return {**own, **{f"{self.uid}/{each.user}": each for each in self.low_users}}
 
 
 class _Spent(NamedTuple):
-    """What is spent of one bound of a budget."""
+    """Usage of one limit of a budget."""
 
     share: float
     bound: int
@@ -93,7 +93,7 @@ class _Spent(NamedTuple):
 
 
 def _most_spent(queue: NotifiableQueue) -> _Spent | None:
-    """The bound of which most is spent; None: there is none for all jobs of the queue."""
+    """Return the limit with the highest usage, or None if no limit covers all jobs of the queue."""
     bounds: list[_Spent] = []
     if queue.gpu_hours > 0:
         words = f"{queue.spent_gpu_hours:,} of {queue.gpu_hours:,} GPU-hours"
@@ -113,10 +113,10 @@ _UNLIMITED: Final = StoredQueueBudget(when_spent="")
 
 
 def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
-    """The view of one TrainingQueue.
+    """Return the view of one TrainingQueue.
 
     Raises:
-        Undecodable: it is not one.
+        Undecodable: the object is not a TrainingQueue.
     """
     queue = decoded(_DECODER, raw)
     budget, use = queue.spec.budget or _UNLIMITED, queue.status.budget or StoredBudgetUse()
@@ -144,7 +144,7 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
 
 
 def user_change(queue: NotifiableQueue, spent: UserSpent, *, now: float) -> OutlookChange:
-    """The message about a user who has spent most of what each may have; ids as of a queue's."""
+    """Return the message about a user who used most of the limit. IDs are those of a queue."""
     share = spent.gpu_hours / max(1, queue.user_gpu_hours)
     key = f"{queue.until[:10]}/{queue.user_gpu_hours}/{spent.user}"
     then = _THEN_OF_USER.get(queue.when_spent, _THEN_OF_USER["Refuse"])
@@ -163,10 +163,10 @@ def user_change(queue: NotifiableQueue, spent: UserSpent, *, now: float) -> Outl
 
 
 def budget_change(queue: NotifiableQueue, *, now: float) -> OutlookChange:
-    """The message about a queue whose budget is low now, by the bound of which most is spent.
+    """Return the message about a queue whose budget is low, by its most used limit.
 
-    Its id has the day up to which is counted: a budget comes there once a day at most, as what
-    flows back does so at midnight.
+    The ID contains the day up to which usage is counted. A budget becomes low at most once a day,
+    because usage becomes available again at midnight.
     """
     spent = _most_spent(queue) or _Spent(0.0, 0, "nothing")
     return OutlookChange(
@@ -193,7 +193,7 @@ def _time(queue: NotifiableQueue) -> str:
 
 
 def _millionths(text: str) -> int:
-    """An amount of money; 0 where there is none that can be read."""
+    """Return an amount of money in millionths, or 0 if it is not readable."""
     try:
         return amount(text)
     except ValueError:

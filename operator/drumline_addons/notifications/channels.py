@@ -1,8 +1,8 @@
-"""The owner's configuration: channels, and which news goes to which. Pure.
+"""Parse the owner's configuration: channels, and the routes of messages. Pure.
 
-Addresses come from here alone: a job chooses among channels that allow it, and recipients of mail
-in the domains that its channel names. Secrets are never in it: it names keys of Secrets, which are
-mounted as files and read at each message.
+Addresses come only from this configuration. A job chooses among channels that allow it, and mail
+recipients in the domains that its channel names. The configuration never contains secrets. It names
+keys of Secrets, which are mounted as files and read for each message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _ChannelSettings(BaseModel):
 
 
 class SecretKey(_ChannelSettings):
-    """A key of a Secret in the release's namespace."""
+    """Key of a Secret in the release's namespace."""
 
     secret: KubeName
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][-A-Za-z0-9._]{0,252}$")]
@@ -56,24 +56,24 @@ def _checked_url(url: str) -> None:
 
 
 class SlackChannel(_ChannelSettings):
-    """An incoming webhook of Slack, or of what understands its messages."""
+    """Incoming webhook of Slack, or of a program that accepts its messages."""
 
     url_from: SecretKey
-    """Its URL, which is a secret."""
+    """Secret with its URL."""
     ca_from: SecretKey | None = None
-    """Authorities in PEM that sign its certificate; default: the public ones."""
+    """PEM certificate authorities that sign its certificate. Default: the public ones."""
 
 
 class WebhookChannel(_ChannelSettings):
-    """A program that takes CloudEvents by HTTP."""
+    """Program that accepts CloudEvents by HTTP."""
 
     url: Annotated[str, Field(max_length=2048)] = ""
     url_from: SecretKey | None = None
-    """Instead of `url`, where it holds a secret."""
+    """Secret with the URL, instead of `url`."""
     token_from: SecretKey | None = None
-    """Sent as `Authorization: Bearer`."""
+    """Secret with a token, sent as `Authorization: Bearer`."""
     ca_from: SecretKey | None = None
-    """Authorities in PEM that sign its certificate; default: the public ones."""
+    """PEM certificate authorities that sign its certificate. Default: the public ones."""
 
     @model_validator(mode="after")
     def _has_one_url(self) -> Self:
@@ -85,20 +85,20 @@ class WebhookChannel(_ChannelSettings):
 
 
 class MailChannel(_ChannelSettings):
-    """A mail server that takes messages for its recipients."""
+    """Mail server that accepts messages for its recipients."""
 
     host: Annotated[str, Field(min_length=1, max_length=253)]
     port: Annotated[int, Field(ge=1, le=65_535)] = 587
     security: Literal["starttls", "tls", "none"] = "starttls"
-    """`none` sends in the clear, and no password."""
+    """`none` sends unencrypted, without a password."""
     sender: Address
     recipients: Annotated[list[Address], Field(max_length=50)] = []
     allowed_domains: Annotated[list[Domain], Field(max_length=50)] = []
-    """A job may name recipients in these, as CHANNEL:ADDRESS."""
+    """Domains in which a job may choose recipients, as CHANNEL:ADDRESS."""
     username_from: SecretKey | None = None
     password_from: SecretKey | None = None
     ca_from: SecretKey | None = None
-    """Authorities in PEM that sign its certificate; default: the public ones."""
+    """PEM certificate authorities that sign its certificate. Default: the public ones."""
 
     @model_validator(mode="after")
     def _password_is_safe(self) -> Self:
@@ -110,17 +110,17 @@ class MailChannel(_ChannelSettings):
 
 
 class Channel(_ChannelSettings):
-    """A place that messages go to: exactly one kind."""
+    """Destination of messages, of exactly one kind."""
 
     slack: SlackChannel | None = None
     webhook: WebhookChannel | None = None
     mail: MailChannel | None = None
     jobs_may_choose: bool = False
-    """Whether the annotation `drumline.dev/notify` of a job may name it."""
+    """Whether the annotation `drumline.dev/notify` of a job may name the channel."""
 
     @property
     def kind(self) -> Literal["slack", "webhook", "mail"]:
-        """Which of the three it is."""
+        """Return the kind of the channel."""
         if self.slack is not None:
             return "slack"
         return "webhook" if self.webhook is not None else "mail"
@@ -133,7 +133,7 @@ class Channel(_ChannelSettings):
 
 
 class NewsRoute(_ChannelSettings):
-    """Which news goes to which channels; an empty list stands for all."""
+    """Route of messages to channels. An empty list stands for all."""
 
     channels: Annotated[list[Name], Field(min_length=1, max_length=_MOST_CHANNELS)]
     queues: Annotated[list[KubeName], Field(max_length=1000)] = []
@@ -141,7 +141,7 @@ class NewsRoute(_ChannelSettings):
     kinds: list[NewsKind] = []
 
     def takes(self, change: OutlookChange) -> bool:
-        """Whether this change goes this way."""
+        """Return whether this route applies to the change."""
         return (
             (not self.queues or change.queue in self.queues)
             and (not self.namespaces or change.namespace in self.namespaces)
@@ -150,18 +150,18 @@ class NewsRoute(_ChannelSettings):
 
 
 class StuckAfter(_ChannelSettings):
-    """When waiting is news, in seconds."""
+    """Waiting times after which a message is sent, in seconds."""
 
     forecast_seconds: Annotated[float, Field(ge=60)] = PATIENCE.after_forecast_seconds
-    """Beyond the first forecast; half of what it forecast, where that is longer."""
+    """Time after the first forecast, or half of the forecast wait if that is longer."""
     queued_seconds: Annotated[float, Field(ge=60)] = PATIENCE.without_forecast_seconds
-    """In the queue without a forecast."""
+    """Time in the queue without a forecast."""
     starting_seconds: Annotated[float, Field(ge=60)] = PATIENCE.starting_seconds
-    """Of starting or recovering."""
+    """Time of starting or recovering."""
 
     @property
     def patience(self) -> Patience:
-        """The same for `events.advanced`."""
+        """Return the times for `events.advanced`."""
         return Patience(
             after_forecast_seconds=self.forecast_seconds,
             without_forecast_seconds=self.queued_seconds,
@@ -170,7 +170,7 @@ class StuckAfter(_ChannelSettings):
 
 
 class Destination(BaseModel):
-    """Where one message goes: a channel, and a recipient where the job chose it."""
+    """Destination of one message: a channel, and a recipient if the job chose one."""
 
     model_config = ConfigDict(frozen=True)
     channel: str
@@ -183,9 +183,9 @@ class NotificationSettings(_ChannelSettings):
     channels: Annotated[dict[Name, Channel], Field(max_length=_MOST_CHANNELS)] = {}
     routes: Annotated[list[NewsRoute], Field(max_length=1000)] = []
     source: Annotated[str, Field(pattern=r"^[A-Za-z0-9./:_-]{1,200}$")] = "/drumline"
-    """Of CloudEvents: names this cluster."""
+    """Source attribute of CloudEvents: names this cluster."""
     cluster: Annotated[str, Field(pattern=r"^[A-Za-z0-9 ._-]{0,63}$")] = ""
-    """The cluster's name in messages to people."""
+    """Name of the cluster in messages to people."""
     stuck_after: StuckAfter = StuckAfter()
 
     @model_validator(mode="after")
@@ -202,10 +202,10 @@ class NotificationSettings(_ChannelSettings):
 
 
 def parsed(raw: bytes) -> NotificationSettings:
-    """The configuration in a JSON file.
+    """Return the configuration from a JSON file.
 
     Raises:
-        ConfigurationError: it is none; the message says where and why.
+        ConfigurationError: the file is invalid. The message names the place and the reason.
     """
     if len(raw) > MOST_CONFIG_BYTES:
         raise ConfigurationError(f"{len(raw)} bytes exceed the maximum of {MOST_CONFIG_BYTES}")
@@ -220,12 +220,12 @@ def parsed(raw: bytes) -> NotificationSettings:
 def destinations(
     settings: NotificationSettings, change: OutlookChange, *, choice: str
 ) -> tuple[Destination, ...]:
-    """Where a change goes: by the routes, and by the job's own choice; none twice.
+    """Return the destinations of a change by routes and by the job's choice, without duplicates.
 
     Args:
-        settings: the owner's.
+        settings: the owner's configuration.
         change: the change.
-        choice: the job's annotation: `slack-nlp, mail:ada@example.com`.
+        choice: annotation of the job: `slack-nlp, mail:ada@example.com`.
     """
     routed = [
         Destination(channel=name)
@@ -237,7 +237,7 @@ def destinations(
 
 
 def chosen(settings: NotificationSettings, choice: str) -> Iterator[Destination]:
-    """What of a job's choice is allowed; the rest is left out."""
+    """Return the allowed part of a job's choice."""
     entries = [entry.strip() for entry in choice.split(",") if entry.strip()]
     for entry in entries[:MOST_CHOICES]:
         name, has_recipient, recipient = entry.partition(":")

@@ -1,9 +1,9 @@
-"""A queue and a worker for each channel: tries again, and gives up with a line in the log.
+"""Deliver messages with one queue and one worker per channel.
 
-A channel that refuses delays no other. Its queue is in order as long as it accepts; a message that
-fails goes to the end, so that it never holds up the others, and the channel pauses, up to five
-minutes. A message is given up when the channel says that it never will accept it, and six hours
-after the change that it is about.
+A channel that rejects messages does not delay the others. Messages stay in order while the channel
+accepts them. A message that fails moves to the end of the queue, and the channel pauses for up to
+five minutes. A message is dropped if the channel rejects it permanently, or six hours after its
+change. Each drop is logged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logs.get("drumline_addons.notifications.delivery")
 
 MOST_AGE_SECONDS: Final = 6 * 3600.0
 ATTEMPT_SECONDS: Final = 15.0
-"""Of one attempt."""
+"""Timeout of one attempt."""
 _FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 
@@ -31,9 +31,9 @@ class DeliveryError(Exception):
     """A message was not accepted.
 
     Attributes:
-        why: what is logged: no address, no secret, nothing that the other side wrote.
-        is_final: whether trying again cannot help.
-        after_seconds: for how long the other side asked to be left alone.
+        why: text for the log, without addresses, secrets or text from the other side.
+        is_final: whether a retry cannot help.
+        after_seconds: pause that the other side requested.
     """
 
     def __init__(self, why: str, *, is_final: bool = False, after_seconds: float = 0.0) -> None:
@@ -44,24 +44,24 @@ class DeliveryError(Exception):
 
 
 class ChannelSender(Protocol):
-    """Sends one message; the three kinds of channels."""
+    """Sender of one message, for each of the three kinds of channels."""
 
     async def send(self, message: PendingMessage) -> None:
-        """Send it, within `ATTEMPT_SECONDS`.
+        """Send a change within `ATTEMPT_SECONDS`.
 
         Raises:
-            DeliveryError: It was not accepted.
+            DeliveryError: the message was not accepted.
         """
 
 
 class ChannelWorker:
-    """The queue of one channel, for one event loop.
+    """Queue of one channel, for one event loop.
 
     Args:
-        channel: its name.
-        sender: sends.
-        settled: called with each message that was accepted or given up.
-        metrics: counts what becomes of messages.
+        channel: name of the channel.
+        sender: sender of messages.
+        settled: called with each message that was accepted or dropped.
+        metrics: metrics of the notifier.
         clock: seconds since the epoch.
     """
 
@@ -85,20 +85,20 @@ class ChannelWorker:
         self._not_before = 0.0
         self._is_finishing = False
         self.problem: str | None = None
-        """Why the last attempt failed; None after one that did not."""
+        """Error of the last attempt. None after a success."""
 
     def add(self, message: PendingMessage) -> None:
-        """Send this, after those before."""
+        """Append a message to the queue."""
         self._queue.append(message)
         self._changed.set()
 
     def finish(self) -> None:
-        """Let `run` return once no attempt is under way: it may have been accepted."""
+        """Let `run` return after the current attempt, because it may have been accepted."""
         self._is_finishing = True
         self._changed.set()
 
     async def run(self) -> None:
-        """Send until `finish`."""
+        """Send messages until `finish`."""
         while not self._is_finishing:
             self._changed.clear()
             pause = await self.step()
@@ -114,7 +114,7 @@ class ChannelWorker:
         """Try the first message, unless the channel pauses.
 
         Returns:
-            In how many seconds the next step is due; None: when there is a message.
+            Seconds until the next step is due. None: wait for a message.
         """
         self._give_up_old()
         if not self._queue:

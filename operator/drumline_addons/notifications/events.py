@@ -1,4 +1,4 @@
-"""Changes of a job's outlook: what its owner would want to hear, and nothing else. Pure.
+"""Detect the changes of a job's outlook that its owner wants to know. Pure.
 
 The outlook is a coarser state than the phase. A recovery, a failed start that is tried again or a
 move to other nodes change the phase and not the outlook: the job still gets where it was going.
@@ -33,16 +33,17 @@ from drumline_addons.notifications.jobs import Culprit, NotifiableJob
 _PREEMPTED: Final = frozenset(("Preempted", "QueueStopped"))
 _IDLE_GPUS: Final = "IdleGpus"
 _CLOCKS_DIFFER_SECONDS: Final = 30.0
-"""The notifier's and the operator's; a pause is idle only after a minute."""
+"""Maximum difference between the notifier's and the operator's clock. A pause counts as idle only
+after a minute."""
 _WAITS_FOR_OTHERS: Final = frozenset(("WaitingForJobs", "SweepLimit"))
 _NEEDS_A_CHANGE: Final = NOT_IN_LINE | {
     "PredecessorFailed",
     "PredecessorNotFound",
     "CircularDependency",
 }
-"""Reasons for which no amount of waiting helps."""
+"""Reasons that do not disappear by waiting."""
 _NOBODY_FAILED: Final = frozenset(("ActiveDeadlineExceeded", "ConfigRefused"))
-"""Reasons of failures with which the incidents before have nothing to do."""
+"""Failure reasons that earlier incidents did not cause."""
 
 
 class Outlook(StrEnum):
@@ -58,7 +59,7 @@ class Outlook(StrEnum):
 
 
 class NewsKind(StrEnum):
-    """What a message is about."""
+    """Topic of a message."""
 
     STARTED = "Started"
     PREEMPTED = "Preempted"
@@ -67,18 +68,19 @@ class NewsKind(StrEnum):
     FINISHED = "Finished"
     IDLE = "Idle"
     BUDGET = "Budget"
-    """Of a queue."""
+    """Topic of messages about queues."""
 
 
 class KnownOutlook(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What was last said, or was not to be said, of a job.
+    """Last known outlook of a job.
 
     Attributes:
         outlook: the outlook.
-        at: since when, in seconds since the epoch.
-        promised_by: until when it was first forecast to start, while it waits; None: it was not.
-        is_idle: of a job that runs: that it is idle was said.
-        idle_said_at: when that was said last; None: never.
+        at: start of the outlook, in seconds since the epoch.
+        promised_by: latest time of the first forecast of its start, while it waits. None: no
+            forecast.
+        is_idle: whether a running job was reported as idle.
+        idle_said_at: time of the last report that it is idle. None: never reported.
     """
 
     outlook: Outlook
@@ -89,16 +91,16 @@ class KnownOutlook(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class OutlookChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change of a job's outlook, with all that a message says of it.
+    """A change of a job's outlook, with the content of its message.
 
     Attributes:
-        id: the same for the same change, whoever derives it.
-        before: the outlook before it; None: it is a queue's.
-        at: when, in seconds since the epoch.
-        since: Stuck: since when nothing happened.
-        returns_at: Preempted: when it is as likely to run again as not (RFC 3339); empty: unknown.
-        returns_by: nine in ten such forecasts are before this.
-        culprit: Failed: what the newest incident blames.
+        id: equal for the same change, whoever derives it.
+        before: outlook before the change. None: the change is about a queue.
+        at: time of the change, in seconds since the epoch.
+        since: Stuck: time since which nothing happened.
+        returns_at: Preempted: median of the forecast starts (RFC 3339). Empty: unknown.
+        returns_by: 90th percentile of the forecast starts.
+        culprit: Failed: culprit of the newest incident.
     """
 
     id: str
@@ -123,7 +125,7 @@ class OutlookChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """When waiting is news.
+    """Waiting times after which a message is sent.
 
     Attributes:
         after_forecast_seconds: beyond the first forecast's late end; half of the time that was
@@ -152,13 +154,13 @@ PATIENCE: Final = Patience()
 def advanced(
     known: KnownOutlook | None, job: NotifiableJob, *, now: float, patience: Patience = PATIENCE
 ) -> tuple[KnownOutlook, OutlookChange | None]:
-    """The outlook as it is known from now on, and the change if there is one.
+    """Return the new known outlook, and the change if there is one.
 
     Args:
-        known: as returned last; None: the job was never seen.
-        job: as it is.
-        now: seconds since the epoch; besides the object, only waiting too long depends on it.
-        patience: when waiting is news.
+        known: last returned outlook. None: the job is new.
+        job: current state of the job.
+        now: seconds since the epoch. Besides the object, only waiting too long depends on it.
+        patience: waiting times after which a message is sent.
     """
     before = known or KnownOutlook(outlook=Outlook.WAITING, at=seconds(job.created_at) or now)
     match job.phase:
@@ -194,7 +196,7 @@ def _running(
 
 
 def _is_of_a_later_pause(job: NotifiableJob, said_at: int | None) -> bool:
-    """Whether it has worked since the message, while the operator was away: it never said so."""
+    """Return whether the job worked since the message while the operator was away."""
     idle_at = seconds(job.idle_at)
     if idle_at is None or said_at is None:
         return False
@@ -204,7 +206,7 @@ def _is_of_a_later_pause(job: NotifiableJob, said_at: int | None) -> bool:
 def _suspended(
     before: KnownOutlook, job: NotifiableJob, *, now: float
 ) -> tuple[KnownOutlook, OutlookChange | None]:
-    """What its user did is no news, what was done to it is."""
+    """Return the change for a suspension. Suspensions by the user are no news."""
     if before.outlook is Outlook.SUSPENDED:
         return before, None
     suspended = _known(before, Outlook.SUSPENDED, at=now)
@@ -243,14 +245,14 @@ def _waiting(
 
 
 def _is_preempted(before: KnownOutlook, job: NotifiableJob) -> bool:
-    """Whether it gave its GPUs up for another job or its queue, which was not said yet."""
+    """Return whether it released its GPUs for another job or queue, not yet reported."""
     if before.outlook is Outlook.PREEMPTED or job.lost_reason not in _PREEMPTED:
         return False
     return (seconds(job.lost_at) or 0.0) >= int(before.at)
 
 
 def _heard_at(job: NotifiableJob, *, now: float, patience: Patience) -> float:
-    """When its preemption is said: with its forecast, and not if it only moves."""
+    """Return the time to report its preemption: with its forecast, and not if it only moves."""
     lost_at = seconds(job.lost_at) or now
     if job.is_moving:
         return lost_at + patience.move_seconds
@@ -267,7 +269,7 @@ def _with_promise(before: KnownOutlook, job: NotifiableJob) -> KnownOutlook:
 def _limit(
     before: KnownOutlook, job: NotifiableJob, *, since: float, patience: Patience
 ) -> float | None:
-    """From when on its waiting is news; None: it waits for others, which have news of their own."""
+    """Return the time at which its waiting is reported, or None if it waits for other jobs."""
     if job.reason in _NEEDS_A_CHANGE:
         return since + patience.refused_seconds
     if before.promised_by is not None:
@@ -300,7 +302,7 @@ _NEWS: Final = {
 def _to(
     before: KnownOutlook, job: NotifiableJob, outlook: Outlook, *, key: str, now: float
 ) -> tuple[KnownOutlook, OutlookChange | None]:
-    """The job has this outlook now; a change if it had another."""
+    """Set the outlook of the job. Return a change if it had another one."""
     if before.outlook is outlook:
         return before, None
     change = _change(before, job, _NEWS[outlook], key=key, now=now)
@@ -308,7 +310,10 @@ def _to(
 
 
 def _known(before: KnownOutlook, outlook: Outlook, *, at: float) -> KnownOutlook:
-    """Another outlook; of the one before only stays when the job was last said to be idle."""
+    """Return the new known outlook.
+
+    It keeps only the last time that the job was reported as idle.
+    """
     return KnownOutlook(outlook=outlook, at=at, idle_said_at=before.idle_said_at)
 
 
@@ -338,10 +343,10 @@ def _change(
 
 
 def change_id(uid: str, kind: NewsKind, *, key: str) -> str:
-    """A UUID of the change: the same job, kind and time have the same."""
+    """Return a UUID of the change. The same job, kind and time give the same UUID."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"drumline.dev/{uid}/{kind}/{key}"))
 
 
 def rfc3339(moment: float) -> str:
-    """A time as the API server writes it."""
+    """Return a time in the format of the API server."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

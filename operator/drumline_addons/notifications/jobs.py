@@ -1,6 +1,6 @@
-"""A TrainingJob as the notifier sees it: the few fields that messages are made of. Pure.
+"""Extract the fields of a TrainingJob that messages need. Pure.
 
-All texts are foreign: they are plain and bounded from here on.
+All texts come from users. They are plain and bounded after this module.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _MOST_TEXT_CHARACTERS: Final = 300
 _MOST_NAME_CHARACTERS: Final = 253
 _STAYS_IDLE: Final = "StaysIdle"
 _WAITS_FOR_VICTIMS: Final = "WaitingForVictims"
-"""Then nodes are held for it as for any job that waits for others to leave them."""
+"""Reason with which nodes are also reserved for a job that waits for other jobs to leave."""
 _TERMINAL: Final = frozenset(("Succeeded", "Failed"))
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What failed, as the newest incident names it."""
+    """Culprit of the newest incident."""
 
     cause: str
     pod: str = ""
@@ -39,17 +39,17 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NotifiableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The view of the notifier's informer; times are RFC 3339, empty where there is none.
+    """View of a TrainingJob in the notifier's informer. Times are RFC 3339, or empty.
 
     Attributes:
-        running_changed_at: when it began or ceased to run, as its condition has it.
-        idle_at: since when it is to be said that it is idle; empty: it is not.
-        idle_message: the same with figures.
-        is_moving: it left its nodes for others that are held for it.
-        lost_at: when it last lost its GPUs; empty while it holds them, or never had any.
-        lost_reason: why.
-        lost_message: the same with figures and names.
-        choice: the annotation `drumline.dev/notify`.
+        running_changed_at: transition time of its Running condition.
+        idle_at: time since which it should be reported as idle. Empty: not idle.
+        idle_message: the idle state with figures.
+        is_moving: whether it left its nodes for other nodes that are reserved for it.
+        lost_at: time at which it last lost its GPUs. Empty while it holds GPUs, or never had any.
+        lost_reason: reason for the loss.
+        lost_message: reason with figures and names.
+        choice: annotation `drumline.dev/notify`.
     """
 
     namespace: str
@@ -83,7 +83,7 @@ class NotifiableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it succeeded or failed for good."""
+        """Return whether the job succeeded or failed permanently."""
         return self.phase in _TERMINAL
 
 
@@ -95,10 +95,10 @@ SEEN_JOBS: Final = msgspec.json.Decoder(_SeenJob)
 
 
 def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
-    """The view of one TrainingJob.
+    """Return the view of one TrainingJob.
 
     Raises:
-        Undecodable: it is not one.
+        Undecodable: the object is not a TrainingJob.
     """
     job = decoded(SEEN_JOBS, raw)
     metadata, status = job.metadata, job.status
@@ -164,6 +164,6 @@ def _name(text: str | None) -> str:
 
 
 def _bounded(text: str, characters: int) -> str:
-    """One line of at most so many characters; what is cut off shows."""
+    """Return one line of limited length, with a mark if it was cut."""
     line = plain(text[: 4 * characters])
     return line if len(line) <= characters else f"{line[: characters - 3]}..."

@@ -1,4 +1,4 @@
-"""Messages by SMTP, with STARTTLS or TLS from the first byte; in a thread, as smtplib blocks."""
+"""Send messages by SMTP with STARTTLS or TLS, in a thread because smtplib blocks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from drumline_addons.notifications.webhook import trusted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailSender:
-    """Sends to the channel's recipients, or to the one that the job chose.
+    """Sender of mail to the channel's recipients, or to the recipient that the job chose.
 
     Attributes:
-        channel: the server and its recipients.
-        secrets: its password.
-        cluster: the cluster's name for people.
+        channel: server and recipients.
+        secrets: password.
+        cluster: name of the cluster for people.
     """
 
     channel: MailChannel
@@ -31,10 +31,10 @@ class MailSender:
     cluster: str
 
     async def send(self, message: PendingMessage) -> None:
-        """Send it as plain text.
+        """Send a change as plain text.
 
         Raises:
-            DeliveryError: It was not accepted.
+            DeliveryError: the message was not accepted.
         """
         recipients = [message.recipient] if message.recipient else list(self.channel.recipients)
         if not recipients:

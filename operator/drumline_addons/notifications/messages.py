@@ -1,8 +1,8 @@
-"""The same change as a line for people, a Slack message, a mail and a CloudEvent. Pure.
+"""Format a change as a line of text, a Slack message, a mail and a CloudEvent. Pure.
 
-Texts of jobs are plain and bounded since `jobs`. In Slack they are `plain_text`, in which nothing
-is a link, a mention or a format, and the short text beside it is escaped. A mail's headers refuse
-line breaks, and its body is plain text.
+Texts of jobs are plain and bounded since `jobs`. In Slack they are `plain_text`, which contains no
+links, mentions or formats. The short text beside it is escaped. A mail's headers refuse line
+breaks, and its body is plain text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from drumline_addons.notifications.events import NewsKind, Outlook, OutlookChang
 CLOUD_EVENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 _MOST_SUBJECT_CHARACTERS: Final = 180
 _MOST_BLOCK_CHARACTERS: Final = 3000
-"""Of a text of Slack."""
+"""Maximum number of characters in a Slack text."""
 
 
 def headline(change: OutlookChange) -> str:
-    """The change in a few words: `research/llama has failed: RestartsExhausted`."""
+    """Return the change in a few words: `research/llama has failed: RestartsExhausted`."""
     return f"{_subject(change)} {_verb(change)}"
 
 
@@ -59,7 +59,7 @@ def _verb(change: OutlookChange) -> str:
 
 
 def details(change: OutlookChange) -> tuple[str, ...]:
-    """What else there is to say, a line each."""
+    """Return further details of the change, one per line."""
     lines = [
         _return_line(change) if change.kind is NewsKind.PREEMPTED else "",
         _stuck_line(change) if change.kind is NewsKind.STUCK else "",
@@ -110,7 +110,7 @@ def _step_line(change: OutlookChange) -> str:
 
 
 def cloud_event(change: OutlookChange, *, source: str) -> bytes:
-    """The change as a CloudEvent 1.0 in structured mode."""
+    """Return the change as a CloudEvent 1.0 in structured mode."""
     culprit = change.culprit
     data: dict[str, Any] = {
         "kind": change.kind,
@@ -155,7 +155,7 @@ def _resource(change: OutlookChange) -> str:
 
 
 def slack_message(change: OutlookChange, *, cluster: str) -> bytes:
-    """The change as the body of an incoming webhook of Slack."""
+    """Return the change as the body for an incoming webhook of Slack."""
     title = _titled(change, cluster=cluster)
     lines = "\n".join(details(change))[:_MOST_BLOCK_CHARACTERS]
     header = {"type": "section", "text": _plain_text(title)}
@@ -168,14 +168,14 @@ def _plain_text(text: str) -> dict[str, Any]:
 
 
 def _escaped(text: str) -> str:
-    """As Slack asks for: without it `<!channel>` would call everybody."""
+    """Escape text for Slack. Otherwise `<!channel>` would notify everyone."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def mail_message(
     change: OutlookChange, *, sender: str, recipients: list[str], cluster: str
 ) -> EmailMessage:
-    """The change as a mail; the same change has the same Message-ID."""
+    """Return the change as a mail. The same change has the same Message-ID."""
     mail = EmailMessage(policy=SMTP)
     mail["From"] = sender
     mail["To"] = ", ".join(recipients)

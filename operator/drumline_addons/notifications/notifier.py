@@ -1,12 +1,12 @@
-"""From what the informer sees to messages on their way: evaluates jobs, keeps the record.
+"""Evaluate jobs, send messages about their changes, and keep the record of sent messages.
 
-The order that makes a message single: a change is evaluated in memory; the record says that it is
-known and which messages are pending; only then are they sent; once they are accepted the record
-forgets them. A restart goes on from the record, so a change that it knows brings no second message.
-A process that is killed between the acceptance and the record of it sends that message again, with
-the same id.
+The order guarantees that a message is sent once. A change is evaluated in memory. The record stores
+that the change is known and which messages are pending. Only then are the messages sent. After they
+are accepted, the record forgets them. A restart continues from the record, so a known change causes
+no second message. If the process is killed between the acceptance and its record, it sends the
+message again with the same ID.
 
-Without a record everything is as it should be: a first start says nothing about the past.
+A first start has no record, and sends no messages about the past.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ from drumline_addons.notifications.record import (
 log = logs.get("drumline_addons.notifications.notifier")
 
 TICK_SECONDS: Final = 15.0
-"""Waiting too long is no event of the API server: all jobs are looked at so often."""
+"""Seconds between two checks of all jobs. Waiting too long causes no event of the API server."""
 SAVE_SECONDS: Final = 1.0
-"""Changes of this long are one write of the record."""
+"""Seconds within which all changes go into one write of the record."""
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
 class RecordKeeper(Protocol):
-    """Keeps the record over restarts."""
+    """Storage of the record across restarts."""
 
     async def write(self, record: SentRecord) -> None:
         """Replace the record.
 
         Raises:
-            KubeError: It could not be written.
+            KubeError: the record could not be written.
         """
 
 
 class Notifier:
-    """For one event loop.
+    """Notifier for one event loop.
 
     Args:
         settings: channels and routes.
-        keeper: keeps the record.
-        record: as it was kept; None: there was none.
-        workers: by channel.
-        metrics: counts what goes wrong here; its gauges look at what is pending.
+        keeper: storage of the record.
+        record: stored record. None: there was none.
+        workers: workers by channel.
+        metrics: metrics of the notifier.
         clock: seconds since the epoch.
     """
 
@@ -93,19 +93,19 @@ class Notifier:
         pending = () if record is None else record.pending
         self._pending = {message.key: message for message in pending}
         self._unsaved: list[PendingMessage] = list(pending)
-        """Of `_pending`: not handed to their workers yet."""
+        """Messages of `_pending` that their workers do not have yet."""
         self._jobs: dict[str, NotifiableJob] = {}
         self._queues: dict[str, NotifiableQueue] = {}
         self._low_budgets: dict[str, set[str]] = defaultdict(set)
-        """By uid of the queue: of these it was said (`NotifiableQueue.low`); of those that are not
-        low any more it is forgotten."""
+        """Reported low budgets (`NotifiableQueue.low`) by UID of the queue. Budgets that are no
+        longer low are removed."""
         for key in () if record is None else record.low_budgets:
             self._low_budgets[key.partition("/")[0]].add(key)
         self._is_settled = False
         self._is_dirty = True
         self._changed = asyncio.Event()
         self.problem: str | None = None
-        """Why the record could not be written; None once it could."""
+        """Error of the last write of the record. None after a successful write."""
         for name, channel in settings.channels.items():
             metrics.watch_queue(
                 name,
@@ -115,7 +115,7 @@ class Notifier:
             )
 
     def on_event(self, event: Event[NotifiableJob]) -> None:
-        """Note a change of a job; called by the informer."""
+        """Record a change of a job. The informer calls it."""
         job = event.view
         if event.change is Change.DELETED:
             if self._is_settled and job.has_ended:
@@ -128,7 +128,7 @@ class Notifier:
             self._evaluate(job)
 
     def on_queue_event(self, event: Event[NotifiableQueue]) -> None:
-        """Note a change of a queue; called by the informer."""
+        """Record a change of a queue. The informer calls it."""
         queue = event.view
         if event.change is Change.DELETED:
             self._queues.pop(queue.uid, None)
@@ -139,12 +139,15 @@ class Notifier:
             self._evaluate_budget(queue)
 
     def settled(self, message: PendingMessage) -> None:
-        """A message was accepted or given up; called by the workers."""
+        """Record that a message was accepted or dropped. The workers call it."""
         self._pending.pop(message.key, None)
         self._touch()
 
     async def run(self) -> None:
-        """Evaluate and keep the record for as long as this task lives; the jobs are known."""
+        """Evaluate jobs and keep the record until the task is cancelled.
+
+        The jobs must be listed.
+        """
         failures, look_at = 0, 0.0
         while True:
             try:
@@ -170,10 +173,10 @@ class Notifier:
                 continue
 
     async def step(self) -> None:
-        """Look at all jobs, write the record if it changed, and send what it says is pending.
+        """Check all jobs, write the record if it changed, and send the pending messages.
 
         Raises:
-            KubeError: The record could not be written; nothing was sent.
+            KubeError: the record could not be written, so nothing was sent.
         """
         self._settle()
         for job in tuple(self._jobs.values()):
@@ -183,10 +186,10 @@ class Notifier:
         await self.save()
 
     async def save(self) -> None:
-        """Write the record if it changed, and send what it says is pending.
+        """Write the record if it changed, and send the pending messages.
 
         Raises:
-            KubeError: The record could not be written; nothing was sent.
+            KubeError: the record could not be written, so nothing was sent.
         """
         self._changed.clear()
         if self._is_dirty:
@@ -208,7 +211,7 @@ class Notifier:
         )
 
     def _settle(self) -> None:
-        """The first time: forget jobs that are gone, and messages for channels that are gone."""
+        """Forget deleted jobs, and messages of deleted channels, at the first step."""
         if self._is_settled:
             return
         for uid in self._known.keys() - self._jobs.keys():
@@ -228,7 +231,7 @@ class Notifier:
         log.info("notifier_settled", known=len(self._known), pending=len(self._pending))
 
     def _evaluate(self, job: NotifiableJob) -> None:
-        """Note what is known of the job now, and the messages of its change."""
+        """Record the known state of the job, and the messages about its change."""
         now, before = self._clock(), self._known.get(job.uid)
         known, change = advanced(before, job, now=now, patience=self._settings.stuck_after.patience)
         if known != before:
@@ -270,7 +273,7 @@ class Notifier:
         self._send(change, choice=job.choice, now=now)
 
     def _send(self, change: OutlookChange, *, choice: str, now: float) -> None:
-        """Note the messages of a change; they are sent once the record has them."""
+        """Record the messages of a change. They are sent after the record is written."""
         if now - change.at > MOST_AGE_SECONDS:
             log.info("change_is_old", id=change.id, job=f"{change.namespace}/{change.name}")
             return
@@ -290,7 +293,7 @@ class Notifier:
             self._unsaved.append(message)
 
     def _why_full(self, change: OutlookChange) -> str | None:
-        """Why no further message of this job or queue may be pending; None: it may."""
+        """Return why no further message of this job or queue may be pending, or None if it may."""
         if len(self._pending) >= MOST_PENDING:
             return f"{MOST_PENDING} messages are pending"
         pending = [message.change for message in self._pending.values()]

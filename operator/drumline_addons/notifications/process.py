@@ -1,7 +1,7 @@
-"""The notifier's process: reads TrainingJobs, sends messages, serves probes.
+"""Run the notifier: read TrainingJobs, send messages, serve probes.
 
-A process of its own, with rights to read jobs and to write one ConfigMap: channels that are slow,
-away or taken over are no matter of the operator.
+It is a separate process with rights to read jobs and to write one ConfigMap. Slow, unavailable or
+compromised channels therefore do not affect the operator.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FLUSH_SECONDS = 20.0
 
 
 def main(settings: Settings) -> str | None:
-    """Notify until SIGTERM; returns what ended it instead, None if nothing did.
+    """Notify until SIGTERM. Return the error that ended the process earlier, or None.
 
     Raises:
         SettingsError: the configuration cannot be used.
@@ -63,10 +63,10 @@ def main(settings: Settings) -> str | None:
 
 
 def read_configuration(path: Path | None) -> NotificationSettings:
-    """The configuration in a file.
+    """Return the configuration in a file.
 
     Raises:
-        ConfigurationError: there is none; the message says where and why.
+        ConfigurationError: the file is invalid. The message names the place and the reason.
     """
     if path is None:
         raise ConfigurationError(
@@ -86,7 +86,7 @@ def read_configuration(path: Path | None) -> NotificationSettings:
 async def run(
     settings: Settings, *, configuration: NotificationSettings, credentials: Credentials
 ) -> str | None:
-    """Notify until SIGTERM; returns what ended it instead, None if nothing did."""
+    """Notify until SIGTERM. Return the error that ended the process earlier, or None."""
     problems: list[str] = []
     try:
         await _run(settings, configuration=configuration, credentials=credentials)
@@ -198,7 +198,7 @@ async def _notify(notifier: Notifier, informers: Sequence[Informer[Any]]) -> Non
 
 
 async def _flush(notifier: Notifier) -> None:
-    """What was accepted is written down, so that the next start does not send it again."""
+    """Write accepted messages to the record, so that the next start does not send them again."""
     try:
         async with asyncio.timeout(FLUSH_SECONDS):
             await notifier.save()

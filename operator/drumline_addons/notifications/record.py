@@ -1,7 +1,7 @@
-"""What is remembered over a restart: the known outlooks, and messages that are still to be sent.
+"""Define the state that survives a restart: known outlooks and pending messages.
 
-Bounded, so that it fits one ConfigMap: 15,000 jobs of random uids and 200 messages of text that
-does not compress are below its 1 MiB. Pure.
+The record is bounded to fit one ConfigMap: 15,000 jobs with random UIDs and 200 messages of
+incompressible text need less than 1 MiB. Pure.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from drumline_addons.notifications.events import KnownOutlook, OutlookChange
 MOST_JOBS: Final = 15_000
 MOST_PENDING: Final = 200
 MOST_PENDING_OF_A_NAMESPACE: Final = 100
-"""So that a tenant with a storm of jobs leaves room for all others."""
+"""Limit per namespace, so that a tenant with many jobs leaves space for the others."""
 MOST_PENDING_OF_A_JOB: Final = 20
-"""So that a job whose outlook changes all the time leaves room for the others beside it."""
+"""Limit per job, so that a job that changes all the time leaves space for the other jobs."""
 _MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 _VERSION: Final = 1
 
@@ -28,12 +28,12 @@ class UnreadableRecordError(ValueError):
 
 
 class PendingMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message on its way.
+    """A message that was not accepted yet.
 
     Attributes:
-        change: what it says.
-        channel: where it goes.
-        recipient: of mail, where the job chose it.
+        change: content of the message.
+        channel: destination.
+        recipient: mail recipient, if the job chose one.
     """
 
     change: OutlookChange
@@ -42,19 +42,19 @@ class PendingMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The same for the same message."""
+        """Return a key that is equal for equal messages."""
         return (self.change.id, self.channel, self.recipient)
 
 
 class SentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record as a whole.
+    """The whole record.
 
     Attributes:
-        version: of this form.
-        known: by uid.
+        version: version of the format.
+        known: outlooks by UID.
         pending: messages that no destination has accepted yet.
-        low_budgets: keys of budgets of which it was said that they are low: a queue's uid, and for
-            one of its users' the uid, a slash and the user.
+        low_budgets: keys of budgets that were reported as low: a queue's UID, and for one of its
+            users the UID, a slash and the user.
     """
 
     version: int = _VERSION
@@ -67,15 +67,15 @@ _decode: Final = msgspec.json.Decoder(SentRecord).decode
 
 
 def packed(record: SentRecord) -> bytes:
-    """The record as bytes."""
+    """Return the record as bytes."""
     return zlib.compress(msgspec.json.encode(record), level=6)
 
 
 def unpacked(raw: bytes) -> SentRecord:
-    """The record in such bytes.
+    """Return the record from bytes.
 
     Raises:
-        UnreadableRecordError: there is none in them.
+        UnreadableRecordError: the bytes contain no record.
     """
     unpacker = zlib.decompressobj()
     try:

@@ -1,6 +1,6 @@
-"""The record in a ConfigMap of the notifier's own namespace; it writes nothing else anywhere.
+"""Store the record in a ConfigMap of the notifier's namespace. The notifier writes nothing else.
 
-Each write is conditional on the version written before, so of two notifiers only one goes on.
+Each write requires the version that was written before, so only one of two notifiers continues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WRITER: Final = "writer"
 
 
 class AnotherNotifierError(RuntimeError):
-    """The record was written by another process."""
+    """Another process wrote the record."""
 
 
 class _RecordMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -38,7 +38,7 @@ _decode: Final = msgspec.json.Decoder(_RecordObject).decode
 
 
 class RecordConfigMap:
-    """The ConfigMap, at the version that was last read or written.
+    """The record's ConfigMap, at the version that was last read or written.
 
     Args:
         client: The client to send with.
@@ -57,11 +57,11 @@ class RecordConfigMap:
         self._version = ""
 
     async def read(self) -> SentRecord | None:
-        """The record, or None if there never was one.
+        """Return the record, or None if none was ever written.
 
         Raises:
-            UnreadableRecordError: It holds something else.
-            KubeError: It could not be read.
+            UnreadableRecordError: the ConfigMap contains something else.
+            KubeError: the ConfigMap could not be read.
         """
         try:
             answer = await reads.get(
@@ -80,8 +80,8 @@ class RecordConfigMap:
         """Replace the record.
 
         Raises:
-            AnotherNotifierError: It is not the one that was read or written before.
-            KubeError: It could not be written.
+            AnotherNotifierError: the record is not the one that was last read or written.
+            KubeError: the record could not be written.
         """
         metadata = {"name": self._name, "namespace": self._namespace}
         body = {

@@ -1,4 +1,4 @@
-"""Keys of Secrets as the kubelet mounts them; read at each use, as they may be rotated."""
+"""Read keys of Secrets from mounted files, at each use because they may be rotated."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _MOST_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretFiles:
-    """`FOLDER/SECRET/KEY`.
+    """Files of the form `FOLDER/SECRET/KEY`.
 
     Attributes:
-        folder: where they are mounted.
+        folder: mount point of the Secrets.
     """
 
     folder: Path
 
     def read(self, key: SecretKey) -> str:
-        """The text of a key, without space around it.
+        """Return the text of a key, without surrounding whitespace.
 
         Raises:
-            DeliveryError: There is none.
+            DeliveryError: the key does not exist or cannot be read.
         """
         where = f"key {key.key!r} of Secret {key.secret!r}"
         try:

@@ -1,7 +1,7 @@
-"""Messages by HTTP: CloudEvents to a program, and Slack's incoming webhooks.
+"""Send messages by HTTP: CloudEvents to a program, and Slack's incoming webhooks.
 
-Redirects are not followed: a message and its token go where the owner said, and nowhere else. Of an
-answer only the status is read.
+Redirects are not followed, so a message and its token go only to the configured address. Only the
+status of a response is read.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MOST_AFTER_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEventSender:
-    """Sends CloudEvents 1.0, in structured mode.
+    """Sender of CloudEvents 1.0 in structured mode.
 
     Attributes:
-        session: speaks HTTP.
-        channel: where to.
-        secrets: its URL and token, where they are secret.
-        source: names this cluster.
+        session: HTTP session.
+        channel: destination.
+        secrets: URL and token, if they are secret.
+        source: name of this cluster.
     """
 
     session: aiohttp.ClientSession
@@ -40,10 +40,10 @@ class CloudEventSender:
     source: str
 
     async def send(self, message: PendingMessage) -> None:
-        """Send it as a CloudEvent.
+        """Send a change as a CloudEvent.
 
         Raises:
-            DeliveryError: It was not accepted.
+            DeliveryError: the message was not accepted.
         """
         channel, secrets = self.channel, self.secrets
         headers = {"Content-Type": CLOUD_EVENT_TYPE}
@@ -60,13 +60,13 @@ class CloudEventSender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackSender:
-    """Sends to an incoming webhook of Slack.
+    """Sender to an incoming webhook of Slack.
 
     Attributes:
-        session: speaks HTTP.
-        channel: where to.
-        secrets: its URL.
-        cluster: the cluster's name for people.
+        session: HTTP session.
+        channel: destination.
+        secrets: URL of the webhook.
+        cluster: name of the cluster for people.
     """
 
     session: aiohttp.ClientSession
@@ -75,10 +75,10 @@ class SlackSender:
     cluster: str
 
     async def send(self, message: PendingMessage) -> None:
-        """Send it as a text and two blocks.
+        """Send a change as text and two blocks.
 
         Raises:
-            DeliveryError: It was not accepted.
+            DeliveryError: the message was not accepted.
         """
         await _post(
             self.session,
@@ -90,10 +90,10 @@ class SlackSender:
 
 
 def trusted(secrets: SecretFiles, authorities: SecretKey | None) -> ssl.SSLContext:
-    """The authorities that a channel trusts: its own, or the public ones.
+    """Return the certificate authorities that a channel trusts: its own, or the public ones.
 
     Raises:
-        DeliveryError: Its own cannot be read.
+        DeliveryError: the channel's authorities cannot be read.
     """
     if authorities is None:
         return ssl.create_default_context()
@@ -126,5 +126,5 @@ async def _post(
 
 
 def _after_seconds(text: str) -> float:
-    """The seconds of a Retry-After; a date counts as none."""
+    """Return the seconds of a Retry-After header. A date counts as none."""
     return min(float(text), _MOST_AFTER_SECONDS) if text.isascii() and text.isdigit() else 0.0

@@ -70,7 +70,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 async def _results(
     client: KubeClient, *, job: str, namespace: str, seconds: float
 ) -> tuple[CheckResult, ...]:
-    """What the job found, once it has ended.
+    """Return the job's results after it has ended.
 
     Raises:
         NotAnswered: it did not end in time, or it failed.
@@ -121,7 +121,7 @@ async def _write(client: KubeClient, pool: str, results: Sequence[CheckResult]) 
 
 
 def _places(status: Mapping[str, Any]) -> tuple[str, ...]:
-    """The nodes of the job's pods, by index."""
+    """Return the nodes of the job's pods, by index."""
     places = cast("Json", status.get("assignment") or {})
     prefix = str(places.get("prefix") or "")
     return tuple(prefix + str(rest) for rest in places.get("nodes") or ())

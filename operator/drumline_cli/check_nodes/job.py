@@ -19,18 +19,18 @@ COMMAND: Final = (
 """torchrun finds its gang in the variables of the pod. Without an agent of ours: its folder would
 hide the trainer's in this image, and a check that fails is not to be started again."""
 _GRACE_SECONDS: Final = 1
-"""Nothing is saved: whoever wants the GPUs has them at once."""
+"""Grace period. Nothing is saved, so other jobs get the GPUs immediately."""
 HOST_LABEL: Final = "kubernetes.io/hostname"
 _TERMS, _VALUES = 4, 32
 MOST_NODES: Final = _TERMS * _VALUES
-"""Of one job: as many as its node affinity can name."""
+"""Maximum number of nodes per job, the limit of its node affinity."""
 _DEADLINE_SECONDS: Final = 900
 _KEPT_SECONDS: Final = 3600
 _TOLERATION: Final = {"key": "drumline.dev/quarantined", "operator": "Exists"}
 
 
 def nodes_to_check(rows: Sequence[NodeRow], *, pool: str, names: Sequence[str]) -> list[NodeRow]:
-    """The nodes of a pool that no job holds, those first that something speaks against.
+    """Return the nodes of a pool that no job holds, those first that something speaks against.
 
     Args:
         rows: all nodes.
@@ -59,14 +59,14 @@ def nodes_to_check(rows: Sequence[NodeRow], *, pool: str, names: Sequence[str]) 
 
 
 def _gpus(row: NodeRow) -> int:
-    """The whole GPUs of a node: parts of them are not checked."""
+    """Return the whole GPUs of a node: parts of them are not checked."""
     return row.gpus if row.whole_gpus is None else row.whole_gpus
 
 
 def check_job(
     name: str, nodes: Sequence[NodeRow], *, queue: str, image: str, device: str | None
 ) -> Json:
-    """The TrainingJob."""
+    """Return the TrainingJob."""
     names = [row.node for row in nodes]
     terms = [
         {"matchExpressions": [{"key": HOST_LABEL, "operator": "In", "values": part}]}

@@ -1,4 +1,4 @@
-"""What a check printed -> the nodes that failed, and what its pool says of them from now on. Pure.
+"""Convert the output of a check to the failed nodes and the pool's new entries. Pure.
 
 The line is the trainer's (`drumline_trainer.node_check.verdicts`), but it comes from a pod: it is
 read as anybody's.
@@ -24,17 +24,17 @@ _MAX_CHARS: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What was found on one node."""
+    """Result of the check of one node."""
 
     node: str
     failed: str
-    """What is slow or wrong; empty: it passed."""
+    """Failure, or empty if the node passed."""
     figures: tuple[float, ...]
     """Tflop/s of products, GB/s of memory, GB/s with each partner."""
 
 
 def results_in(lines: Iterable[str], *, nodes: Sequence[str]) -> tuple[CheckResult, ...]:
-    """The results in the last line of a log that has some.
+    """Return the results in the last line of a log that has some.
 
     Args:
         lines: of the first pod.
@@ -96,7 +96,7 @@ def node_health(
 
 
 def table(results: Sequence[CheckResult]) -> str:
-    """A line a node."""
+    """Return one line per node."""
     heads = ("NODE", "TFLOPS", "MEMORY GB/S", "NETWORK GB/S", "RESULT")
     cells = [
         (

@@ -1,4 +1,4 @@
-"""What all kinds have in common: metadata and queue, roles of equal pods, the finished job."""
+"""Convert what all kinds share: metadata and queue, roles of equal pods, the finished job."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class PodRole:
     """Pods of one template in the input."""
 
     fields: Fields
-    """Of the role as a whole, for its path."""
+    """Fields of the whole role, for its path."""
     template: Fields
     replicas: int
     name: str
     completes: bool = False
-    """Whether the job is over once its pods have succeeded."""
+    """Whether the job ends when its pods have succeeded."""
     command: tuple[str, ...] = ()
-    """What its pods run where the template names nothing."""
+    """Command of its pods if the template has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHead:
-    """What stands above the spec."""
+    """Metadata above the spec."""
 
     metadata: Json
     spec: Json
@@ -99,7 +99,7 @@ def job_of_roles(
     wanted: Wanted,
     container_name: str | None = None,
 ) -> Conversion:
-    """The job of the role that trains.
+    """Return the job of the role that trains.
 
     Roles with as many GPUs a pod are further pods of it, the others are roles of the job. These
     find the others where the kubelet starts the commands alone, so then no agent does.
@@ -152,7 +152,7 @@ def job_of_roles(
 
 
 def _main(roles: Sequence[PodRole]) -> PodRole:
-    """The role that trains: of those that end nothing by themselves the one with most GPUs."""
+    """Return the role that trains: the role with most GPUs that does not end the job."""
     training = [role for role in roles if not role.completes and gpus_of(role.template)]
     return max(training or roles, key=lambda role: gpus_of(role.template) * role.replicas)
 
@@ -179,7 +179,9 @@ def _roles(
 
 
 def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) -> Conversion:
-    """The conversion, held against the API's models and rules; what nobody has read is noted.
+    """Return the conversion, held against the API's models and rules.
+
+    What nobody has read is noted.
 
     Raises:
         ConversionError: there is no queue, or the result is no TrainingJob.

@@ -25,7 +25,7 @@ from drumline_contract import plain
 
 MAX_CHARACTERS: Final = 1_000_000
 MAX_EVENTS: Final = 100_000
-"""Of YAML: a scalar is one, a list and a mapping are two."""
+"""Maximum number of YAML events: a scalar is one, a list and a mapping are two."""
 MAX_DEPTH: Final = 48
 MAX_VALUES: Final = 100_000
 """With every alias written out."""
@@ -132,7 +132,7 @@ def _check_size(raw: object, *, file: str) -> None:
 def convert_document(
     raw: Mapping[str, Any], *, group: str, kind: str, wanted: Wanted
 ) -> Conversion | None:
-    """The object as a TrainingJob; None for a kind that is none of ours to convert.
+    """Return the object as a TrainingJob, or None for a kind that is none of ours to convert.
 
     Raises:
         ConversionError: no TrainingJob can be made of it.

@@ -30,19 +30,19 @@ class Fields:
         self._lists: dict[str, list[Fields]] = {}
 
     def at(self, name: str) -> str:
-        """The path of a field."""
+        """Return the path of a field."""
         return f"{self.path}.{name}" if self.path else name
 
     def has(self, name: str) -> bool:
-        """Whether the field says something."""
+        """Return whether the field has content."""
         return not _is_empty(self._raw.get(name))
 
     def is_given(self, name: str) -> bool:
-        """Whether the field is there, even without content: `emptyDir: {}`."""
+        """Return whether the field exists, even without content: `emptyDir: {}`."""
         return self._raw.get(name) is not None
 
     def raw(self, name: str, *, to: str | None = None) -> Any:
-        """The value as it is; None where it says nothing."""
+        """Return the value as it is, or None if it says nothing."""
         self._read.add(name)
         if not self.has(name):
             return None
@@ -51,7 +51,7 @@ class Fields:
         return self._raw[name]
 
     def text(self, name: str, *, to: str | None = None) -> str | None:
-        """A text, or a number as text.
+        """Return a text, or a number as text.
 
         Raises:
             ConversionError: it is something else.
@@ -64,7 +64,7 @@ class Fields:
         return str(value)
 
     def number(self, name: str, *, to: str | None = None) -> int | None:
-        """A whole number.
+        """Return a whole number.
 
         Raises:
             ConversionError: it is something else.
@@ -77,7 +77,7 @@ class Fields:
         return int(text)
 
     def flag(self, name: str, *, to: str | None = None) -> bool:
-        """Whether the field is true.
+        """Return whether the field is true.
 
         Raises:
             ConversionError: it is neither true nor false.
@@ -90,7 +90,7 @@ class Fields:
         return bool(value)
 
     def texts(self, name: str, *, to: str | None = None) -> list[str]:
-        """A list of texts; empty where it is absent.
+        """Return a list of texts, or empty if it is absent.
 
         Raises:
             ConversionError: it is something else.
@@ -105,7 +105,7 @@ class Fields:
         return [str(text) for text in cast("list[Any]", value)]
 
     def below(self, name: str) -> Fields:
-        """An object; an empty one where it is absent.
+        """Return an object, or empty if it is absent.
 
         Raises:
             ConversionError: it is something else.
@@ -116,7 +116,7 @@ class Fields:
         return self._below[name]
 
     def each(self, name: str) -> list[Fields]:
-        """A list of objects; empty where it is absent.
+        """Return a list of objects, or empty if it is absent.
 
         Raises:
             ConversionError: it is something else.
@@ -133,7 +133,7 @@ class Fields:
         return self._lists[name]
 
     def names(self, *, empty: bool = False, unread: bool = False) -> list[str]:
-        """Of the fields here.
+        """Return the names of the fields here.
 
         Args:
             empty: with those that say nothing.

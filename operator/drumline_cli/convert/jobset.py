@@ -33,7 +33,7 @@ _JOB: Final = {
 
 
 def convert_jobset(document: Fields, wanted: Wanted) -> Conversion:
-    """The JobSet as a TrainingJob.
+    """Return the JobSet as a TrainingJob.
 
     Raises:
         ConversionError: it cannot be one.
@@ -63,7 +63,7 @@ def convert_jobset(document: Fields, wanted: Wanted) -> Conversion:
 
 
 def _deciding(policy: Fields) -> frozenset[str]:
-    """The replicated jobs whose success is the JobSet's; none: all of them."""
+    """Return the replicated jobs whose success is the JobSet's. None: all of them."""
     targets = policy.texts("targetReplicatedJobs", to="spec.roles, completesJob")
     operator = policy.text("operator")
     if operator == "Any":
@@ -75,7 +75,7 @@ def _deciding(policy: Fields) -> frozenset[str]:
 
 
 def _role(entry: Fields, spec: Json, *, deciding: frozenset[str]) -> PodRole:
-    """A replicated job: so many Jobs of so many pods."""
+    """Return a replicated job: so many Jobs of so many pods."""
     name = entry.text("name") or "role"
     entry.leave_out("groupName", "all pods of a TrainingJob form one group")
     entry.leave_out("dependsOn", "all pods start together; init containers run before the command")

@@ -1,4 +1,4 @@
-"""What a conversion gives: a job, and for every field of the input what became of it."""
+"""Define the result of a conversion: a job, and the fate of every input field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 class Fate(StrEnum):
-    """What became of a field."""
+    """Fate of a field."""
 
     CARRIED = "carried over"
     LEFT_OUT = "left out"
@@ -25,7 +25,7 @@ class Note:
     path: str
     """In the input, as `kubectl explain` spells it; of a script `line 3: --mem`."""
     text: str
-    """Where it went, why it is not there, or what to look at."""
+    """Target field, reason for leaving it out, or point to check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user says where the input does not."""
+    """Values from the user that the input lacks."""
 
     queue: str | None = None
     image: str | None = None
@@ -51,11 +51,11 @@ class Notes:
     made: list[Note] = field(default_factory=list[Note])
 
     def carried(self, path: str, to: str) -> None:
-        """The field at `path` is at `to` of the TrainingJob."""
+        """Record that the field at `path` is at `to` of the TrainingJob."""
         self.made.append(Note(fate=Fate.CARRIED, path=path, text=to))
 
     def left_out(self, path: str, why: str) -> None:
-        """The field at `path` is not in the TrainingJob."""
+        """Record that the field at `path` is not in the TrainingJob."""
         self.made.append(Note(fate=Fate.LEFT_OUT, path=path, text=why))
 
     def check(self, path: str, text: str) -> None:

@@ -13,7 +13,7 @@ from drumline_cli.convert.model import Conversion, ConversionError, Wanted
 from drumline_cli.convert.pytorchjob import run_policy
 
 _SSHD: Final = ("/usr/sbin/sshd", "-De")
-"""What the operator of MPIJobs lets a worker without a command run."""
+"""Command that the operator of MPIJobs runs in a worker without a command."""
 _SPEC: Final = {
     "slotsPerWorker": "the host file has a slot for each GPU of a worker",
     "mpiImplementation": "variables give the path of the host file to Open MPI, Intel MPI and"
@@ -24,7 +24,7 @@ _SPEC: Final = {
 
 
 def convert_mpijob(document: Fields, wanted: Wanted) -> Conversion:
-    """The MPIJob as a TrainingJob whose launcher is a role.
+    """Return the MPIJob as a TrainingJob whose launcher is a role.
 
     Raises:
         ConversionError: it cannot be one.

@@ -58,7 +58,7 @@ _CONTAINER_REASONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodHalf:
-    """What a pod template says: fields of the spec, and of its template."""
+    """Content of a pod template: fields of the spec, and of its template."""
 
     spec: Json
     template: Json
@@ -68,7 +68,7 @@ class PodHalf:
 def pod_half(
     pod_template: Fields, *, container_name: str | None = None, supervised: bool = True
 ) -> PodHalf:
-    """The pod template as fields of a TrainingJob.
+    """Return the pod template as fields of a TrainingJob.
 
     Args:
         pod_template: metadata and spec.
@@ -168,7 +168,7 @@ def command_of(container: Fields, *, gpus: int, supervised: bool = True) -> Json
 
 
 def training_container(pod: Fields, *, name: str | None) -> Fields:
-    """The container of this name, else the one with the most GPUs; the others are noted.
+    """Return the container of this name, or the one with the most GPUs. The others are noted.
 
     Raises:
         ConversionError: there is none.
@@ -353,7 +353,7 @@ def _pull_secrets(pod: Fields) -> list[str]:
 
 
 def _security(pod: Fields, container: Fields, template: Json) -> None:
-    """The process is never root, and has no capability: those are the pool's to give."""
+    """Convert the security context: the process is never root, and has no capability."""
     user, path = None, ""
     for level in (pod, container):
         context = level.below("securityContext")

@@ -24,7 +24,7 @@ _SCHEDULING: Final = {
 
 
 def convert_pytorchjob(document: Fields, wanted: Wanted) -> Conversion:
-    """The PyTorchJob as a TrainingJob.
+    """Return the PyTorchJob as a TrainingJob.
 
     Raises:
         ConversionError: it cannot be one.

@@ -16,7 +16,7 @@ _LONGEST: Final = 20
 
 
 def role_name(name: str, *, taken: Collection[str]) -> str:
-    """A name that a role can have, as close to this one as may be."""
+    """Return a name that a role can have, as close to this one as may be."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if not slug[:1].isalpha() or slug in _TAKEN or slug.startswith("drumline"):
         slug = f"role-{slug}".strip("-")
@@ -33,7 +33,7 @@ def role_name(name: str, *, taken: Collection[str]) -> str:
 def role_of(
     pod_template: Fields, *, to: str, template: Json, container_name: str | None
 ) -> tuple[Json, int]:
-    """The container of a role, and its GPUs; its volumes go into the template.
+    """Return the container of a role, and its GPUs. Its volumes go into the template.
 
     What else its pods have is the template's: it is noted where it differs, as left out.
 

@@ -36,7 +36,7 @@ _VARIABLES: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class _Script:
-    """What was read of a script so far."""
+    """Parts of a script that were read so far."""
 
     options: dict[str, SlurmOption] = field(default_factory=dict[str, SlurmOption])
     env: list[Json] = field(default_factory=list[Json])
@@ -44,7 +44,7 @@ class _Script:
 
 
 def convert_sbatch(text: str, wanted: Wanted) -> Conversion:
-    """The script as a TrainingJob.
+    """Return the script as a TrainingJob.
 
     Raises:
         ConversionError: it cannot be one.
@@ -174,7 +174,7 @@ def _command(script: _Script, notes: Notes) -> tuple[int, str, bool]:
 
 
 def _after_word(line: str) -> str:
-    """The line without its first word, in the shell's sense."""
+    """Return the line without its first word, in the shell's sense."""
     reader = shlex.shlex(line, posix=True, punctuation_chars=False)
     reader.whitespace_split = True
     reader.commenters = ""

@@ -106,13 +106,13 @@ class SlurmOption:
 
     @property
     def path(self) -> str:
-        """Where it is, for people."""
+        """Return the location for people."""
         dashes = "-" if len(self.name) == 1 else "--"
         return f"line {self.line}: {dashes}{self.name}"
 
     @property
     def goes_to(self) -> str:
-        """What it says in the TrainingJob."""
+        """Return the corresponding text of the TrainingJob."""
         return _GOES_TO.get(self.name, "spec")
 
     @property
@@ -159,7 +159,7 @@ def parse_options(
 
 
 def seconds_of(text: str, *, path: str) -> int | None:
-    """A limit in minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None where there is none.
+    """Return a limit in minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S, or None if there is none.
 
     Raises:
         ConversionError: it is none of these.

@@ -13,7 +13,7 @@ from drumline_cli.convert.volumes import env_of
 
 
 def convert_trainjob(document: Fields, wanted: Wanted) -> Conversion:
-    """The TrainJob as a TrainingJob; what its runtime adds is not known.
+    """Return the TrainJob as a TrainingJob. What its runtime adds is not known.
 
     Raises:
         ConversionError: it cannot be one.

@@ -34,7 +34,7 @@ _SPEC: Final = {
 
 
 def convert_volcano(document: Fields, wanted: Wanted) -> Conversion:
-    """The Volcano Job as a TrainingJob.
+    """Return the Volcano Job as a TrainingJob.
 
     Raises:
         ConversionError: it cannot be one.
@@ -89,7 +89,7 @@ def _role(entry: Fields) -> PodRole:
 
 
 def _completes(entry: Fields) -> bool:
-    """Whether a policy ends the job with this task, as that of a launcher does."""
+    """Return whether a policy ends the job with this task, as with a launcher."""
     completes = False
     for policy in entry.each("policies"):
         events = {policy.text("event"), *policy.texts("events")}

@@ -140,7 +140,7 @@ def without_shared_memory(volumes: list[Json], mounts: list[Json]) -> list[Json]
 
 
 def _given(entry: Fields) -> frozenset[str]:
-    """Sources that are given although empty, as `emptyDir: {}`."""
+    """Return sources that are given although empty, as `emptyDir: {}`."""
     return frozenset(kind for kind in _OURS if entry.is_given(kind))
 
 

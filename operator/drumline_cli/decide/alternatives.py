@@ -1,4 +1,4 @@
-"""What a waiting job could do instead, and the price of each: wait, shrink, preempt, buy.
+"""Compute the alternatives of a pending job with their prices: wait, shrink, preempt, buy.
 
 Nothing is estimated but the expected start. The cycle itself decides about the job alone, on the
 cluster as this cycle leaves it: with fewer pods, with more nodes of a pool that grows, and, on the
@@ -49,7 +49,7 @@ _HAS_ALTERNATIVES: Final = frozenset(
 
 
 class AlternativeKind(StrEnum):
-    """What a waiting job could do."""
+    """Alternative of a pending job."""
 
     WAIT = "Wait"
     SHRINK = "Shrink"
@@ -94,7 +94,7 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 def alternatives(
     cycle: CycleInput, *, decisions: Decisions, starts: Mapping[str, ExpectedStart]
 ) -> Mapping[str, tuple[Alternative, ...]]:
-    """By uid, for the first jobs in line; none where no pool has a price.
+    """Return alternatives by uid for the first pending jobs, or none if no pool has a price.
 
     Args:
         cycle: the arguments of this cycle.
@@ -136,10 +136,10 @@ class _World:
     pools: Mapping[str, Pool]
     queues: Mapping[str, Queue]
     caches: tuple[CycleCache, CycleCache]
-    """Of cycles on the cluster before and after this one."""
+    """Caches of cycles on the cluster before and after this one."""
 
     def of(self, gang: Gang, *, start: ExpectedStart | None) -> Iterator[Alternative]:
-        """The alternatives of one gang."""
+        """Return the alternatives of one gang."""
         gang = replace(gang, nominated=(), nominated_pool="", retry_at=0.0)
         queue = self.queues[gang.queue]
         names = requested_pools(gang) or tuple(sorted(queue.nominal))
@@ -171,7 +171,7 @@ class _World:
         )
 
     def _shrink(self, gang: Gang) -> Alternative | None:
-        """The most pods below its smallest size with which it would start now."""
+        """Return the most pods below its smallest size with which it would start now."""
         unit = gang.slices[0].pods if gang.slices else 1
         sizes = range(unit, gang.legal_sizes[0], unit)
         fits = bisect_right(sizes, 0, key=lambda size: 0 if self._placed(gang, size) else 1)
@@ -219,7 +219,7 @@ class _World:
         )
 
     def _buy(self, gang: Gang, *, pool: Pool) -> Alternative | None:
-        """The fewest nodes of the pool with which it would start, in the first zone that has any.
+        """Return the fewest nodes with which it would start, in the first possible zone.
 
         What other jobs ask for counts against the pool's limit.
         """
@@ -271,7 +271,7 @@ class _World:
 
 
 def _an_hour(amount: int, pool: Pool) -> str:
-    """What so many GPUs of a pool cost for an hour, or parts of them where it counts these."""
+    """Return the hourly cost of GPUs of a pool, or of partitions if the pool counts these."""
     if pool.price is None:
         return ""
     return exact_text(cost(gpu_seconds=pool.in_gpus(amount) * HOUR_SECONDS, price=pool.price))

@@ -1,4 +1,4 @@
-"""What waiting jobs could do instead, as lines below the table."""
+"""Format the alternatives of pending jobs as lines below the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline_contract import plain
 
 
 def alternatives_text(decisions: Iterable[JobDecision], *, now: float) -> str:
-    """A line for each alternative; empty where no job has any."""
+    """Return a line for each alternative, or empty if no job has any."""
     return "".join(f"{line}\n" for line in _lines(decisions, now=now))
 
 
@@ -53,5 +53,5 @@ def _sentence(alternative: Alternative, *, now: float) -> str:
 
 
 def money(text: str) -> str:
-    """A decimal as people read it."""
+    """Return a decimal as people read it."""
     return money_text(millionths(text))

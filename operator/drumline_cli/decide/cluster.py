@@ -98,7 +98,7 @@ class ClusterInput:
     as_of: float
     """When the newest of the files was written."""
     node_demands: KnownDemands = field(default_factory=KnownDemands)
-    """What autoscalers have been asked for."""
+    """Requests to autoscalers."""
     unreadable: tuple[str, ...] = ()
     """Objects that cannot be read, by file, line and field."""
     remarks: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ def read(
     installation: Installation = NOT_KNOWN,
     policy: Policy = DEFAULT_POLICY,
 ) -> ClusterInput:
-    """The cluster that these objects make.
+    """Return the cluster that these objects make.
 
     An object that is not what its kind says is named with file, line and field, and the others
     count: as in the operator, nothing that one object holds keeps it from an answer.
@@ -218,7 +218,7 @@ def _empty_state(
 
 
 def _statuses(manifests: Iterable[ManifestDocument], *, kind: str) -> Mapping[str, Json]:
-    """By name: what queues have had and what is known against nodes is in statuses."""
+    """Return statuses by name. They contain the usage of queues and the evidence against nodes."""
     return {
         manifest.namespaced_name[1]: cast("Json", status)
         for manifest in manifests
@@ -295,7 +295,7 @@ def _unguarded(state: ClusterCache, installation: Installation) -> list[str]:
 
 
 def _progress(job: Job) -> Progress | None:
-    """The job's last progress by its status: no agent can be asked here."""
+    """Return the job's last progress by its status: no agent can be asked here."""
     if job.status.step is None:
         return None
     return Progress(
@@ -365,7 +365,7 @@ _WORKLOADS: Final[Mapping[str, tuple[Resource, Callable[[bytes], WorkloadView]]]
 
 
 def _workload(state: ClusterCache, manifest: ManifestDocument) -> None:
-    """The operator reads those alone that name a queue."""
+    """Return the workload if it names a queue, because the operator reads only those."""
     if LABEL_QUEUE in labels_of(manifest):
         resource, decode = _WORKLOADS[manifest.kind]
         state.on_workload(resource, None, _decoded(manifest, decode))
@@ -424,7 +424,7 @@ def _decoded(manifest: ManifestDocument, decode: Callable[[bytes], T]) -> T:
 
 
 def _completed(manifest: ManifestDocument) -> Json:
-    """The object with what the API server would have added."""
+    """Return the object with what the API server would have added."""
     metadata: object = manifest.raw.get("metadata")
     if not isinstance(metadata, dict):
         return manifest.raw  # the decoder says so

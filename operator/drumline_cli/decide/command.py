@@ -28,7 +28,7 @@ from drumline_contract import plain
 
 
 class DecidedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `drumline decide` decided.
+    """Decisions of `drumline decide`.
 
     Attributes:
         as_of: when the newest of the files was written (seconds since the epoch).
@@ -77,7 +77,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 
 def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> LiveObjects:
-    """What is judged, the cluster's objects first: one of a file stands for the cluster's."""
+    """Return the objects to decide. An object of a file replaces the cluster's object."""
     given = tuple(read_manifests(chosen.file or ()))
     if chosen.manifest:
         given = (*given, _of_text(chosen.manifest))
@@ -94,7 +94,7 @@ def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Live
 
 
 def _of_text(text: str) -> ManifestDocument:
-    """An object that an argument holds: JSON alone, as it may come from a program.
+    """Return an object that an argument holds: JSON alone, as it may come from a program.
 
     Raises:
         BadInput: it is no object.

@@ -24,7 +24,7 @@ from drumline_scheduler.model import Policy
 def decided(
     cluster_input: ClusterInput, policy: Policy, *, forecast: bool, priced: bool = False
 ) -> list[JobDecision]:
-    """What the cycle decides, a row for each job that it concerns.
+    """Return the decisions of the cycle, one row per affected job.
 
     Args:
         cluster_input: what it sees.
@@ -51,7 +51,9 @@ def decided(
 
 
 def read_policy(name: str | None) -> Policy:
-    """The policy in a file, or in the chart's values; None, and values without: the default one.
+    """Return the policy in a file, or in the chart's values.
+
+    None, and values without: the default one.
 
     Raises:
         BadInput: the file has none.

@@ -1,4 +1,4 @@
-"""What the operator was installed with, as far as its decisions depend on it.
+"""Define the operator's settings that affect its decisions.
 
 No object of the cluster says so. The chart's values do, or it is judged by what is there.
 """
@@ -24,13 +24,13 @@ class Installation:
     """Settings of the operator; None: not known."""
 
     guarded_pools: frozenset[str] | None = None
-    """Where foreign pods give back what they borrow."""
+    """Pools in which foreign pods give back borrowed GPUs."""
     admits_workloads: bool | None = None
-    """Whether it lets gated pods and suspended workloads go."""
+    """Whether the operator admits gated pods and suspended workloads."""
     workload_kinds: frozenset[str] = frozenset(OTHER_KINDS)
-    """Which kinds wait beside Jobs and JobSets; all of them where that is not known."""
+    """Kinds that wait besides Jobs and JobSets. All kinds if unknown."""
     dynamic_resources: bool | None = None
-    """Whether it counts devices that only claims get."""
+    """Whether the operator counts devices that only claims get."""
 
     def reads(self, manifest: ManifestDocument) -> bool:
         """Whether the operator reads objects of this kind."""
@@ -51,11 +51,11 @@ class Installation:
 _OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind, DEVICE_TAINT_RULES[0].kind)
 NOT_KNOWN: Final = Installation()
 CHART_KEYS: Final = ("guardedPools", "foreignPods", "dynamicResources")
-"""Of the chart's values: what is read of them here."""
+"""Keys of the chart's values that are read here."""
 
 
 def read_installation(name: str | None) -> Installation:
-    """What the chart's values in a file say; nothing where it is another file, or None.
+    """Return the settings in a file of chart values, or defaults for another file or None.
 
     Raises:
         BadInput: it cannot be read, or a value is of another type than in the chart.
@@ -105,7 +105,7 @@ def labels_of(manifest: ManifestDocument) -> Json:
 
 
 def _waits(manifest: ManifestDocument) -> bool:
-    """Whether a pod or workload waits for the operator to let it go."""
+    """Return whether a pod or workload waits for its admission by the operator."""
     if LABEL_QUEUE not in labels_of(manifest):
         return False
     spec = _mapping(manifest.raw.get("spec"))
@@ -117,7 +117,7 @@ def _waits(manifest: ManifestDocument) -> bool:
 
 
 _DEVICE_FIELDS: Final = {GpuPool.KIND: "devices", TrainingJob.KIND: "computeDomain"}
-"""What only an operator that counts devices heeds."""
+"""Fields that only an operator with device support uses."""
 
 
 def _has_devices(manifest: ManifestDocument) -> bool:

@@ -1,4 +1,4 @@
-"""What a cycle decided, a row for each job that it concerns: the same for people and programs."""
+"""Convert the decisions of a cycle to one row per affected job, for people and programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from drumline_scheduler.model import Admitted, Gang, Pool, Snapshot
 
 
 class JobVerdict(StrEnum):
-    """What happens to a job in this cycle."""
+    """Decision about a job in this cycle."""
 
     PLACED = "Placed"
     ADMITTED = "Admitted"
@@ -49,7 +49,7 @@ class JobVerdict(StrEnum):
 
 
 class NewNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a job takes of each of some nodes that it would start on.
+    """Resources of a job per node, on nodes that it would start on.
 
     Attributes:
         nodes: Of how many.
@@ -163,7 +163,7 @@ def job_decisions(
     pending: Iterable[Gang],
     starts: Iterable[ExpectedStart] = (),
 ) -> list[JobDecision]:
-    """A row for each job: first the gangs that start, then the preempted, then the waiting.
+    """Return a row for each job: first the gangs that start, then the preempted, then the waiting.
 
     Args:
         decisions: what was decided.
@@ -221,7 +221,7 @@ def topology_asked(gang: Gang) -> tuple[str, ...]:
 
 
 def _of_job(row: JobDecision, gang: Gang) -> JobDecision:
-    """The row of a surplus gang as one of its job."""
+    """Return the row of a surplus gang as one of its job."""
     return replace(row, uid=gang.surplus_of, surplus=True) if gang.surplus_of else row
 
 

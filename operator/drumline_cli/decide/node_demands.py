@@ -1,4 +1,4 @@
-"""What the operator has asked of autoscalers, by the objects that are there."""
+"""Find the operator's requests to autoscalers, from the existing objects."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from drumline_scheduler.model import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDemands:
-    """As a new leader would find them: placeholders, and the statuses of pools."""
+    """Requests as a new leader finds them: placeholders, and the statuses of pools."""
 
     pools: Mapping[str, GpuPoolSpec] = field(default_factory=dict[str, GpuPoolSpec])
     demands: NodeDemands = field(default_factory=NodeDemands)
     times: NodeTimes = field(default_factory=NodeTimes)
 
     def shown_to(self, snapshot: Snapshot, *, now: float) -> Snapshot:
-        """The snapshot as the operator's cycle is shown it."""
+        """Return the snapshot as the operator's cycle is shown it."""
         offers = offers_of(self.pools)
         return self.demands.shown_to(snapshot, offers=offers, now=now) if offers else snapshot
 
@@ -49,7 +49,7 @@ def known_demands(
     pools: Mapping[str, GpuPoolSpec],
     statuses: Mapping[str, Mapping[str, Any]],
 ) -> KnownDemands:
-    """What is asked for.
+    """Return the requests.
 
     Args:
         placeholders: the pods that ask for nodes.

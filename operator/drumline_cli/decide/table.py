@@ -51,7 +51,7 @@ def _in(moment: float | None, *, now: float) -> str:
 
 
 def detail(decision: JobDecision, *, wide: bool) -> str:
-    """Where it goes or for whom it leaves, and what is to be said of it."""
+    """Return the destination of the job or the job it leaves for, and further details."""
     if decision.verdict is JobVerdict.WAITS:
         places = f"; then {_where(decision, wide=wide)}" if decision.nodes else ""
         cost = _cost(decision)

@@ -1,4 +1,4 @@
-"""What one cycle would decide if something were different: a quota, a job, one job more. Pure.
+"""Compute what one cycle would decide after a change: a quota, a job, a new job. Pure.
 
 The question changes the objects, and the operator's own cycle answers: once for the cluster as it
 is, once for the changed one. What differs between the two is the answer.
@@ -81,7 +81,7 @@ class ChangedDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfAnswer:
-    """What differs, the job that was asked about first."""
+    """Differences, with the job of the question first."""
 
     changed: tuple[ChangedDecision, ...]
     unchanged: int
@@ -101,7 +101,7 @@ class Baseline:
 
 
 def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseline:
-    """What the cycle decides as things are, by `namespace/name`.
+    """Return the current decisions of the cycle, by `namespace/name`.
 
     Raises:
         BadInput: the objects do not fit together.
@@ -111,7 +111,7 @@ def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseli
 
 
 def answer(known: Baseline, change: Change) -> WhatIfAnswer:
-    """What the cycle would decide otherwise.
+    """Return the decisions that the change affects.
 
     Raises:
         BadInput: what would be different is not there, or would not be accepted.
@@ -145,7 +145,7 @@ def _by_job(seen: ClusterInput, policy: Policy) -> Mapping[str, JobDecision]:
 
 
 def changed(manifests: Sequence[ManifestDocument], change: Change) -> list[ManifestDocument]:
-    """The cluster with the change.
+    """Return the cluster with the change.
 
     Raises:
         BadInput: what would be different is not there.
@@ -171,7 +171,7 @@ def _asked(manifests: Sequence[ManifestDocument], change: Change) -> str | None:
 
 
 def _with(manifests: Sequence[ManifestDocument], change: Change) -> Sequence[ManifestDocument]:
-    """The same, once it is known that what is to change is there."""
+    """Return the changed objects, after checking that the object to change exists."""
     match change:
         case OtherSize(job=job):
             there = any(each.kind == TrainingJob.KIND and _key(each) == job for each in manifests)

@@ -19,7 +19,7 @@ _LONGEST = 60
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """The two jobs beside each other.
+    """Return the two jobs beside each other.
 
     Raises:
         CommandError: one of them cannot be read.

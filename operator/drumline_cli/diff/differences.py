@@ -16,7 +16,7 @@ from drumline_contract import plain
 
 Section = Literal["spec", "outcome"]
 _MOST_FIELDS: Final = 10_000
-"""Of one spec: overrides are a tenant's text."""
+"""Maximum number of fields per spec. Overrides are a tenant's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def _outcome(job: TrainingJob, report: JobReport) -> Iterator[tuple[str, str]]:
 
 
 class JobDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drumline diff` shows of two jobs.
+    """Comparison of two jobs by `drumline diff`.
 
     Attributes:
         kind: what this is.

@@ -27,7 +27,7 @@ _MARK_WIDTH: Final = 4
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """The findings; the exit code is 1 where a check failed.
+    """Return the findings. The exit code is 1 if a check failed.
 
     Raises:
         BadInput: no kubeconfig is usable.

@@ -1,4 +1,4 @@
-"""What is read of a cluster, as values. The checks see nothing else.
+"""Define the facts that are read of a cluster. The checks use nothing else.
 
 A fact that could not be read is `Unread` with the reason; kinds that the cluster does not serve
 are read as none.
@@ -34,7 +34,7 @@ class ServerVersion:
     major: int
     minor: int
     text: str
-    """As it calls itself: `v1.36.3-eks-1`."""
+    """Version as the server reports it: `v1.36.3-eks-1`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class NodeClock:
 
     node: str
     ahead_seconds: float
-    """Of the API server; negative where it is behind. Known to a second."""
+    """Seconds ahead of the API server, negative if behind. Accurate to a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +73,11 @@ class DevicePod:
     node: str
     scheduler: str
     ours: bool
-    """Whether it is a pod of a TrainingJob."""
+    """Whether the pod belongs to a TrainingJob."""
     daemon: bool
-    """Whether a DaemonSet owns it."""
+    """Whether a DaemonSet owns the pod."""
     requests: Mapping[str, int]
-    """Of resources with a domain in their name, such as nvidia.com/gpu."""
+    """Requests of resources with a domain in their name, such as nvidia.com/gpu."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +116,13 @@ class ClaimFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFact:
-    """What a TrainingJob needs of its cluster."""
+    """Requirements of a TrainingJob."""
 
     namespace: str
     name: str
     nodes: int
     claim: str | None
-    """Of its checkpoints."""
+    """Claim for its checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class LeaseFact:
 
     holder: str
     renewed_ago_seconds: float
-    """By this machine's clock."""
+    """Seconds by this machine's clock."""
     duration_seconds: int
 
 
@@ -160,10 +160,10 @@ class OperatorFact:
     ready_replicas: int
     replicas: int
     priority_class: str
-    """Of training pods."""
+    """PriorityClass of training pods."""
     trainer_image: str
     training_user: int | None
-    """Of training pods; None: whom the namespace assigns."""
+    """User of training pods. None: the namespace assigns it."""
     guarded_pools: frozenset[str] = frozenset()
     evicts_foreign_pods: bool = False
     """GpuPools whose nodes are tainted before a gang is promised places there."""
@@ -195,12 +195,12 @@ class PrometheusFact:
     namespace: str
     name: str
     selectors: Mapping[str, Labels | None]
-    """By kind of object: the labels that it asks of them; None where it takes none at all."""
+    """Required labels by kind of object. None: it selects no objects of this kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProbe:
-    """What a pod of the trainer's image came to on a node."""
+    """Result of a pod with the trainer's image on a node."""
 
     pool: str
     node: str
@@ -212,7 +212,7 @@ class NodeProbe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkProbe:
-    """Whom a pod reached, of two that listen: a NetworkPolicy forbids the way to the second."""
+    """Which of two listening pods a pod reached. A NetworkPolicy blocks the second."""
 
     reached_open: bool
     reached_closed: bool
@@ -222,7 +222,7 @@ class NetworkProbe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """What was tried with pods."""
+    """Results of the probe pods."""
 
     image: str
     nodes: tuple[NodeProbe, ...]
@@ -254,4 +254,4 @@ class ClusterFacts:
     probes: Fact[Probes | None] = None
     """None: not asked for."""
     expected_fields: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """What this program knows of each kind, as `schemas` has it."""
+    """Fields of each kind that this program supports, from `schemas`."""

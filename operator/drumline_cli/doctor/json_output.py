@@ -35,7 +35,7 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DoctorFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drumline doctor` says of a cluster.
+    """Findings of `drumline doctor`.
 
     Attributes:
         findings: a row for each check.

@@ -41,7 +41,7 @@ S = TypeVar("S")
 
 
 def node(raw: bytes) -> NodeFact:
-    """A node with the resources that device plugins offer."""
+    """Return a node with the resources that device plugins offer."""
     read = _decoded(builtin.Node, raw)
     return NodeFact(
         name=plain(read.metadata.name),
@@ -52,7 +52,7 @@ def node(raw: bytes) -> NodeFact:
 
 
 def device_pod(raw: bytes) -> DevicePod | None:
-    """A pod that holds devices; None for all other pods."""
+    """Return a pod that holds devices, or None for all other pods."""
     read = _decoded(builtin.Pod, raw)
     requests = {key: count for key, count in pod_requests(read.spec).items() if "/" in key}
     if not requests:
@@ -70,7 +70,7 @@ def device_pod(raw: bytes) -> DevicePod | None:
 
 
 def device_slice(raw: bytes) -> DeviceSlice | None:
-    """A slice of the devices of a single node; None for devices of several."""
+    """Return a slice of the devices of a single node, or None for devices of several."""
     spec = _decoded(builtin.ResourceSlice, raw).spec
     return DeviceSlice(node=spec.node_name, driver=spec.driver) if spec.node_name else None
 
@@ -95,7 +95,7 @@ class _ClockLease(ObjectPart, frozen=True):
 
 
 def node_clock(raw: bytes) -> NodeClock | None:
-    """A kubelet's clock by its Lease; None where that does not say.
+    """Return a kubelet's clock by its Lease, or None if that does not say.
 
     The kubelet writes `renewTime` by its own clock, and the API server stamps the write in
     `managedFields` by its own, in whole seconds.
@@ -119,7 +119,7 @@ class _SpecFields(builtin.Identity, frozen=True):
 
 
 def pool(raw: bytes) -> PoolFact:
-    """A GpuPool.
+    """Return a GpuPool.
 
     Raises:
         ApiError: its spec is not one of this program's.
@@ -129,7 +129,7 @@ def pool(raw: bytes) -> PoolFact:
 
 
 def queue(raw: bytes) -> QueueFact:
-    """A TrainingQueue.
+    """Return a TrainingQueue.
 
     Raises:
         ApiError: its spec is not one of this program's.
@@ -141,7 +141,7 @@ def queue(raw: bytes) -> QueueFact:
 
 
 def job(raw: bytes) -> JobFact | None:
-    """A TrainingJob; None for those that are over."""
+    """Return a TrainingJob, or None for those that are over."""
     read = _decoded(StoredTrainingJob, raw)
     if read.status.phase in _OVER:
         return None
@@ -160,7 +160,7 @@ def _claim(checkpoint: StoredCheckpointSpec | None) -> str | None:
 
 
 def namespace(raw: bytes) -> NamespaceFact:
-    """A namespace."""
+    """Return a namespace."""
     metadata = _decoded(builtin.Identity, raw).metadata
     return NamespaceFact(name=plain(metadata.name), labels=_labels(metadata.labels))
 
@@ -179,7 +179,7 @@ class _Claim(builtin.Identity, frozen=True):
 
 
 def claim(raw: bytes) -> ClaimFact:
-    """A PersistentVolumeClaim."""
+    """Return a PersistentVolumeClaim."""
     read = _decoded(_Claim, raw)
     return ClaimFact(
         namespace=plain(read.metadata.namespace),
@@ -190,13 +190,13 @@ def claim(raw: bytes) -> ClaimFact:
 
 
 def storage_class(raw: bytes) -> ClassFact:
-    """A StorageClass."""
+    """Return a StorageClass."""
     read = _decoded(builtin.StorageClass, raw)
     return ClassFact(name=plain(read.metadata.name), provisioner=plain(read.provisioner))
 
 
 def priority(raw: bytes) -> PriorityFact:
-    """A PriorityClass."""
+    """Return a PriorityClass."""
     read = _decoded(builtin.PriorityClass, raw)
     return PriorityFact(
         name=plain(read.metadata.name),
@@ -206,12 +206,12 @@ def priority(raw: bytes) -> PriorityFact:
 
 
 def schema(raw: bytes) -> SchemaFact:
-    """A CustomResourceDefinition: the fields of its stored version."""
+    """Return a CustomResourceDefinition: the fields of its stored version."""
     return schema_of(msgspec.json.decode(raw))
 
 
 def schema_of(manifest: Mapping[str, Any]) -> SchemaFact:
-    """The fields of a CustomResourceDefinition's manifest, list and map entries left out."""
+    """Return the fields of a CustomResourceDefinition's manifest, list and map entries left out."""
     spec = manifest["spec"]
     (version,) = (version for version in spec["versions"] if version["storage"])
     properties = version["schema"]["openAPIV3Schema"]["properties"]
@@ -234,7 +234,10 @@ class _Prometheus(builtin.Identity, frozen=True):
 
 
 def prometheus(raw: bytes) -> PrometheusFact:
-    """A Prometheus and what it takes up; a nil selector takes up nothing, an empty one all."""
+    """Return a Prometheus and what it takes up.
+
+    A nil selector takes up nothing, an empty one all.
+    """
     read = _decoded(_Prometheus, raw)
     chosen = {
         "ServiceMonitor": read.spec.service_monitor_selector,
@@ -252,7 +255,7 @@ def prometheus(raw: bytes) -> PrometheusFact:
 
 
 def monitor(raw: bytes, *, kind: str) -> MonitorFact:
-    """A ServiceMonitor, PodMonitor or PrometheusRule."""
+    """Return a ServiceMonitor, PodMonitor or PrometheusRule."""
     metadata = _decoded(builtin.Identity, raw).metadata
     return MonitorFact(kind=kind, name=plain(metadata.name), labels=_labels(metadata.labels))
 

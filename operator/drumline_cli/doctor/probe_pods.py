@@ -23,7 +23,7 @@ M = TypeVar("M")
 LABEL: Final = "drumline.dev/probe"
 PORT: Final = 29400
 _MAX_MESSAGE: Final = 4096
-"""Of a termination message, by the kubelet."""
+"""Maximum size of a termination message, from the kubelet."""
 _MAX_PROBLEM: Final = 300
 _LIMIT_SCRIPT: Final = """\
 import json, resource
@@ -65,7 +65,7 @@ open("/dev/termination-log", "w").write(json.dumps(seen))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSite:
-    """Where and with what is tried.
+    """Place and settings of the probe pods.
 
     Attributes:
         run: names this run's objects, in a label.
@@ -88,18 +88,18 @@ def limit_pod(site: ProbeSite, *, number: int, node: str) -> Json:
 
 
 def listening_pod(site: ProbeSite, *, name: str, node: str) -> Json:
-    """Accepts every connection; `closed` is the name that the policy selects."""
+    """Accept every connection. `closed` is the name that the policy selects."""
     return _pod(site, name=name, node=node, script=_LISTEN_SCRIPT)
 
 
 def connecting_pod(site: ProbeSite, *, node: str, open_at: str, closed_at: str) -> Json:
-    """Tries the two that listen, by their addresses."""
+    """Try the two listening pods, by their addresses."""
     variables = {"OPEN": open_at, "CLOSED": closed_at}
     return _pod(site, name="client", node=node, script=_CONNECT_SCRIPT, variables=variables)
 
 
 def policy(site: ProbeSite) -> Json:
-    """Nothing may reach the pod `closed`."""
+    """Return a NetworkPolicy that blocks all traffic to the pod `closed`."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -176,7 +176,7 @@ class ProbePod:
 
 
 def gone(name: str) -> ProbePod:
-    """A pod that is not there any more."""
+    """Return a pod that is not there any more."""
     return ProbePod(name=name, address="", over=True, problem="the pod was deleted", message="")
 
 
@@ -187,7 +187,7 @@ _HOPELESS: Final = frozenset(
 
 
 def probe_pod(raw: bytes) -> ProbePod:
-    """What is read of a pod.
+    """Return the fields that are read of a pod.
 
     Raises:
         msgspec.ValidationError: It is not one.
@@ -224,7 +224,7 @@ class _Reached(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def node_probe(pod: ProbePod, *, pool: str, node: str) -> NodeProbe:
-    """What came of it on this node."""
+    """Return the result on this node."""
     if not pod.over:
         return NodeProbe(pool=pool, node=node, problem="it did not finish in time")
     said = _said(pod, _Limit)
@@ -236,7 +236,7 @@ def node_probe(pod: ProbePod, *, pool: str, node: str) -> NodeProbe:
 
 
 def network_probe(pod: ProbePod, *, path: str) -> NetworkProbe | None:
-    """Whom it reached; None where it did not say."""
+    """Return the pods that it reached, or None without a result."""
     said = _said(pod, _Reached)
     if said is None:
         return None

@@ -37,7 +37,7 @@ async def probe(
     user: int | None,
     pull_secrets: tuple[str, ...],
 ) -> Fact[Probes | None]:
-    """What pods on two nodes of each pool found out.
+    """Return the results of pods on two nodes of each pool.
 
     Args:
         credentials: may create and delete pods and NetworkPolicies in the namespace.
@@ -137,7 +137,7 @@ class _Probing:
     async def wait(
         self, names: Iterable[str], *, until: Callable[[ProbePod], bool]
     ) -> dict[str, ProbePod]:
-        """These pods, once all of them are as wanted, or as they are when the time is over.
+        """Wait until these pods are as wanted, or until the time is over. Return them.
 
         One that somebody else has deleted by then is over, too.
         """
@@ -159,7 +159,7 @@ class _Probing:
 
 @asynccontextmanager
 async def _cleaned(probing: _Probing) -> AsyncGenerator[_Probing]:
-    """Deletes what was made, whatever happened, Ctrl-C included."""
+    """Delete the created objects in any case, also after Ctrl-C."""
     try:
         yield probing
     finally:

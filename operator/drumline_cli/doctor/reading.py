@@ -57,7 +57,7 @@ _DRA: Final = "resource.k8s.io/v1"
 
 
 async def read(credentials: Credentials, *, system_namespace: str) -> ClusterFacts:
-    """The facts of a cluster.
+    """Return the facts of a cluster.
 
     Args:
         credentials: How to reach the API server.
@@ -122,7 +122,7 @@ async def _facts(reader: _ClusterReader, system_namespace: str) -> ClusterFacts:
 
 
 def expected_fields() -> Mapping[str, frozenset[str]]:
-    """The fields of our kinds, as this program has them."""
+    """Return the fields of our kinds, as this program has them."""
     schemas = [objects.schema_of(definition.manifest()) for definition in DEFINITIONS]
     return {schema.kind: schema.fields for schema in schemas}
 

@@ -44,7 +44,7 @@ def _of(
     /,
 ) -> Results: ...
 def _of(check: Callable[..., Results], /, *facts: Any) -> Results:
-    """The check's results, or that it cannot be decided where one of its facts is missing."""
+    """Return the check's results, or undecided if one of its facts is missing."""
     return list(_unread(facts)) or check(*facts)
 
 

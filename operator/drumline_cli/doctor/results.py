@@ -1,4 +1,4 @@
-"""What a check says: it is well, it may hurt, jobs will fail, or nobody could look."""
+"""Define the results of a check: passed, warned, failed, or undecided."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Finding:
 
 
 def some(names: Iterable[str]) -> str:
-    """`a, b and 7 more`, in order."""
+    """Return `a, b and 7 more`, in order."""
     ordered = sorted(names)
     if len(ordered) <= _SHOWN:
         return ", ".join(ordered)

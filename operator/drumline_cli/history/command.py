@@ -32,7 +32,7 @@ _NOTHING: Final = "-"
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """The rows, or the report.
+    """Return the rows, or the report.
 
     Raises:
         CommandError: the archive cannot be read, there is no such job in it, or an argument cannot
@@ -66,7 +66,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 
 def _last(ended: Sequence[EndedJob], *, name: str) -> EndedJob:
-    """The last job of a name that ended."""
+    """Return the last job of a name that ended."""
     if not ended:
         raise NotAnswered(f"the archive has no ended job {name!r}")
     namespaces = sorted({each.path.namespace for each in ended})
@@ -81,14 +81,14 @@ def _last(ended: Sequence[EndedJob], *, name: str) -> EndedJob:
 def _report(
     last: EndedJob, chosen: argparse.Namespace, environment: Mapping[str, str], *, earlier: int
 ) -> Output:
-    """The report of a job, as it was when it ended."""
+    """Return the report of a job, as it was when it ended."""
     read = from_archive.read(last, earlier=earlier)
     output = "text" if chosen.output == "table" else chosen.output
     return Output(text=render(build_report(read), output=output, environment=environment))
 
 
 def table(rows: Sequence[JobRow]) -> str:
-    """A line a job."""
+    """Return one line per job."""
     if not rows:
         return "no jobs ended in this period\n"
     cells = [

@@ -1,1 +1,1 @@
-"""What people do with a job that is there: wait for it, follow and read its logs, stop it."""
+"""Act on an existing job: wait for it, follow and read its logs, stop it."""

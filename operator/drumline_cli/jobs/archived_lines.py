@@ -16,7 +16,7 @@ _HEADING: Final = re.compile(rb"==> [a-z0-9.-]+-(\d+)-g\d+ on .* <==")
 
 
 def archived_lines(texts: Iterable[bytes]) -> list[LogLine]:
-    """The lines by time; what stands below no heading is left out."""
+    """Return the lines by time. What stands below no heading is left out."""
     lines: dict[LogLine, None] = {}
     for text in texts:
         index = ""

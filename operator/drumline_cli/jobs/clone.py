@@ -12,14 +12,14 @@ from drumline_cli.errors import BadInput
 Json = dict[str, Any]
 
 SHARED_CODE: Final = "drumline-code"
-"""How the names of ConfigMaps begin that go with the last job that owns them."""
+"""Name prefix of ConfigMaps that are deleted with their last owner."""
 _NOT_CLONED: Final = ("suspend",)
 MAX_DEPTH: Final = 8
-"""Of a path of --set; the spec is not deeper."""
+"""Maximum depth of a path of --set. The spec is not deeper."""
 
 
 def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[str]) -> Json:
-    """The manifest of the new job.
+    """Return the manifest of the new job.
 
     Args:
         job: the one that is there, as the API server prints it.
@@ -52,7 +52,7 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
 
 
 def shared_parts(manifest: Mapping[str, Any]) -> list[str]:
-    """The ConfigMaps with the job's code that its jobs own; others are whoever's made them."""
+    """Return the ConfigMaps with the code that the job owns, without those of other owners."""
     code = _fields(_fields(manifest["spec"], "template"), "code")
     names = cast("list[str]", code.get("configMaps") or [])
     return [name for name in names if name.startswith(f"{SHARED_CODE}-")]

@@ -40,7 +40,7 @@ from drumline_cli.suspension import write_suspend
 from drumline_cli.validation import check
 
 _STEM_CHARS: Final = 40
-"""Of a name's 50, with room for four letters."""
+"""Characters of a name's 50 that leave space for four letters."""
 
 _INSIDE: Final = frozenset({"shell", "cp", "port-forward"})
 
@@ -78,7 +78,7 @@ def _earlier_logs(
     chosen: argparse.Namespace,
     environment: Mapping[str, str],
 ) -> Output:
-    """What was selected of the lines that the archive kept of a generation's pods, by time."""
+    """Return the selected archived lines of a generation's pods, in order of time."""
     from drumline_cli.archived_jobs import archived_earlier_logs  # noqa: PLC0415 - rarely asked for
 
     async def read() -> Json:
@@ -188,7 +188,7 @@ async def _once(credentials: Credentials, job: NamedJob, chosen: argparse.Namesp
 
 
 async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -> str:
-    """What all pods wrote, or what was selected of it, by time."""
+    """Return the logs of all pods, or the selected part, in order of time."""
     raw = await read_job(client, job=job.name, namespace=job.namespace)
     selection = _selection(raw, chosen)
     uid = str(raw["metadata"]["uid"])
@@ -233,7 +233,7 @@ async def _clone(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
 
 
 def fresh_name(job: str) -> str:
-    """A name for a copy of the job of this name."""
+    """Return a name for a copy of the job of this name."""
     return f"{job[:_STEM_CHARS].rstrip('-')}-{random_letters()}"
 
 

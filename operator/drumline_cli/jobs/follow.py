@@ -27,14 +27,16 @@ Say = Callable[[str], None]
 
 CONTAINER: Final = "trainer"
 MAX_PODS: Final = 64
-"""Whose logs are followed at once: each is a connection through the API server."""
+"""Maximum number of pods whose logs are followed at once. Each needs a connection through the API
+server."""
 PATIENCE_SECONDS: Final = 300.0
-"""So long the API server may not answer, as while it is restarted, before following ends."""
+"""Seconds for which the API server may be unavailable, such as during a restart, before following
+ends."""
 _PAUSE_SECONDS: Final = 1.0
 _SILENCE_SECONDS: Final = 3600.0
-"""Of a log; it is asked for again then."""
+"""Seconds without log lines after which the log is requested again."""
 _LAST_LINES_SECONDS: Final = 10.0
-"""How long the end of the logs is waited for once the job has ended."""
+"""Seconds to wait for the end of the logs after the job has ended."""
 _MAX_LINE_BYTES: Final = 64 * 1024
 
 
@@ -106,7 +108,7 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
 async def _seen(
     client: KubeClient, *, job: str, namespace: str, patience: float
 ) -> tuple[Json, list[StartedPod]]:
-    """The job and its pods with a log, asked for again while the API server does not answer.
+    """Return the job and its pods with a log, asked for again while the API server does not answer.
 
     Raises:
         NotAnswered: it refuses, or has not answered for `patience` seconds.
@@ -125,7 +127,7 @@ async def _seen(
 
 
 async def read_job(client: KubeClient, *, job: str, namespace: str) -> Json:
-    """The TrainingJob as it is now.
+    """Return the TrainingJob as it is now.
 
     Raises:
         NotAnswered: there is none of this name, or it cannot be read.
@@ -140,7 +142,7 @@ async def read_job(client: KubeClient, *, job: str, namespace: str) -> Json:
 
 
 async def started_pods(client: KubeClient, *, uid: str, namespace: str) -> list[StartedPod]:
-    """The job's pods that have a log, by index.
+    """Return the job's pods that have a log, by index.
 
     Raises:
         NotAnswered: they cannot be read.
@@ -190,7 +192,7 @@ async def stream_log(
 
 
 def state_line(status: Json) -> str:
-    """The phase, why, and when it probably starts; as a line for a terminal."""
+    """Return the phase, its reason and the expected start, as a line for a terminal."""
     phase = plain(str(status.get("phase") or "Pending"))
     message = plain(str(status.get("message") or ""))
     expected = plain(str(status.get("expectedStart") or ""))
@@ -234,12 +236,12 @@ class _PodFollower:
 
 
 def _is_due(stream: asyncio.Task[None] | None, pod: StartedPod) -> bool:
-    """Whether the pod's log is to be asked for: first, or again where it broke off."""
+    """Return whether the pod's log must be requested, first or after it broke off."""
     return stream is None or (stream.done() and pod.is_running)
 
 
 def _started(pod: Json) -> StartedPod | None:
-    """The pod, if its container has begun."""
+    """Return the pod, if its container has begun."""
     statuses = cast("list[Json]", pod.get("status", {}).get("containerStatuses") or [])
     states = [
         cast("Json", each.get("state") or {}) for each in statuses if each.get("name") == CONTAINER
@@ -255,6 +257,6 @@ def _started(pod: Json) -> StartedPod | None:
 
 
 def log_line(line: bytes, *, index: str) -> LogLine:
-    """A line with the time that the kubelet has put before it."""
+    """Return a line with the time that the kubelet has put before it."""
     at, _, text = line.decode(errors="replace").partition(" ")
     return LogLine(at=at, index=index, text=text)

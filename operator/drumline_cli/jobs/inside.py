@@ -25,7 +25,7 @@ _SHELL: Final = ("sh", "-c", "cd /code 2>/dev/null; exec $(command -v bash || ec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenCluster:
-    """Which cluster kubectl talks to, as it was named here."""
+    """Cluster for kubectl, as the user named it."""
 
     namespace: str
     kubeconfig: Path | None = None
@@ -59,7 +59,7 @@ class ChosenCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """What is copied, between a pod and here."""
+    """Files to copy between a pod and this machine."""
 
     job: str
     source: str
@@ -68,7 +68,7 @@ class Copy:
 
 
 def chosen_pod(job: Json, pods: Sequence[StartedPod], *, rank: int | None) -> StartedPod:
-    """The running pod of a rank; without one the first that runs.
+    """Return the running pod of a rank. Without one the first that runs.
 
     Args:
         job: the TrainingJob as the API server prints it.
@@ -96,7 +96,7 @@ def chosen_pod(job: Json, pods: Sequence[StartedPod], *, rank: int | None) -> St
 
 
 def copy_of(source: str, target: str) -> Copy:
-    """What `drumline cp SOURCE TARGET` means: the side with `JOB:` is in the pod.
+    """Return the meaning of `drumline cp SOURCE TARGET`: the side with `JOB:` is in the pod.
 
     Raises:
         BadInput: both sides are, or none.

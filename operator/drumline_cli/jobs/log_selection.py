@@ -1,4 +1,4 @@
-"""Which lines of a job's logs are wanted: those of one rank, those around an incident.
+"""Select lines of a job's logs: those of one rank, or those around an incident.
 
 The agent of a pod with several ranks tags every line with its rank (`[rank 3] ...`). A pod with one
 rank tags none: all its lines are that rank's.
@@ -28,7 +28,7 @@ _STAGES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSelection:
-    """Which lines are shown; all of them where nothing is asked for.
+    """Selection of lines. Without conditions, all lines are shown.
 
     Attributes:
         tag: what the lines begin with.
@@ -50,7 +50,7 @@ class LogSelection:
         return datetime.fromtimestamp(self.begins - 1, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def keeps(self, line: LogLine) -> bool:
-        """Whether the line is shown. One without a time is: it says what could not be read."""
+        """Return whether the line is shown. Lines without a time are: they report read errors."""
         if not line.at:
             return True
         if self.index not in (None, line.index) or not line.text.startswith(self.tag):
@@ -67,7 +67,7 @@ class LogSelection:
 def selection_of(
     job: Json, *, rank: int | None, around: str | None, seconds: float, now: float
 ) -> LogSelection:
-    """What was asked for, of this job.
+    """Return the requested selection of this job.
 
     Args:
         job: the TrainingJob as the API server prints it.
@@ -87,14 +87,14 @@ def selection_of(
 
 
 def _lines_of(job: Json, rank: int) -> tuple[str, str | None]:
-    """The tag, and the only pod's index, of a rank's lines."""
+    """Return the tag, and the only pod's index, of a rank's lines."""
     index = index_of_rank(job, rank)
     tagged = _ranks_per_pod(_fields(job, "spec")) > 1
     return (f"[rank {rank}] ", None) if tagged else ("", index)
 
 
 def index_of_rank(job: Json, rank: int) -> str:
-    """The index of the pod that a rank runs in.
+    """Return the index of the pod that a rank runs in.
 
     Args:
         job: the TrainingJob as the API server prints it.
@@ -115,7 +115,7 @@ def index_of_rank(job: Json, rank: int) -> str:
 
 
 def _ranks_per_pod(spec: Json) -> int:
-    """Processes whose lines a pod tags with their rank."""
+    """Return the number of processes whose lines a pod tags with their rank."""
     launch = _fields(spec, "template").get("launch")
     supervised = spec.get("trainer") is not None or launch == "PerGpu"
     return int(spec.get("gpusPerNode", 1)) if supervised else 1

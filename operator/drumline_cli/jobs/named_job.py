@@ -1,4 +1,4 @@
-"""Which job a command or a button is about."""
+"""Identify the job of a command or a button."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class NamedJob:
 
     @property
     def text(self) -> str:
-        """As people call it."""
+        """Return the name for people."""
         return f"trainingjob {self.key}"

@@ -19,7 +19,7 @@ _AT_REST: Final = frozenset({"Succeeded", "Failed", "Suspended"})
 
 
 def has_terminal(job: Json) -> bool:
-    """Whether its command is on a terminal of its pod (`template.tty`)."""
+    """Return whether its command runs on a terminal of its pod (`template.tty`)."""
     spec = cast("Json", job.get("spec") or {})
     template = cast("dict[str, Any]", spec.get("template") or {})
     return template.get("tty") is True
@@ -46,14 +46,14 @@ async def resume_idle(client: KubeClient, job: Json, *, say: Say) -> None:
 
 
 def _is_changed(job: Json) -> bool:
-    """Whether its spec has changed since the operator wrote the status, as when it is resumed."""
+    """Return whether its spec changed after the operator wrote the status, as on resume."""
     status = cast("Json", job.get("status") or {})
     generation = job["metadata"].get("generation")
     return generation is not None and status.get("observedGeneration") != generation
 
 
 async def wait_for_terminal(client: KubeClient, job: Json, *, say: Say) -> str:
-    """The name of the running pod, once there is one; what the job waits for is said.
+    """Wait for the running pod and return its name. Print what the job waits for.
 
     Raises:
         NotAnswered: the job has ended or is suspended, or cannot be read.

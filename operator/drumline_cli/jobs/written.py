@@ -1,4 +1,4 @@
-"""What the pods of a job have written so far, by time."""
+"""Read the logs of a job's pods so far, in order of time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline_contract import plain
 async def written_lines(
     client: KubeClient, selection: LogSelection, *, uid: str, namespace: str
 ) -> list[LogLine]:
-    """The selected lines of all pods; one without a time says that a pod's log is gone.
+    """Return the selected lines of all pods. One without a time says that a pod's log is gone.
 
     Args:
         client: the cluster.

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 REVISIONS: Final = ("2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions in which these messages are the same, the newest first."""
 MOST_CHARACTERS: Final = 1_000_000
-"""Of one message."""
+"""Maximum length of one message."""
 _PARSE_ERROR, _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS = -32700, -32600, -32601, -32602
 _INSTRUCTIONS: Final = (
     "Read-only views of a Kubernetes cluster that Drumline schedules, with the user's own"
@@ -33,7 +33,7 @@ Run = Callable[[Sequence[str]], str]
 
 
 def answers(lines: Iterable[str], run: Run) -> Iterator[str]:
-    """The answer to each message that has one, each a line."""
+    """Return the answer to each message that has one, each a line."""
     for line in lines:
         if line.strip():
             answer = _answer(line, run)

@@ -22,7 +22,7 @@ class ToolArgument:
 
     name: str
     option: str
-    """Of the command line; empty: it stands alone."""
+    """Option of the command line. Empty: a positional argument."""
     meaning: str
     pattern: str = _NAME
     required: bool = False
@@ -38,7 +38,7 @@ class ReadOnlyTool:
     arguments: tuple[ToolArgument, ...] = ()
 
     def schema(self) -> Json:
-        """As `tools/list` shows it."""
+        """Return the schema for `tools/list`."""
         return {
             "name": self.name,
             "description": self.description,
@@ -59,7 +59,7 @@ class ReadOnlyTool:
         }
 
     def command_line(self, given: Mapping[str, Any]) -> list[str]:
-        """The command line of a call.
+        """Return the command line of a call.
 
         Raises:
             ValueError: an argument is missing, unknown, or not of its form; says which.

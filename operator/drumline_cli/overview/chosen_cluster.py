@@ -23,7 +23,7 @@ from drumline_cli.overview.read import (
 def cluster_of(
     chosen: argparse.Namespace, environment: Mapping[str, str], wanted: WantedKinds
 ) -> tuple[ClusterObjects, str]:
-    """The objects, and the namespace that is meant.
+    """Return the objects, and the namespace that is meant.
 
     Args:
         chosen: has file, context, kubeconfig and, mostly, namespace.

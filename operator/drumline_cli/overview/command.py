@@ -26,7 +26,7 @@ from drumline_cli.overview_arguments import ARCHIVE_VARIABLE
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """The rows of the chosen command.
+    """Return the rows of the chosen command.
 
     Raises:
         CommandError: there is no such job, the cluster refuses, or an argument cannot be used.
@@ -121,7 +121,7 @@ def _with_archived(
     *,
     since: float | None,
 ) -> tuple[Sequence[JobObject], tuple[str, ...]]:
-    """The jobs of the cluster and those of the archive that are in it no more; remarks."""
+    """Return the jobs of the cluster and those of the archive that are in it no more. Remarks."""
     if not (chosen.archive or environment.get(ARCHIVE_VARIABLE)):
         return jobs, ()
     from drumline_cli.archived_jobs import archived_jobs  # noqa: PLC0415 - 0.1 s without need

@@ -50,7 +50,7 @@ KINDS: Final[Mapping[str, type[OverviewRow]]] = {
     "gantt": GanttRow,
     "history": JobRow,
 }
-"""By command: what its rows are."""
+"""Kind of the rows, by command."""
 _DESCRIBED: Final = {
     kind.__name__: kind
     for kind in (
@@ -131,7 +131,7 @@ def _describe(definition: dict[str, Any], kind: type[OverviewRow]) -> None:
 
 
 def attribute_sentences(kind: type) -> tuple[str, dict[str, str]]:
-    """What a class's docstring says of it, and by attribute what stands below `Attributes:`."""
+    """Return a class's summary, and the text of each attribute below `Attributes:`."""
     summary, _, attributes = (getdoc(kind) or "").partition("\n\nAttributes:\n")
     shallow = re.sub("^    ", "", attributes, flags=re.MULTILINE)
     return summary, {
@@ -140,7 +140,7 @@ def attribute_sentences(kind: type) -> tuple[str, dict[str, str]]:
 
 
 def text() -> str:
-    """The file."""
+    """Return the file."""
     return json.dumps(schema(), indent=2) + "\n"
 
 

@@ -31,7 +31,7 @@ def begin_of(text: str | None, *, now: float) -> float | None:
 
 
 def period_of(text: str | None) -> Length | float | None:
-    """A length before now, or a moment in seconds since the epoch; None: everything.
+    """Return a length before now, or a moment in seconds since the epoch. None: everything.
 
     Raises:
         BadInput: the text is neither.

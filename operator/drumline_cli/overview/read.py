@@ -1,4 +1,4 @@
-"""What the rows are made from: of the cluster, with the reader's own rights, or of files.
+"""Read the objects for the rows from the cluster, with the reader's rights, or from files.
 
 Lists are read at the same time. What may not be read is left out, with a remark, where rows can be
 made without it; jobs of all namespaces that may not be read are read of the own namespace alone.
@@ -45,7 +45,7 @@ MOST_FILE_BYTES: Final = 256 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedKinds:
-    """Which kinds are read.
+    """Selection of the kinds to read.
 
     Attributes:
         namespace: of the jobs; None: all that may be read.
@@ -72,7 +72,7 @@ class _Listed(Generic[T]):
 async def from_cluster(
     credentials: Credentials, wanted: WantedKinds, *, own: str
 ) -> ClusterObjects:
-    """The objects as they are now.
+    """Return the objects as they are now.
 
     Raises:
         NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
@@ -145,7 +145,7 @@ async def _optional(
 
 
 async def _slices(client: KubeClient, *, wanted: bool) -> tuple[builtin.ResourceSlice, ...]:
-    """Nothing where there are none, or where they may not be read: most clusters have none."""
+    """Return ResourceSlices, or none if they do not exist or may not be read."""
     if not wanted:
         return ()
     try:
@@ -157,7 +157,7 @@ async def _slices(client: KubeClient, *, wanted: bool) -> tuple[builtin.Resource
 
 
 async def _pods(client: KubeClient, *, own: str, wanted: bool) -> _Listed[PodObject]:
-    """Those of all namespaces, or of the own one where the others may not be read."""
+    """Return pods of all namespaces, or of the user's namespace if others may not be read."""
     if not wanted:
         return _Listed()
     try:
@@ -236,7 +236,7 @@ class _Typed(msgspec.Struct, frozen=True):
 
 
 def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
-    """The objects of what `kubectl get -o json` printed.
+    """Return the objects of what `kubectl get -o json` printed.
 
     Raises:
         BadInput: one of them is no JSON of Kubernetes.
@@ -287,7 +287,7 @@ def _documents(text: bytes) -> list[tuple[str, bytes]]:
 
 
 def only_job(cluster: ClusterObjects, *, namespace: str, name: str) -> JobObject:
-    """The job of this name.
+    """Return the job of this name.
 
     Raises:
         NotAnswered: there is none.

@@ -52,7 +52,7 @@ def ends(at: float | None, *, now: float) -> str:
 
 
 def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
-    """A line a job; `namespaces` shows them."""
+    """Return one line per job. `namespaces` adds their namespaces."""
     if not rows:
         return "no jobs\n"
     heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "AGE", "DETAIL")
@@ -112,7 +112,7 @@ def _queue_head(row: QueueRow) -> str:
 
 
 def stop_text(row: QueueRow) -> str:
-    """What the queue's stopPolicy does to its jobs; empty: nothing."""
+    """Return the effect of the queue's stopPolicy on its jobs, or empty text."""
     match row.stop_policy:
         case "HoldAndDrain" if row.admitted_jobs:
             verb = "has" if row.admitted_jobs == 1 else "have"
@@ -127,7 +127,7 @@ def stop_text(row: QueueRow) -> str:
 
 _REFILLS: Final = {"Weekly": "a week", "Monthly": "a month"}
 _USERS: Final = 4
-"""So many are named."""
+"""Maximum number of named users."""
 _NEAR: Final = 0.8
 
 
@@ -137,7 +137,7 @@ def budget_text(budget: BudgetRow | None) -> str:
 
 
 def _bounds(budget: BudgetRow) -> Iterator[str]:
-    """A part for each bound: of all jobs, in money, and of the users who come near theirs."""
+    """Return a part for each limit: of all jobs, in cost, and of users near theirs."""
     time = _REFILLS.get(budget.refill) or f"of {many(budget.window_days, 'day')}"
     text = f"{many(budget.spent_gpu_hours, 'GPU-hour')} {time} had"
     if budget.gpu_hours:
@@ -163,7 +163,7 @@ def _bounds(budget: BudgetRow) -> Iterator[str]:
 
 
 def _is_near(user: UserBudgetRow, budget: BudgetRow) -> bool:
-    """Whether most of it is spent, or all of it will be."""
+    """Return whether most of the budget is used, or all of it will be."""
     return user.spent_gpu_hours >= _NEAR * budget.user_gpu_hours or user.spent_at is not None
 
 
@@ -174,7 +174,7 @@ def _then(spent_at: float | None, back_at: float | None) -> str:
 
 
 def quota_sentence(quota: QuotaRow) -> str:
-    """What of a quota is held."""
+    """Return the used part of a quota."""
     foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
     whole = many(quota.nominal_gpus, "GPU")
     if quota.parts_per_gpu > 1:
@@ -210,7 +210,7 @@ def _line(row: QueueRow, *, now: float) -> str:
 
 
 def why(card: WhyCard, *, now: float) -> str:
-    """The card as a sentence and a line for each part of it."""
+    """Return the card as a sentence and a line for each part of it."""
     job = card.job
     head = f"{job.namespace}/{job.name}: {job.phase}"
     lines = [f"{head}, {job.reason}" if job.reason else head]
@@ -242,14 +242,14 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
 
 
 def holders(rows: Sequence[HolderRow], *, now: float) -> Iterator[tuple[str, str]]:
-    """A line for each who holds GPUs."""
+    """Return a line for each who holds GPUs."""
     for name, holder in zip(("held by", *[""] * len(rows)), rows, strict=False):
         end = ends(holder.expected_end, now=now)
         yield name, f"{holder.job} of {holder.queue}, {_gpus(holder)}, {end}"
 
 
 def nodes(rows: Sequence[NodeRow]) -> str:
-    """A line a node."""
+    """Return one line per node."""
     if not rows:
         return "no nodes\n"
     heads = ("NODE", "POOL", "CAPACITY", "DOMAIN", "GPUS", "STATE", "JOBS", "PROMISED", "WHY")
@@ -276,7 +276,7 @@ def _capacity(row: NodeRow) -> str:
 
 
 def shares(rows: Sequence[ShareRow], *, now: float) -> str:
-    """A line a queue."""
+    """Return one line per queue."""
     if not rows:
         return "no queues\n"
     heads = ("QUEUE", "COHORT", "GPUS", "BORROWED", "WEIGHT", "DUE", "HAD", "OWED", "NEXT")
@@ -298,7 +298,7 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
 
 
 def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
-    """A line a group, in GPU-hours, and their sum."""
+    """Return one line per group, in GPU-hours, and their sum."""
     if not rows:
         return "no GPUs were held\n"
     heads = (*map(str.upper, by), "JOBS", "GPU-HOURS", "PRODUCTIVE", "STARTING", "REPEATED")

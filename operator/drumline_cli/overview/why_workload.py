@@ -24,7 +24,7 @@ KIND: Final = "why TYPE/NAME"
 def card_of(
     chosen: argparse.Namespace, environment: Mapping[str, str]
 ) -> tuple[ClusterObjects, WorkloadCard]:
-    """What was read, and the card of what is named as kubectl names it.
+    """Return the rows that were read, and the card of the named object.
 
     Raises:
         CommandError: there is no such type or object, or the cluster refuses.
@@ -40,7 +40,7 @@ def card_of(
 
 
 def table(card: WorkloadCard, *, now: float) -> str:
-    """The card as a sentence and a line for each part of it."""
+    """Return the card as a sentence and a line for each part of it."""
     head = f"{card.workload}: {card.state}"
     lines = [f"{head}, {card.reason}" if card.reason else head]
     lines += [f"  {name:<10}{text}" for name, text in _card(card, now=now) if text]
@@ -48,7 +48,7 @@ def table(card: WorkloadCard, *, now: float) -> str:
 
 
 def _resource(type_name: str) -> Resource:
-    """By the singular, the plural or the full name (`jobsets.jobset.x-k8s.io`)."""
+    """Return the resource of a singular, plural or full name (`jobsets.jobset.x-k8s.io`)."""
     kinds = (PODS, *WORKLOAD_KINDS)
     for resource in kinds:
         names = {resource.kind.lower(), resource.plural, f"{resource.plural}.{resource.group}"}

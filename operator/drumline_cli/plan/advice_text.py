@@ -1,4 +1,4 @@
-"""What the planner advises, as columns: model too big, batch too small, run too long."""
+"""Format the planner's advice as columns: model too large, batch too small, run too long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def advice_text(advice: Advice, *, total_tokens: float | None) -> list[str]:
 
 
 def _ladder(rungs: Sequence[Rung]) -> list[str]:
-    """What each needs, and saves over the one above."""
+    """Return the memory of each step, and its savings over the step above."""
     rows: list[tuple[str, ...]] = [("", "NEEDS", "SAVES", "STEP", "")]
     for reason, together in groupby(rungs, key=lambda rung: rung.why_not):
         same = list(together)

@@ -54,7 +54,7 @@ def drawn(plan: Plan) -> dict[str, Figure]:
 
 
 def png(figure: Figure) -> bytes:
-    """The picture as a file."""
+    """Return the picture as a file."""
     file = BytesIO()
     figure.savefig(file, format="png", dpi=144, bbox_inches="tight")
     return file.getvalue()
@@ -121,7 +121,10 @@ def _speed(points: Sequence[tuple[int, Planned]]) -> Figure:
 
 
 def _stacked(axes: Axes, planned: Sequence[Planned], parts: Sequence[Mapping[str, float]]) -> None:
-    """A bar a layout, the best on top; parts below a hundredth of the longest bar are `rest`."""
+    """Return a bar a layout, the best on top.
+
+    Parts below a hundredth of the longest bar are `rest`.
+    """
     least = 0.01 * max(sum(each.values()) for each in parts)
     names = [
         name
@@ -146,7 +149,7 @@ def _stacked(axes: Axes, planned: Sequence[Planned], parts: Sequence[Mapping[str
 
 
 def _numbered(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """A number at each point, on either side of the line in turns, and what it is beside it."""
+    """Write a number at each point, on alternating sides of the line."""
     for number, point in enumerate(points, 1):
         above = number % 2 > 0
         axes.annotate(

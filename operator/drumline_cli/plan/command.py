@@ -35,7 +35,7 @@ _UNLIMITED = 1 << 62
 
 
 def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
-    """The plan, or the score, rendered.
+    """Return the plan, or the score, rendered.
 
     Raises:
         BadInput: a file or a value is not usable.
@@ -117,7 +117,7 @@ def _draw(plan: Plan, *, folder: Path) -> None:
 
 
 def _curve(chosen: argparse.Namespace, request: PlanRequest) -> list[tuple[int, Planned | None]]:
-    """The best layout of every number of GPUs, where they are a range or one is to be judged."""
+    """Return the best layout of every number of GPUs in the range."""
     if len(request.sizes) == 1 and chosen.by is None and chosen.within is None:
         return []
     goals = (_of_size(chosen, request, gpus).goal for gpus in request.sizes)
@@ -134,7 +134,7 @@ def _of_size(chosen: argparse.Namespace, request: PlanRequest, gpus: int) -> Pla
 def _size(
     chosen: argparse.Namespace, curve: list[tuple[int, Planned | None]]
 ) -> PickedSize | NoSize | None:
-    """The number of GPUs that was asked for, by time, cost or deadline."""
+    """Return the number of GPUs that was asked for, by time, cost or deadline."""
     if chosen.by is None and chosen.within is None:
         return None
     deadline = None
@@ -145,7 +145,7 @@ def _size(
 
 
 def _first(goal: Goal, result: SearchResult) -> Planned:
-    """The best layout, or where none fits the smallest."""
+    """Return the best layout, or the smallest if none fits."""
     if result.planned:
         return result.planned[0]
     try:
@@ -155,7 +155,7 @@ def _first(goal: Goal, result: SearchResult) -> Planned:
 
 
 def _written(chosen: argparse.Namespace, job: JobFile, goal: Goal) -> WrittenLayout | None:
-    """The job's own layout on its own GPUs."""
+    """Return the job's own layout on its own GPUs."""
     config, spec = job.config, job.spec
     cluster = cluster_for(chosen, job.gpus, job=job)
     check = None if is_auto(config) else check_memory(config, cluster=cluster)

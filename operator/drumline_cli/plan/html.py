@@ -39,7 +39,7 @@ _STYLE: Final = Markup(
 
 
 def page(plan: Plan) -> str:
-    """The whole document."""
+    """Return the whole document."""
     head = element(
         "head",
         element("meta", charset="utf-8"),

@@ -35,18 +35,18 @@ _OF_SIZES: Final = ("spec.trainer.parallelism", "spec.trainer.globalBatchSize")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """What a file says."""
+    """Content of a file."""
 
     spec: TrainingJobSpec
     config: TrainerConfig
     hardware: PoolHardware | None
-    """Of the pools in the file that the job may run in, the one with the largest GPUs; None where
-    one of them does not say what it has."""
+    """Hardware of the pool with the largest GPUs, among the pools in the file that the job may use.
+    None if one of them does not describe its hardware."""
 
     step_time_percent: int = 100
-    """Of that pool: what its steps take of the predicted time, by its own running jobs."""
+    """Measured step time of that pool's jobs relative to the prediction."""
     step_parts: tuple[tuple[StepPart, float], ...] = ()
-    """The same by part of a step, 1 as predicted; empty where the pool does not know them."""
+    """Measured parts of a step relative to the prediction, 1 as predicted. Empty if unknown."""
 
     @property
     def constants(self) -> Constants:
@@ -59,12 +59,12 @@ class JobFile:
 
     @property
     def gpus(self) -> int:
-        """Of the whole gang."""
+        """Return the GPUs of the whole gang."""
         return self.spec.nodes * self.spec.gpus_per_node
 
 
 def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
-    """The one TrainingJob of a file, with the GpuPools beside it.
+    """Return the one TrainingJob of a file, with the GpuPools beside it.
 
     Args:
         name: of the file.
@@ -102,7 +102,7 @@ def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
 
 
 def gang_asked(job: JobFile) -> Gang:
-    """The job as the scheduler would see it, with what its layout wants of the topology."""
+    """Return the job as the scheduler would see it, with what its layout wants of the topology."""
     verdict = judge(job.spec, job.hardware)
     asking = Job(
         namespace="default",
@@ -142,7 +142,7 @@ def _with_model(
 
 
 def _config(spec: TrainingJobSpec) -> TrainerConfig | FolderConfig:
-    """What its ranks are told.
+    """Return the configuration of its ranks.
 
     Raises:
         ApiError: the API server would refuse the spec; of sizes that do not divide with figures.
@@ -162,7 +162,7 @@ def _config(spec: TrainingJobSpec) -> TrainerConfig | FolderConfig:
 
 
 def _parsed(model: type[Model], document: ManifestDocument) -> Model:
-    """The spec of an object that a person wrote.
+    """Return the spec of an object that a person wrote.
 
     Raises:
         ApiError: a field cannot be used, or there is no such field.
@@ -190,7 +190,7 @@ def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:
 
 
 def _status(documents: Sequence[ManifestDocument], pool: str) -> GpuPoolStatus:
-    """Of the pool, in a file that was read from a cluster."""
+    """Return the status of the pool, in a file that was read from a cluster."""
     for document in documents:
         if document.kind == "GpuPool" and document.namespaced_name[1] == pool:
             try:

@@ -16,7 +16,7 @@ from drumline_scheduler.model import Gang
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """The whole answer."""
+    """Return the whole answer."""
     result, goal = plan.result, plan.request.goal
     return {
         "title": plan.request.title,
@@ -61,7 +61,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def _asked(gang: Gang) -> dict[str, Any]:
-    """The sizes that the gang may have, and what it asks of the topology."""
+    """Return the sizes that the gang may have, and what it asks of the topology."""
     return {
         "sizes": list(gang.legal_sizes),
         "slices": [

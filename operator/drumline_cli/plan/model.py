@@ -20,7 +20,7 @@ class WrittenLayout:
     layout: str
     bill: Bill
     seconds: float
-    """Of a step, as if it fitted."""
+    """Seconds of a step, as if the layout fit."""
     change: str | None
     """The smallest with which it fits, as fields of the job with what it then needs; None: it fits,
     or none of those that were tried does."""
@@ -39,11 +39,11 @@ class Plan:
     gang: Gang | None
     """A TrainingJob as the scheduler would see it."""
     curve: tuple[tuple[int, Planned | None], ...]
-    """By number of GPUs, where a range was asked for."""
+    """Speed by number of GPUs, if a range was requested."""
     front: tuple[Planned, ...]
     rehearsal: Rehearsal | None
-    """By which all bills are corrected; None: there was none."""
+    """Rehearsal that corrects all memory estimates. None: no rehearsal."""
     size: PickedSize | NoSize | None
-    """By time, cost or deadline; None: it was not asked for."""
+    """Choice by time, cost or deadline. None: not requested."""
     price: float | None
     tokens: float | None

@@ -40,7 +40,7 @@ _COLOURS: Final = (
 
 
 def memory_picture(bill: Bill) -> Markup:
-    """The lines of a bill as one band, with the memory that may be used."""
+    """Return the lines of a bill as one band, with the memory that may be used."""
     scale = _BAND / max(bill.total, bill.capacity)
     entries = [(line.name, line.size * scale, gib(line.size)) for line in bill.lines]
     limit = min(bill.capacity * scale, _BAND - 1.0)
@@ -50,7 +50,7 @@ def memory_picture(bill: Bill) -> Markup:
 
 
 def step_picture(planned: Planned) -> Markup:
-    """The parts of a step that take a thousandth of it, as one band."""
+    """Return the parts of a step that take a thousandth of it, as one band."""
     time = planned.time
     scale = _BAND / time.seconds
     ordered = sorted(time.parts.items(), key=lambda entry: -entry[1])
@@ -89,7 +89,7 @@ def front_picture(front: Sequence[Planned]) -> Markup:
 
 
 def curve_picture(points: Sequence[tuple[int, Planned]]) -> Markup:
-    """What each GPU does, by number of GPUs in steps of doubling: level where more GPUs pay."""
+    """Draw the speed per GPU by number of GPUs, doubling. It is level if more GPUs pay off."""
     speeds = [each.time.tokens_per_second / gpus for gpus, each in points]
     sizes = [float(gpus) for gpus, _ in points]
     return _scatter(
@@ -118,13 +118,13 @@ class _Axis:
     low: float
     high: float
     start: float
-    """Where `low` is; so `end` of `high`."""
+    """Position of `low`. `end` is the position of `high`."""
     end: float
     ticks: tuple[float, ...]
     logarithmic: bool
 
     def place(self, value: float) -> float:
-        """Where a value is."""
+        """Return the position of a value."""
         low, high = self.low, self.high
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(value)
@@ -249,7 +249,7 @@ def _scatter(
 
 
 def _beside(x: float, y: float, *, above: bool) -> dict[str, object]:
-    """Where a number stands: on either side of the line in turns, as points may be close."""
+    """Return the side of a number, alternating because points may be close."""
     if above:
         return {"x": x + 6, "y": y - 7}
     return {"x": x - 6, "y": y + 17, "text_anchor": "end"}

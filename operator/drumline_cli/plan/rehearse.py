@@ -40,11 +40,11 @@ _TAIL: Final = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What was rehearsed, and what it says of the bill."""
+    """Result of a rehearsal, and its correction of the memory estimate."""
 
     rehearsed: RehearsedSlice
     gpu: str
-    """Of this machine; empty: processors."""
+    """GPU of this machine. Empty: CPUs."""
     parts: tuple[ComparedPart, ...]
     correction: MemoryCorrection
     step_seconds: float
@@ -77,7 +77,7 @@ def rehearse(planned: Planned) -> Rehearsal:
 
 
 def read_rehearsal(raw: Mapping[str, Any]) -> Rehearsal:
-    """What the trainer wrote, compared with what is predicted for it.
+    """Compare the trainer's output with the prediction.
 
     Raises:
         ConfigError: the slice held something else entirely.

@@ -1,4 +1,4 @@
-"""What the arguments ask for, as a goal of the planner."""
+"""Convert the arguments to a goal of the planner."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ _COMPARED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What to plan, for how many GPUs."""
+    """Goal of the plan, and the number of GPUs."""
 
     title: str
     name: str
-    """Of the model."""
+    """Name of the model."""
     goal: Goal
-    """Of the largest number of GPUs."""
+    """Goal for the largest number of GPUs."""
     sizes: tuple[int, ...]
     compared: tuple[Choice, ...]
     compared_texts: tuple[str, ...]
-    """As they were written."""
+    """Compared layouts as the user wrote them."""
     job: JobFile | None
     """A TrainingJob that was read, with the layout that it has now."""
 
@@ -79,7 +79,7 @@ def read_request(chosen: argparse.Namespace) -> PlanRequest:
 
 
 def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = None) -> GpuCluster:
-    """The cluster with so many GPUs: by the arguments, the job's GpuPool, the defaults.
+    """Return the cluster with so many GPUs: by the arguments, the job's GpuPool, the defaults.
 
     Raises:
         ConfigError: a name is not known, or a size not positive.
@@ -131,7 +131,7 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
 
 
 def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, JobFile | None]:
-    """A name, the configuration, and the job that it is of."""
+    """Return a name, the configuration, and the job that it is of."""
     if (chosen.model is None) == (chosen.dimensions is None):
         raise ConfigError("give exactly one of MODEL and --dimensions")
     if chosen.like is not None and not str(chosen.model).endswith((".yaml", ".yml")):
@@ -146,7 +146,12 @@ def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, JobFile | N
 
 
 def _model(name: str) -> ModelConfig:
-    """Of a config.json, or a built-in one. Raises ConfigError or BadInput."""
+    """Return the model of a config.json, or a built-in one.
+
+    Raises:
+        ConfigError: the model is invalid.
+        BadInput: the file cannot be read.
+    """
     if name.endswith(".json"):
         return model_source.from_hugging_face(_json(name))
     return model_source.preset(name)
@@ -218,7 +223,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _choice(text: str) -> Choice:
-    """A layout written as `tensor=8,pipeline=4`."""
+    """Return a layout written as `tensor=8,pipeline=4`."""
     values, given = dict(_COMPARED), set[str]()
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")

@@ -33,11 +33,11 @@ _HEADINGS: Final = (
     "WAITS FOR",
 )
 _WORDS: Final = (0, 2, 7)
-"""Of these, the columns that hold no number."""
+"""Columns among these that contain no number."""
 
 
 def plan_text(plan: Plan) -> str:
-    """The whole answer."""
+    """Return the whole answer."""
     goal = plan.request.goal
     config = goal.config
     length = config.tokens_per_sample
@@ -133,7 +133,7 @@ def parts(of: StepTime) -> list[str]:
 
 
 def _rehearsed(rehearsal: Rehearsal) -> list[str]:
-    """What was trained here, what it held, and that the bills below are corrected."""
+    """Return what was trained here, its memory, and a note about the correction."""
     sliced = rehearsal.rehearsed
     layout = Layout.of(sliced.config.parallelism, world_size=sliced.ranks)
     rows = [("  PART", "PREDICTED", "MEASURED", "TIMES")]
@@ -153,7 +153,7 @@ def _rehearsed(rehearsal: Rehearsal) -> list[str]:
 
 
 def _correction(job: JobFile) -> str:
-    """By what the pool's running jobs measured."""
+    """Return the correction by the measurements of the pool's running jobs."""
     whole = f"{job.step_time_percent} %"
     if job.step_parts:
         whole = ", ".join(f"{part} {100 * factor:.0f} %" for part, factor in job.step_parts)
@@ -164,7 +164,7 @@ def _correction(job: JobFile) -> str:
 
 
 def _asked(gang: Gang) -> list[str]:
-    """What the scheduler is asked for, where that is more than so many pods."""
+    """Return the request to the scheduler, if it is more than a number of pods."""
     lines: list[str] = []
     if gang.sizes:
         *most, last = map(str, gang.sizes)

@@ -21,7 +21,7 @@ _LONGEST: Final = 160
 
 
 def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
-    """The comparison, and the decisions where they are asked for.
+    """Return the comparison, and the decisions if requested.
 
     Raises:
         BadInput: the file is no capture.
@@ -49,7 +49,7 @@ def _count(capture: Capture) -> str:
 
 
 def read_capture(name: str) -> Capture:
-    """The capture in a file.
+    """Return the capture in a file.
 
     Raises:
         BadInput: it is none; names line and field.

@@ -1,4 +1,4 @@
-"""What a cycle does to each job, in words: to compare two versions of the scheduler. Pure.
+"""Describe the outcome of a cycle for each job, to compare scheduler versions. Pure.
 
 Messages, blockers, remedies and the order of considerations are no outcome: a new version may word
 a reason better, and nobody's job starts later for it.
@@ -35,7 +35,7 @@ class ChangedJob:
 
 
 def changed_jobs(before: Decisions, after: Decisions) -> tuple[ChangedJob, ...]:
-    """The jobs that fare otherwise, by name."""
+    """Return the jobs whose outcome differs, by name."""
     was, now = _outcomes(before), _outcomes(after)
     return tuple(
         ChangedJob(job=plain(job), before=was.get(job, _NOTHING), now=now.get(job, _NOTHING))

@@ -39,7 +39,7 @@ class CapturedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class UpgradeCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drumline upgrade --check` says.
+    """Result of `drumline upgrade --check`.
 
     Attributes:
         kind: what this is.
@@ -97,7 +97,7 @@ def _as_text(check: UpgradeCheck) -> str:
 
 
 def _lines(cycle: CapturedCycle) -> list[str]:
-    """A line about the capture, and one for each job that fares otherwise."""
+    """Return a line about the capture, and one for each job with another outcome."""
     jobs = many(cycle.waiting_jobs, "waiting job")
     result = f"{len(cycle.changes)} fare otherwise" if cycle.changes else "the same"
     version = cycle.program or "an unknown version"

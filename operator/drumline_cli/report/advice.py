@@ -58,7 +58,7 @@ def _advice(
 
 
 def _suspects(incidents: tuple[IncidentReport, ...]) -> Iterator[str]:
-    """A node that is at fault again and again is broken, whatever it says of itself."""
+    """Return nodes that are at fault repeatedly, whatever they report about themselves."""
     nodes = Counter(incident.node for incident in incidents if incident.node)
     for node, times in nodes.most_common():
         if times >= _SUSPECT_INCIDENTS:

@@ -38,7 +38,7 @@ _DIGEST_CHARS: Final = len("sha256:") + 12
 
 
 def build_report(job_input: JobInput) -> JobReport:
-    """The report of one job at one moment."""
+    """Return the report of one job at one moment."""
     job = job_input.job
     status = job.status or TrainingJobStatus()
     incidents = incidents_of(status, now=job_input.as_of)
@@ -74,7 +74,7 @@ def build_report(job_input: JobInput) -> JobReport:
 
 
 def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
-    """What it does now and why."""
+    """Return the current activity of the job, and its reason."""
     message = _sentence(plain(status.message or ""))
     match status.phase:
         case None:

@@ -1,4 +1,4 @@
-"""What is left of a queue's budget over its days as inline SVG, and what is expected to be left."""
+"""Draw a queue's remaining budget over its days as inline SVG, with the forecast."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _DrawnBound:
 
 
 def burn_down(queue: str, budget: BudgetRow) -> Markup:
-    """A picture of the GPU-hours and one of the money, where the operator has written days."""
+    """Return a picture of the GPU-hours and one of the money, if the status has days."""
     return joined(*(_picture(queue, bound) for bound in _bounds(budget) if bound.left))
 
 

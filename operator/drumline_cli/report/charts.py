@@ -14,14 +14,14 @@ from drumline_cli.report.time_axis import TimeAxis
 
 WIDTH = 960
 _NAMES = 124
-"""Where the bars of a recovery begin; left of it stand the names of its stages."""
+"""Left edge of the bars. The names of the stages are to the left of it."""
 _FIGURES = 124
 """Room at the right of the longest bar for its seconds."""
 _ROW = 30
 
 
 def recovery(incident: IncidentReport) -> Markup:
-    """The stages of one recovery below each other, on one scale of seconds since the fault."""
+    """Draw the stages of one recovery below each other, in seconds since the fault."""
     bottom = _ROW * len(incident.stages) + 4
     across = TimeAxis(
         begins=0.0, span=incident.seconds, left=_NAMES, width=WIDTH - _NAMES - _FIGURES
@@ -43,7 +43,7 @@ def recovery(incident: IncidentReport) -> Markup:
 
 
 def timeline(report: JobReport) -> Markup:
-    """The job's timeline as one band, with a mark for each incident."""
+    """Return the job's timeline as one band, with a mark for each incident."""
     begins = report.timeline[0].begins_at
     ends = report.timeline[-1].ends_at
     across = TimeAxis(begins=begins, span=ends - begins, left=8, width=WIDTH - 16)
@@ -64,18 +64,21 @@ def timeline(report: JobReport) -> Markup:
 
 
 def key(name: str) -> Markup:
-    """The small square of a legend."""
+    """Return the small square of a legend."""
     square = element("rect", width=12, height=12, rx=3, class_=f"band {slug(name)}")
     return element("svg", square, width=12, height=12, aria_hidden="true", class_="key")
 
 
 def slug(name: str) -> str:
-    """A name as a class of report.css; what the sheet does not know gets its default colour."""
+    """Return a name as a class of report.css.
+
+    What the sheet does not know gets its default colour.
+    """
     return "".join(char if char.isascii() and char.isalnum() else "-" for char in name.lower())
 
 
 def picture(identity: str, title: str, description: str, *content: Markup, height: int) -> Markup:
-    """A drawing `WIDTH` units wide with what it shows in words, scrolled where it is too wide."""
+    """Return a drawing `WIDTH` units wide with its description, scrolled if it is too wide."""
     picture = element(
         "svg",
         element("title", title, id=f"{identity}-title"),

@@ -15,7 +15,7 @@ from drumline_cli.report.rendering import render
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """The report, rendered.
+    """Return the report, rendered.
 
     Raises:
         CommandError: the job cannot be read.

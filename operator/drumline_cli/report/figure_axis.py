@@ -17,7 +17,7 @@ class FigureAxis:
     at_high: float
 
     def __call__(self, figure: float) -> float:
-        """Where a figure is drawn, kept inside the picture."""
+        """Return the position of a figure, within the picture."""
         part = (figure - self.low) / (self.high - self.low) if self.high > self.low else 0.5
         return self.at_low + min(max(part, 0.0), 1.0) * (self.at_high - self.at_low)
 
@@ -33,7 +33,7 @@ class FigureAxis:
 def spanning(
     figures: Iterable[float], *, at_low: float, at_high: float, from_zero: bool = False
 ) -> FigureAxis:
-    """The axis on which all these figures lie; at least one is given."""
+    """Return the axis on which all these figures lie. At least one is given."""
     figures = list(figures)
     low = min(figures)
     return FigureAxis(
@@ -45,7 +45,7 @@ def spanning(
 
 
 def _round_step(least: float) -> float | None:
-    """The smallest of 1, 2 or 5 times a power of ten that is no less; None for none."""
+    """Return the smallest of 1, 2 or 5 times a power of ten that is not below the value."""
     if least <= 0 or not math.isfinite(least):
         return None
     power = 10.0 ** math.floor(math.log10(least))

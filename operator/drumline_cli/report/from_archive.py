@@ -15,7 +15,7 @@ from drumline_contract import plain
 
 
 def read(ended: EndedJob, *, earlier: int = 0) -> JobInput:
-    """A job as it was when it ended.
+    """Return a job as it was when it ended.
 
     Args:
         ended: the job.

@@ -18,7 +18,7 @@ from drumline_contract import plain
 
 
 async def read(credentials: Credentials, *, job: str, namespace: str | None) -> JobInput:
-    """The job of this name with the events about it.
+    """Return the job of this name with the events about it.
 
     Args:
         credentials: How to reach the API server.
@@ -55,7 +55,7 @@ async def _job(client: KubeClient, *, job: str, namespace: str) -> dict[str, Any
 async def _events(
     client: KubeClient, *, job: str, namespace: str
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """The events about the job; a remark where they cannot be read."""
+    """Return the events about the job. Add a remark if they cannot be read."""
     try:
         listed = await reads.list_all(
             client,

@@ -13,7 +13,7 @@ from drumline_cli.report.job_input import JobInput, job_input
 
 
 def read(names: Sequence[str], *, job: str | None, namespace: str | None) -> JobInput:
-    """The one job that the files hold under this name, with the events about it.
+    """Return the one job that the files hold under this name, with the events about it.
 
     Args:
         names: Files; `-` is standard input.

@@ -23,7 +23,7 @@ _WORDS: Final = "words"
 
 
 def render(report: JobReport) -> str:
-    """The whole document."""
+    """Return the whole document."""
     style = Markup(files("drumline_cli.report").joinpath("report.css").read_text(encoding="utf-8"))
     head = element(
         "head",
@@ -98,7 +98,7 @@ def _next_steps(report: JobReport) -> Markup:
 
 
 def _training(report: JobReport) -> Markup:
-    """The figures over the steps; nothing while fewer than two points are known."""
+    """Return the figures over the steps. Nothing while fewer than two points are known."""
     lines = [step_charts.line(report, title) for title in step_charts.FIGURES]
     stacked = step_charts.parts(report.series)
     drawn: list[Markup] = []
@@ -283,7 +283,7 @@ def _facts(rows: Iterable[tuple[str, str]], *, class_: str = "facts") -> Markup:
 def _table(
     title: str, columns: Mapping[str, str | None], rows: Iterable[tuple[str, ...]]
 ) -> Markup:
-    """A table whose columns have a kind each: `figure` at the right, `words` that may wrap."""
+    """Return a table with a kind per column: `figure` at the right, `words` that may wrap."""
     head = (element("th", name, scope="col", class_=kind) for name, kind in columns.items())
     body = (
         element(

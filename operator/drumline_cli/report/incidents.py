@@ -96,7 +96,7 @@ def gpu_second_shares(held: GpuSeconds | None) -> tuple[GpuSecondsShare, ...]:
 def losses_by_cause(
     shares: Sequence[GpuSecondsShare], incidents: Sequence[IncidentReport]
 ) -> tuple[GpuSecondsLoss, ...]:
-    """What recoveries and repeated steps cost, by class of the fault, the largest first."""
+    """Return the cost of recoveries and repeated steps by fault class, largest first."""
     took: dict[str, float] = defaultdict(float)
     lost: dict[str, float] = defaultdict(float)
     for incident in incidents:
@@ -113,7 +113,7 @@ def losses_by_cause(
 
 
 def _divided(whole: int, weights: Mapping[str, float]) -> Mapping[str, int]:
-    """A whole in proportion to weights; the last part takes what rounding leaves."""
+    """Return a whole in proportion to weights. The last part takes what rounding leaves."""
     heavy = {name: weight for name, weight in weights.items() if weight > 0}
     if not heavy:
         return {"earlier": whole}
@@ -149,7 +149,7 @@ def _incident(incident: IncidentStatus, *, until: float | None) -> IncidentRepor
 
 
 def _stages(incident: IncidentStatus, *, at: float, until: float | None) -> Iterator[RecoveryStage]:
-    """The stages that are over; then the one under way, where training stands still for it."""
+    """Return the stages that are over, and the current one."""
     lengths: list[int | None] = [getattr(incident, field) for _, field, _ in _STAGES]
     over = 1 + max((n for n, length in enumerate(lengths) if length is not None), default=-1)
     for (name, _, meaning), length in zip(_STAGES[:over], lengths[:over], strict=True):

@@ -1,4 +1,4 @@
-"""What a report is about: one TrainingJob, the events about it, and when they were read.
+"""Define the input of a report: one TrainingJob, its events, and the time of the read.
 
 Objects come as decoded JSON from `from_cluster` or `from_files`, and become checked values here.
 """
@@ -38,13 +38,13 @@ class JobInput:
     as_of: float
     """When the job was read, in seconds since the epoch."""
     remarks: tuple[str, ...] = ()
-    """What could not be read, as sentences."""
+    """Sentences about objects that could not be read."""
 
 
 def job_input(
     raw: Json, *, events: Iterable[Json], as_of: float, remarks: tuple[str, ...] = ()
 ) -> JobInput:
-    """The checked input of a report; events about other objects are left out.
+    """Return the checked input of a report. Events about other objects are left out.
 
     Raises:
         ApiError: a field of the job or of an event is not what its kind says; names the field.

@@ -15,7 +15,7 @@ from drumline_contract import ComputePoint, StepPoint
 
 
 class Health(StrEnum):
-    """How a job is, at a glance."""
+    """Health of a job."""
 
     WELL = "well"
     WAITS = "waits"
@@ -28,13 +28,13 @@ class RecoveryStage:
     """One part of a recovery."""
 
     name: str
-    """What is done in it."""
+    """Name of the stage."""
     begins_at: float
     """Its begin."""
     milliseconds: int
     """Its length."""
     meaning: str
-    """What it means, as a sentence."""
+    """Meaning of the stage, as a sentence."""
     under_way: bool = False
     """Not over yet: its length is that up to now."""
 
@@ -51,15 +51,15 @@ class IncidentReport:
     number: str
     """The membership it led to, as generation.attempt."""
     fault_class: str
-    """What kind of fault it was; budgets count by it."""
+    """Class of the fault. Budgets count by class."""
     cause: str
-    """What happened, as a sentence."""
+    """Cause of the fault, as a sentence."""
     root_cause: str
     """Pod, rank and node at fault; empty where none is known."""
     node: str
     """Node at fault; empty where none is known."""
     detection: str
-    """How and how fast it was detected."""
+    """Detection of the fault and its duration."""
     at: float
     """When the fault happened."""
     stages: tuple[RecoveryStage, ...]
@@ -73,7 +73,7 @@ class IncidentReport:
     lost_steps: int | None
     """Steps that were done again."""
     tier: str
-    """Where the state came from, as a sentence; empty while not known."""
+    """Source of the state, as a sentence. Empty while unknown."""
 
     @property
     def milliseconds(self) -> int:
@@ -82,7 +82,7 @@ class IncidentReport:
 
     @property
     def seconds(self) -> float:
-        """The same in seconds."""
+        """Return the durations in seconds."""
         return self.milliseconds / 1000
 
 
@@ -91,11 +91,11 @@ class GpuSecondsShare:
     """GPU-seconds that a job spent in one state."""
 
     state: str
-    """What they were spent on."""
+    """Use of the GPU-seconds."""
     gpu_seconds: float
-    """How many."""
+    """Number of GPU-seconds."""
     share: float
-    """Of all its GPU-seconds."""
+    """Share of all its GPU-seconds."""
     productive: bool
     """Whether they made lasting progress."""
 
@@ -105,11 +105,11 @@ class GpuSecondsLoss:
     """GPU-seconds that faults of one class cost."""
 
     state: str
-    """What the GPUs were held for instead: Recovering or Repeated."""
+    """State that used the GPUs instead of training: Recovering or Repeated."""
     fault_class: str
     """Class of the faults, or `earlier` for those that are on record no more."""
     gpu_seconds: int
-    """Of that state, divided among the incidents on record by how long each took, or by the steps
+    """GPU-seconds of that state, divided among the recorded incidents by duration, or by the steps
     that each cost."""
 
 
@@ -118,7 +118,7 @@ class RestartBudget:
     """Restarts of one class, in its sliding window."""
 
     fault_class: str
-    """Which faults it counts."""
+    """Class of the counted faults."""
     used: int
     """Restarts within the window."""
     allowed: int | None
@@ -139,7 +139,7 @@ class TimelineSpan:
     """A part of the timeline in one state."""
 
     state: str
-    """What the job did."""
+    """State of the job."""
     begins_at: float
     """Its begin."""
     ends_at: float
@@ -153,13 +153,13 @@ class EventRow:
     at: float | None
     """When it was last seen."""
     warning: bool
-    """Whether it is a warning."""
+    """Whether the event is a warning."""
     reason: str
     """One word for it."""
     note: str
-    """What it says."""
+    """Text of the event."""
     times: int
-    """How often it was seen."""
+    """Number of occurrences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class SummaryRow:
     """One line of the summary."""
 
     name: str
-    """What it is a figure of."""
+    """Name of the figure."""
     value: str
     """The figure, with its unit."""
 
@@ -183,37 +183,37 @@ class JobReport:
     as_of: float
     """When it was read."""
     health: Health
-    """How it is, at a glance."""
+    """Health of the job."""
     phase: str
     """One word for what it does."""
     reason: str
     """Why it is in this phase; empty: nothing is said."""
     summary: str
-    """What it is doing now, and why."""
+    """Current activity of the job, and its reason."""
     progress: float | None
     """Share of its steps that are finished."""
     series: tuple[StepPoint, ...]
     """Figures of the run, by rising steps."""
     compute_by_rank: tuple[ComputePoint, ...]
-    """How long its ranks computed against each other, by rising steps."""
+    """Compute time of its ranks relative to each other, by increasing steps."""
     facts: tuple[SummaryRow, ...]
     """The lines of the summary."""
     incidents: tuple[IncidentReport, ...]
     """Newest first."""
     shares: tuple[GpuSecondsShare, ...]
-    """Where its GPU-seconds went."""
+    """Use of its GPU-seconds."""
     losses: tuple[GpuSecondsLoss, ...]
-    """What of them faults cost, the largest first."""
+    """GPU-seconds lost in faults, largest first."""
     budgets: tuple[RestartBudget, ...]
     """Restarts left, by class."""
     timeline: tuple[TimelineSpan, ...]
-    """What it did, in the order of time."""
+    """States of the job, in order of time."""
     next_steps: tuple[str, ...]
-    """What to do; empty: nothing."""
+    """Recommended actions. Empty: none."""
     events: tuple[EventRow, ...]
     """Newest first."""
     remarks: tuple[str, ...]
-    """What this report could not see."""
+    """Objects that could not be read for this report."""
 
     @property
     def goodput(self) -> float | None:

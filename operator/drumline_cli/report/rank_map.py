@@ -1,4 +1,4 @@
-"""Which rank computes how long, over the steps: a map as inline SVG, and its slowest rank in words.
+"""Draw compute time by rank and step as inline SVG, and describe the slowest rank.
 
 As the charts of `step_charts`: colours are classes, and the picture says in words what it shows.
 """
@@ -22,7 +22,7 @@ _TOP: Final = 8
 _ROW: Final = 18
 MOST_HEIGHT: Final = 390
 _MOST_NAMES: Final = 16
-"""Of ranks, at the left."""
+"""Maximum number of rank names at the left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ BANDS: Final = (
 
 
 def rank_map(points: Sequence[ComputePoint]) -> Markup:
-    """A column for each point, a row for each rank; empty where fewer than two points are known."""
+    """Return a column per point and a row per rank, or empty text with fewer than two points."""
     said = slowest(points)
     if len(points) < 2 or not said:
         return Markup("")
@@ -75,7 +75,7 @@ def rank_map(points: Sequence[ComputePoint]) -> Markup:
 
 
 def slowest(points: Sequence[ComputePoint]) -> str:
-    """The slowest rank at the last point, and since when it is slow; empty where nothing is known.
+    """Return the slowest rank at the last point, and since when it is slow, or empty text.
 
     Example: rank 5, 1.3 x the median at step 400; slow since step 120 (8 points)
     """
@@ -104,7 +104,7 @@ def slowest(points: Sequence[ComputePoint]) -> str:
 
 
 def bands_in(points: Sequence[ComputePoint]) -> tuple[Band, ...]:
-    """The bands that any rank is in, from fast to slow."""
+    """Return the bands that any rank is in, from fast to slow."""
     ratios = {ratio for point in points for ratio in point.ratios if ratio is not None}
     seen = set(map(_band, ratios))
     return tuple(band for band in BANDS if band in seen)
@@ -115,7 +115,7 @@ def _band(ratio: float) -> Band:
 
 
 def _edges(steps: Sequence[int]) -> list[float]:
-    """Where the columns of these steps meet: in the middle between them. There are two or more."""
+    """Return the column edges: the middles between these two or more steps."""
     inner = [(before + after) / 2 for before, after in pairwise(steps)]
     return [max(2 * steps[0] - inner[0], 0.0), *inner, 2 * steps[-1] - inner[-1]]
 
@@ -123,7 +123,7 @@ def _edges(steps: Sequence[int]) -> list[float]:
 def _column(
     point: ComputePoint, down: FigureAxis, *, left: float, right: float
 ) -> Iterator[Markup]:
-    """A rectangle for each run of neighbours in the same band; none where nothing is known."""
+    """Return a rectangle for each run of neighbors in the same band, or none."""
     rows = [(row, ratio) for row, ratio in enumerate(point.ratios) if ratio is not None]
     # Neighbours in the same band have the same difference of row and place among the known.
     keyed = ((row - place, _band(ratio), row, ratio) for place, (row, ratio) in enumerate(rows))

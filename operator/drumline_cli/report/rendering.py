@@ -13,11 +13,11 @@ from drumline_cli.report.model import JobReport
 
 REPORT_KEYS: Final = {"health": "mood", "summary": "sentence", "timeline": "life"}
 INCIDENT_KEYS: Final = {"root_cause": "culprit", "detection": "found"}
-"""By field of the model: its name here, where that is another."""
+"""Names of fields that differ from the model, by field."""
 
 
 def render(report: JobReport, *, output: str, environment: Mapping[str, str]) -> str:
-    """The report as `html`, `json`, or text with colours where a terminal shows them."""
+    """Return the report as `html`, `json`, or text with colors in a terminal."""
     match output:
         case "html":
             return html.render(report)

@@ -1,4 +1,4 @@
-"""Where GPU-seconds went as a Sankey diagram: held, by state, and what faults of each class cost.
+"""Draw the use of GPU-seconds as a Sankey diagram: held, by state, and lost by fault class.
 
 Widths are in proportion to GPU-seconds, but what is not nothing is drawn.
 """
@@ -15,7 +15,7 @@ from drumline_cli.report.charts import picture, slug
 from drumline_cli.report.model import JobReport
 
 _TALL: Final = 150
-"""Of all GPU-seconds."""
+"""Height of all GPU-seconds."""
 _LEAST: Final = 2.0
 _GAP: Final = 22
 _BAR: Final = 14
@@ -33,7 +33,7 @@ class _FlowNode:
 
 
 def sankey(report: JobReport) -> Markup:
-    """The diagram; the report has shares."""
+    """Return the diagram. The report has shares."""
     whole = sum(share.gpu_seconds for share in report.shares)
     held = _FlowNode(name="Held", gpu_seconds=whole, colour="all", column=0, top=0.0, tall=_TALL)
     states = _stacked(
@@ -93,7 +93,7 @@ def _stacked(
 
 
 def _flows(sources: list[_FlowNode], pairs: list[tuple[_FlowNode, _FlowNode]]) -> Iterator[Markup]:
-    """A ribbon from each source to each target; those of a source lie below each other."""
+    """Return a ribbon from each source to each target. Those of a source lie below each other."""
     left_at = {source.name: source.top for source in sources}
     for source, target in pairs:
         part = source.tall * target.gpu_seconds / source.gpu_seconds

@@ -29,7 +29,7 @@ FIGURES: Final[dict[str, Callable[[StepPoint], float | None]]] = {
     "Gradient norm": lambda point: point.gradient_norm,
     "Seconds a step": lambda point: point.step_seconds,
 }
-"""What is drawn as a line of its own, by title."""
+"""Figures with a chart of their own, by title."""
 
 
 def line(report: JobReport, title: str) -> Markup:
@@ -69,14 +69,14 @@ def line(report: JobReport, title: str) -> Markup:
 
 
 def known_figures(series: Sequence[StepPoint], title: str) -> list[tuple[StepPoint, float]]:
-    """The points at which a figure of `FIGURES` is known."""
+    """Return the points at which a figure of `FIGURES` is known."""
     value_of = FIGURES[title]
     known = ((point, value_of(point)) for point in series)
     return [(point, value) for point, value in known if value is not None]
 
 
 def parts_in(series: Sequence[StepPoint]) -> tuple[str, ...]:
-    """The parts that any point has, in their order."""
+    """Return the parts that any point has, in their order."""
     return tuple(part for part in PARTS if any(point.parts.get(part) for point in series))
 
 
@@ -152,7 +152,7 @@ def _grid(across: FigureAxis, up: FigureAxis, *, height: int) -> Iterator[Markup
 
 
 def step_ticks(across: FigureAxis, *, y: float) -> Iterator[Markup]:
-    """The numbers of round steps below a picture."""
+    """Return the numbers of round steps below a picture."""
     for step in across.marks(8):
         x = across(step)
         anchor = "end" if x > WIDTH - 40 else "middle"
@@ -160,7 +160,7 @@ def step_ticks(across: FigureAxis, *, y: float) -> Iterator[Markup]:
 
 
 def _figure(value: float) -> str:
-    """A round figure of an axis."""
+    """Return a round figure of an axis."""
     return f"{value:.4g}" if abs(value) < 10_000 or abs(value) >= 1e9 else count(value)
 
 

@@ -33,7 +33,7 @@ _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
 def render(report: JobReport, *, colours: bool) -> str:
-    """The whole report, ending with a newline.
+    """Return the whole report, ending with a newline.
 
     Args:
         report: What to render.
@@ -77,7 +77,7 @@ def _head(report: JobReport, ink: _Ink) -> list[str]:
 
 
 def _training(report: JobReport, ink: _Ink) -> list[str]:
-    """A line for each figure of which two values are known, and the parts of a step."""
+    """Return a line for each figure of which two values are known, and the parts of a step."""
     rows: list[tuple[str, str]] = []
     for title in FIGURES:
         values = [value for _, value in known_figures(report.series, title)]
@@ -136,7 +136,7 @@ def _bar_of(stage: RecoveryStage, incident: IncidentReport) -> str:
 
 
 def steps_sentence(incident: IncidentReport) -> str:
-    """What the fault cost in steps; empty while not known."""
+    """Return the cost of the fault in steps, or empty text while unknown."""
     if incident.lost_steps is None:
         return ""
     lost = (
@@ -186,7 +186,7 @@ def _budgets(report: JobReport, ink: _Ink) -> list[str]:
 
 
 def budget_sentence(budget: RestartBudget) -> str:
-    """What is left of a budget, and when some of it comes back."""
+    """Return the remaining budget, and when more becomes available."""
     if budget.left is None or budget.allowed is None:
         return f"no limit; {count(budget.total)} so far"
     back = ""
@@ -237,7 +237,9 @@ def _wrapped(sentences: Iterable[str], *, indent: str) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """A character for each figure, from the lowest to the highest; the middle where all are equal.
+    """Return a character for each figure, from the lowest to the highest.
+
+    Use the middle if all are equal.
 
     Example: 4.0, 3.0, 2.0 are `█▅▁`.
     """

@@ -10,7 +10,7 @@ from typing import Final
 _MAX_TICKS: Final = 8
 _DAY: Final = 86_400
 _EPOCH_BEGINS: Final = 1e8
-"""Beyond three years a time is a date, not a length."""
+"""Times above three years are dates, not durations."""
 _STEPS_SECONDS: Final = (
     *(step * 10.0**power for power in range(-3, 1) for step in (1, 2, 5)),
     *(10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200),
@@ -33,7 +33,7 @@ class TimeAxis:
         return self.width / max(self.span, 0.001)
 
     def __call__(self, moment: float) -> float:
-        """Where a moment is drawn, kept inside the picture."""
+        """Return the position of a time, within the picture."""
         return self.left + min(max((moment - self.begins) * self.per_second, 0.0), self.width)
 
 

@@ -30,7 +30,7 @@ def timeline(
     incidents: Sequence[IncidentReport],
     now: float,
 ) -> tuple[TimelineSpan, ...]:
-    """The spans in order, without gaps; empty while nothing is known."""
+    """Return the spans in order, without gaps. Empty while nothing is known."""
     stays = _stays(status)
     placements = [
         part
@@ -96,7 +96,7 @@ def _stays(status: TrainingJobStatus) -> list[tuple[float, float]]:
 
 
 def _with_stays(span: TimelineSpan, stays: Sequence[tuple[float, float]]) -> Iterator[TimelineSpan]:
-    """A span in which it waits, with the earlier stays on GPUs in it."""
+    """Return a span in which it waits, with the earlier stays on GPUs in it."""
     begins = span.begins_at
     for since, until in stays if span.state == WAITING else ():
         held, left = max(since, begins), min(until, span.ends_at)
@@ -108,7 +108,7 @@ def _with_stays(span: TimelineSpan, stays: Sequence[tuple[float, float]]) -> Ite
 
 
 def _cut(span: TimelineSpan, incidents: Sequence[IncidentReport]) -> Iterator[TimelineSpan]:
-    """A running span with its recoveries cut out."""
+    """Return a running span with its recoveries cut out."""
     begins = span.begins_at
     for incident in reversed(incidents if span.state == RUNNING else ()):
         at = max(incident.at, begins)

@@ -19,7 +19,7 @@ from drumline_cli.jobs.clone import SHARED_CODE
 Json = dict[str, Any]
 
 ORDER: Final = ("GpuPool", "TrainingQueue", "ConfigMap", "TrainingJob")
-"""What a job needs stands before it."""
+"""Order of the kinds: dependencies come before jobs."""
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 

@@ -139,7 +139,7 @@ class CodeInBucket:
     prefix: str
     packed: PackedFolder = field(repr=False)
     endpoint: str = ""
-    """Of a store other than Amazon's."""
+    """Endpoint of a store other than Amazon's."""
     region: str
     secret: str = ""
     """Secret of the job's namespace with the keys of `_KEYS`; empty: the job's variables, if any.
@@ -152,7 +152,7 @@ class CodeInBucket:
         return f"{self.prefix}/{name}" if self.prefix else name
 
     def within(self, template: Json) -> Json:
-        """The template with an init container that fetches the folder."""
+        """Return the template with an init container that fetches the folder."""
         mount = {"name": _VOLUME, "mountPath": CODE_FOLDER}
         own = template.get("env", [])
         named = {each["name"] for each in own}
@@ -219,7 +219,7 @@ class CodeInBucket:
 def code_in_bucket(
     text: str, *, folder: Path, secret: str, environment: Mapping[str, str]
 ) -> CodeInBucket:
-    """The packed folder and its place.
+    """Return the packed folder and its place.
 
     Args:
         text: `s3://BUCKET/PREFIX`.

@@ -46,7 +46,7 @@ class CodeOnClaim:
     folder: str = ""
 
     def within(self, template: Json) -> Json:
-        """The template with the folder at /code, where the command starts."""
+        """Return the template with the folder at /code, where the command starts."""
         mount: Json = {"name": _VOLUME, "mountPath": CODE_FOLDER}
         if self.folder:
             mount["subPath"] = self.folder
@@ -66,7 +66,7 @@ class CodeInGit:
     """With git and a shell; empty: the job's."""
 
     def within(self, template: Json) -> Json:
-        """The template with an init container that fetches the commit."""
+        """Return the template with an init container that fetches the commit."""
         mount = {"name": _VOLUME, "mountPath": CODE_FOLDER}
         fetch: Json = {
             "name": "code",
@@ -87,7 +87,7 @@ CodeFrom = CodeOnClaim | CodeInGit | CodeInBucket
 def code_from(
     text: str, *, folder: Path, image: str, environment: Mapping[str, str], secret: str = ""
 ) -> CodeFrom:
-    """Where the code comes from.
+    """Return the place of the code.
 
     Args:
         text: of `--code-from`.
@@ -118,7 +118,7 @@ def code_from(
 
 
 def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) -> CodeInGit:
-    """The commit that a folder has checked out, if a remote has it, too."""
+    """Return the commit that a folder has checked out, if a remote has it, too."""
 
     def git(*arguments: str) -> str:
         return _git(folder, arguments, environment)
@@ -142,7 +142,7 @@ def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) ->
 
 
 def _fetchable(address: str) -> str:
-    """An address that needs no key of the user's, and carries none."""
+    """Return an address that needs no key of the user's, and carries none."""
     if _WITH_USER.match(address):
         raise BadInput(
             "--code-from git: the address may contain a user or a token, which anyone who may"

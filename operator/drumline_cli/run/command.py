@@ -112,7 +112,7 @@ def _dry_run(
 
 
 def _stored(code: CodeInBucket, environment: Mapping[str, str]) -> str:
-    """The folder is in its bucket before any pod looks for it."""
+    """Upload the folder to its bucket before any pod needs it."""
     size = len(code.packed.content) / 1e6
     text = f"code {code.packed.digest[:19]} ({code.packed.files} files, {size:.1f} MB packed)"
     is_new = code.store(environment)

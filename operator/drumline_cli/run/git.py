@@ -47,7 +47,7 @@ _TRUSTED: Final = ("system", "global", "command")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitAnswer:
-    """What git printed, and its exit code."""
+    """Output of git, and its exit code."""
 
     code: int
     output: bytes

@@ -24,12 +24,12 @@ PARAMETERS: Final = f"{GROUP}/parameters"
 """Annotation of a sweep's job."""
 _DIGITS_IN_NAME: Final = 20
 _MAX_STEM_CHARS: Final = 40
-"""Of a job's 50, with room for the random letters."""
+"""Characters of a job's 50 that leave space for the random letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What was asked for, checked as far as this machine can."""
+    """Request for a job, checked as far as possible on this machine."""
 
     name: str
     namespace: str | None
@@ -46,13 +46,13 @@ class RunRequest:
     options: Json = field(default_factory=dict[str, Any])
     """Further fields of the spec."""
     code_from: CodeFrom | None = None
-    """Where the code is if it is not packed."""
+    """Place of the code, if it is not packed."""
     requirements: str = ""
     """Packages that the image lacks, as a requirements file."""
     preload: tuple[str, ...] = ()
     """Modules that are imported before a rank needs them."""
     parameters: str = ""
-    """Of a job of a sweep, for people: `lr=3e-4 seed=1`."""
+    """Parameters of a sweep's job, for people: `lr=3e-4 seed=1`."""
 
 
 def launch_of(command: Sequence[str], *, ranks: int) -> str:
@@ -75,7 +75,10 @@ def launch_of(command: Sequence[str], *, ranks: int) -> str:
 
 
 def job_stem(command: Sequence[str]) -> str:
-    """The script's name as the beginning of a job's name; the program's where there is none."""
+    """Return the script's name as the beginning of a job's name.
+
+    Without a script: the program's.
+    """
     scripts = [word for word in command if word.endswith((".py", ".sh"))]
     stem = PurePosixPath(scripts[0] if scripts else command[0]).stem.lower()
     words = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:_MAX_STEM_CHARS].rstrip("-")
@@ -83,7 +86,7 @@ def job_stem(command: Sequence[str]) -> str:
 
 
 def job_manifest(request: RunRequest, code: Json | None) -> Json:
-    """The TrainingJob.
+    """Return the TrainingJob.
 
     Args:
         request: what was asked for.
@@ -136,7 +139,7 @@ def job_manifest(request: RunRequest, code: Json | None) -> Json:
 
 
 def code_source(packed: PackedFolder, parts: Sequence[Json]) -> Json:
-    """A job's `template.code`, from the packed folder and its ConfigMaps."""
+    """Return a job's `template.code`, from the packed folder and its ConfigMaps."""
     return {
         "digest": packed.digest,
         "configMaps": [part["metadata"]["name"] for part in parts],
@@ -146,7 +149,9 @@ def code_source(packed: PackedFolder, parts: Sequence[Json]) -> Json:
 def code_manifests(
     packed: PackedFolder, *, namespace: str | None = None, prefix: str = SHARED_CODE
 ) -> list[Json]:
-    """The ConfigMaps with the parts of the code; equal code has equal ones, so it is stored once.
+    """Return the ConfigMaps with the parts of the code.
+
+    Equal code has equal ones, so it is stored once.
 
     Immutable: kubelets read them once and do not watch them.
 

@@ -39,7 +39,7 @@ _INSTEAD: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLimits:
-    """What a packed folder may be where it is kept."""
+    """Limits of a packed folder at its place."""
 
     packed_bytes: int
     unpacked_bytes: int
@@ -47,7 +47,7 @@ class PackLimits:
     compression: int
     """zlib's level: the bytes of a folder depend on it."""
     instead: str
-    """What to do with a larger one."""
+    """Advice for a larger folder."""
 
 
 IN_CONFIG_MAPS: Final = PackLimits(
@@ -75,7 +75,7 @@ class PackedFolder:
 def pack(
     folder: Path, paths: Sequence[str], *, limits: PackLimits = IN_CONFIG_MAPS
 ) -> PackedFolder:
-    """The archive of these files.
+    """Return the archive of these files.
 
     Args:
         folder: to which the paths are relative.

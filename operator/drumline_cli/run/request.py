@@ -24,7 +24,7 @@ def run_request(
     namespace: str | None,
     letters: str,
 ) -> RunRequest:
-    """What was asked for.
+    """Return the request.
 
     Args:
         chosen: the arguments; `command_line` is what stands behind `--`.
@@ -72,7 +72,7 @@ def run_request(
 
 
 def image_of(given: str | None, environment: Mapping[str, str]) -> str:
-    """The image that was named.
+    """Return the image that was named.
 
     Raises:
         BadInput: none was.
@@ -108,7 +108,7 @@ def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Co
 
 
 def _preload(text: str, command: Sequence[str]) -> tuple[str, ...]:
-    """The modules, each once."""
+    """Return the modules, each once."""
     if not text:
         return ()
     modules = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
@@ -135,7 +135,7 @@ def _after(text: str) -> dict[str, str]:
 
 
 def pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:
-    """What stands before and behind the equals sign of each.
+    """Return the text before and after the equals sign of each.
 
     Raises:
         BadInput: one has none.

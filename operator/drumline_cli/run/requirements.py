@@ -44,7 +44,7 @@ sys.exit(done.returncode)
 
 
 def with_volume(template: Json, volume: Json, *, mount: Json) -> Json:
-    """The template with one more volume, and where it appears in the container."""
+    """Return the template with one more volume, and its mount."""
     return {
         **template,
         "volumes": [*template.get("volumes", []), volume],
@@ -53,12 +53,12 @@ def with_volume(template: Json, volume: Json, *, mount: Json) -> Json:
 
 
 def with_init_container(template: Json, container: Json) -> Json:
-    """The template with one more init container, after those that it has."""
+    """Return the template with one more init container, after those that it has."""
     return {**template, "initContainers": [*template.get("initContainers", []), container]}
 
 
 def read_requirements(file: Path) -> str:
-    """The text of a requirements file.
+    """Return the text of a requirements file.
 
     Raises:
         BadInput: it cannot be read, is too long, or names files that the pod does not have.
@@ -82,7 +82,7 @@ def read_requirements(file: Path) -> str:
 
 
 def with_requirements(template: Json, requirements: str, *, env: Sequence[Json]) -> Json:
-    """The template with what installs them.
+    """Return the template with what installs them.
 
     Args:
         template: of the job.

@@ -1,4 +1,4 @@
-"""Which files of a folder are its code: what git would keep, without what .drumlineignore names.
+"""List the code files of a folder: what git would keep, without what .drumlineignore names.
 
 Git answers both questions, so its patterns mean here what they mean everywhere. A folder that is no
 repository is asked about with an empty one beside it.

@@ -25,7 +25,7 @@ QUEUE_VARIABLE: Final = "DRUMLINE_QUEUE"
 
 
 async def only_queue(client: KubeClient) -> str:
-    """The queue that needs no naming.
+    """Return the queue that needs no naming.
 
     Raises:
         BadInput: there are several.
@@ -52,7 +52,7 @@ async def only_queue(client: KubeClient) -> str:
 async def create_job(
     client: KubeClient, manifest: Json, code: Sequence[Json], *, namespace: str, say: Say
 ) -> None:
-    """The code, then the job, then the job as an owner of the code.
+    """Create the code, then the job, then make the job the owner of the code.
 
     The code is collected with the last job that owns it. It is there before the job, so that no pod
     waits for it; what is left over where the job is refused is taken back.

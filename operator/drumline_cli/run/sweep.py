@@ -23,7 +23,9 @@ MAX_JOBS: Final = 256
 def sweep_requests(
     request: RunRequest, parameters: Sequence[str], *, max_parallel: int | None
 ) -> list[RunRequest]:
-    """The requests of a sweep, the last parameter varying first; only the request without one.
+    """Return the requests of a sweep, the last parameter varying first.
+
+    Only the request without one.
 
     Args:
         request: what was asked for; `{name}` stands for a parameter in its command and variables.

@@ -124,7 +124,7 @@ def _attach(pod: str, chosen: argparse.Namespace, *, namespace: str) -> NoReturn
 def shell_request(
     chosen: argparse.Namespace, environment: Mapping[str, str], *, queue: str, letters: str
 ) -> RunRequest:
-    """What was asked for.
+    """Return the request for a shell.
 
     Raises:
         BadInput: the image is missing, an argument is not of its form, or is about a job.
@@ -152,7 +152,7 @@ def shell_request(
 
 
 def shell_manifest(request: RunRequest, *, idle_seconds: int) -> Json:
-    """The TrainingJob of a shell; 0 seconds: it is never idle."""
+    """Return the TrainingJob of a shell. 0 seconds: it is never idle."""
     manifest = job_manifest(request, None)
     template = manifest["spec"]["template"]
     template["tty"] = True

@@ -1,1 +1,1 @@
-"""`drumline gantt`: jobs over time, past and planned, as text, SVG in HTML, and PNG."""
+"""Draw jobs over time, past and planned, as text, SVG in HTML, and PNG: `drumline gantt`."""

@@ -1,7 +1,7 @@
-"""Jobs over time as SVG, and as one HTML file: no scripts, nothing loaded from elsewhere.
+"""Draw jobs over time as SVG, and as one HTML file without scripts or external content.
 
-The classes are those of report.css, light and dark. Each bar's tooltip and `drumline gantt -o json`
-have the same facts as text.
+The classes are those of report.css, for light and dark mode. Each bar's tooltip and `drumline gantt
+-o json` contain the same facts as text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LETTERS: Final = 24
 
 
 def page(rows: Sequence[GanttRow], *, now: float, since: float, until: float) -> str:
-    """The whole document."""
+    """Return the whole document."""
     style = Markup(files("drumline_cli.report").joinpath("report.css").read_text(encoding="utf-8"))
     head = element(
         "head",
@@ -51,13 +51,13 @@ def page(rows: Sequence[GanttRow], *, now: float, since: float, until: float) ->
 
 
 def chart(rows: Sequence[GanttRow], *, now: float, since: float, until: float) -> Markup:
-    """The picture and its legend.
+    """Return the picture and its legend.
 
     Args:
         rows: at least one job.
-        now: drawn as a line, in seconds since the epoch.
-        since: the left edge.
-        until: the right edge.
+        now: current time, drawn as a line, in seconds since the epoch.
+        since: time of the left edge.
+        until: time of the right edge.
     """
     across = TimeAxis(
         begins=since, span=until - since, left=_NAMES, width=charts.WIDTH - _NAMES - 8

@@ -1,4 +1,4 @@
-"""Runs `drumline gantt`: jobs over time on the terminal, in a page or in a picture."""
+"""Run `drumline gantt`: draw jobs over time in the terminal, as a page or as a picture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """Print the chart, or save it.
 
     Raises:
-        CommandError: the cluster refuses, or an argument or the file cannot be used.
+        CommandError: the cluster refuses, or an argument or the file is invalid.
     """
     ahead = period_of(chosen.ahead)
     if not isinstance(ahead, Length):

@@ -1,4 +1,4 @@
-"""Jobs over time as a PNG, by matplotlib (the extra `simulator`), which only this module needs."""
+"""Draw jobs over time as a PNG with matplotlib (extra `simulator`). Only this module needs it."""
 
 # matplotlib's own types leave every **kwargs open
 # pyright: reportUnknownMemberType=false
@@ -24,7 +24,7 @@ _DAY: Final = 86_400
 
 
 def save(rows: Sequence[GanttRow], file: Path, *, now: float, since: float, until: float) -> None:
-    """Write the picture; of very many jobs the first `MOST_ROWS`.
+    """Write the picture, with at most `MOST_ROWS` jobs.
 
     Raises:
         BadInput: the file cannot be written.
@@ -60,5 +60,5 @@ def save(rows: Sequence[GanttRow], file: Path, *, now: float, since: float, unti
 
 
 def _day(moment: float) -> float:
-    """Days since the epoch, matplotlib's own unit of dates."""
+    """Return days since the epoch, matplotlib's unit of dates."""
     return moment / _DAY

@@ -1,4 +1,4 @@
-"""Jobs over time for a terminal: a line a job, a character a piece of time."""
+"""Draw jobs over time in a terminal: one line per job, one character per time step."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LEGEND: Final = (
 
 
 def render(rows: Sequence[GanttRow], *, now: float, since: float, until: float, width: int) -> str:
-    """The chart with its axis (UTC) and legend.
+    """Return the chart with its axis (UTC) and legend.
 
     Args:
         rows: the jobs.
-        now: drawn as a line.
-        since: the left edge, in seconds since the epoch.
-        until: the right edge.
-        width: of the terminal, in characters.
+        now: current time, drawn as a line.
+        since: time of the left edge, in seconds since the epoch.
+        until: time of the right edge.
+        width: width of the terminal, in characters.
     """
     if not rows:
         return "no job held GPUs or waited in this time\n"
@@ -69,7 +69,7 @@ def _line(row: GanttRow, across: TimeAxis, *, now: float, room: int) -> str:
 
 
 def _axis(across: TimeAxis, room: int) -> str:
-    """Labels at round moments, as many as fit beside each other."""
+    """Return labels at round times, as many as fit."""
     cells = [" "] * room
     free = 0
     for tick in ticks(across):

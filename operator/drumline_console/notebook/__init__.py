@@ -1,4 +1,4 @@
-"""Drumline in a notebook: jobs, queues and reasons as values that show themselves as cards.
+"""Use Drumline in a notebook: jobs, queues and reasons as values that show themselves as cards.
 
 ::
 

@@ -1,4 +1,4 @@
-"""A cluster as a notebook's user may see it, asked from a thread whose event loop is our own."""
+"""Access a cluster for a notebook's user, from a thread with its own event loop."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenJob:
-    """A job as it was at one moment.
+    """A job at one moment.
 
     Attributes:
-        row: what it was.
-        uid: which one of its name it is.
-        as_of: when it was read, in seconds since the epoch.
-        remarks: what could not be read, as sentences.
+        row: the job.
+        uid: UID of the job, which identifies it among jobs of the same name.
+        as_of: time of the read, in seconds since the epoch.
+        remarks: sentences about objects that could not be read.
     """
 
     row: JobRow
@@ -39,14 +39,14 @@ class SeenJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotebookAccess:
-    """Credentials, a namespace, and the loop that asks.
+    """Credentials, a namespace, and the loop for requests.
 
     Attributes:
-        credentials: of the kubeconfig.
-        namespace: of the jobs that are called by their name alone.
-        loop: where requests run.
-        patience_seconds: so long the API server may not answer before a wait gives up: it is
-            started again at every upgrade.
+        credentials: credentials of the kubeconfig.
+        namespace: namespace of jobs that are given by name only.
+        loop: loop in which requests run.
+        patience_seconds: time for which the API server may be unavailable before a wait fails. It
+            restarts at every upgrade.
     """
 
     credentials: Credentials
@@ -55,7 +55,7 @@ class NotebookAccess:
     patience_seconds: float = 300.0
 
     def cluster(self) -> ClusterObjects:
-        """The jobs, queues and priority classes as they are now.
+        """Return the current jobs, queues and priority classes.
 
         Raises:
             NotAnswered: the jobs cannot be read.
@@ -65,10 +65,10 @@ class NotebookAccess:
         return self.loop.run(from_cluster(self.credentials, wanted, own=self.namespace))
 
     def job(self, name: str) -> SeenJob:
-        """A job as it is now.
+        """Return the current job.
 
         Raises:
-            NotAnswered: there is none of this name, or it cannot be read.
+            NotAnswered: the job does not exist or cannot be read.
         """
         cluster = self.cluster()
         known = only_job(cluster, namespace=self.namespace, name=name)
@@ -81,10 +81,10 @@ class NotebookAccess:
     async def change(
         self, name: str, what: Callable[[KubeClient], Awaitable[T]], *, verb: str
     ) -> T:
-        """Do something to a job.
+        """Change a job.
 
         Raises:
-            NotAnswered: there is none of this name, or the cluster refuses.
+            NotAnswered: the job does not exist, or the cluster refuses.
         """
         async with cluster_client(self.credentials) as client:
             try:

@@ -1,7 +1,7 @@
-"""The parts of a card: inline styles alone, no script, nothing loaded; readable on dark and light.
+"""Build cards with inline styles only: no script, no external content, readable in dark and light.
 
-Colours are the notebook's own: text inherits its colour, lines and grounds are translucent. All
-foreign text goes through `element`, which escapes it; no foreign text becomes part of a style.
+Text inherits the notebook's color, and lines and backgrounds are translucent. All foreign text goes
+through `element`, which escapes it. No foreign text becomes part of a style.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from drumline_cli.formatting import clock, many, percent
 from drumline_cli.markup import Markup, element, joined
 
 MOST_ROWS: Final = 200
-"""Of a table; all of them are in `rows()`."""
+"""Maximum number of rows in a table. `rows()` returns all of them."""
 _LINE: Final = "1px solid rgba(128,128,128,.35)"
 _CARD: Final = (
     f"border:{_LINE};border-radius:6px;padding:.6em .9em;margin:.3em 0;max-width:72em;"
@@ -42,14 +42,14 @@ _LOG: Final = (
 
 
 def card(*content: str, as_of: float, remarks: Sequence[str] = ()) -> Markup:
-    """The whole card: its parts, what could not be read, and how old it is."""
+    """Return the whole card: its parts, remarks and age."""
     below = [element("p", remark, style=_SOFT) for remark in remarks]
     age = element("p", f"As of {clock(as_of)}", style=_SOFT)
     return element("div", *(part for part in content if part), *below, age, style=_CARD)
 
 
 def title(name: str, phase: str = "", reason: str = "") -> Markup:
-    """What it is, in what state and why."""
+    """Return name, state and reason."""
     parts = [element("strong", name)]
     if phase:
         parts += [" ", pill(phase)]
@@ -59,17 +59,17 @@ def title(name: str, phase: str = "", reason: str = "") -> Markup:
 
 
 def pill(phase: str) -> Markup:
-    """One word on a ground that says how it is."""
+    """Return one word on a background color that shows its state."""
     return element("span", phase, style=_PILL + _GROUNDS.get(phase, _GREY))
 
 
 def sentence(text: str) -> Markup:
-    """A paragraph; nothing for no text."""
+    """Return a paragraph, or nothing for empty text."""
     return element("p", text, style="margin:.3em 0") if text else Markup("")
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
-    """Names and what they are; those that are nothing are left out."""
+    """Return names and values, without empty values."""
     lines = [
         element("div", element("span", f"{name}: ", style="opacity:.7"), value)
         for name, value in pairs
@@ -79,7 +79,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
 
 
 def bar(share: float) -> Markup:
-    """How much of a whole is done, between 0 and 1."""
+    """Return a progress bar for a share between 0 and 1."""
     label = f"{percent(share)} of its steps are done"
     within = f"width:{min(max(share, 0.0), 1.0) * 100:.1f}%;height:100%;background:{_GREEN}"
     whole = "height:.5em;border-radius:3px;background:rgba(128,128,128,.2);margin:.3em 0"
@@ -87,7 +87,7 @@ def bar(share: float) -> Markup:
 
 
 def bullets(head: str, lines: Sequence[str]) -> Markup:
-    """Sentences below their head; nothing for none."""
+    """Return sentences below a heading, or nothing."""
     if not lines:
         return Markup("")
     style = "margin:.1em 0 .3em 1.2em;padding:0"
@@ -97,7 +97,7 @@ def bullets(head: str, lines: Sequence[str]) -> Markup:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """Rows below their heads, at most `MOST_ROWS`; nothing for none."""
+    """Return at most `MOST_ROWS` rows below their headers, or nothing."""
     if not rows:
         return Markup("")
     first = element("tr", *(element("th", name, style=_HEAD) for name in heads))
@@ -117,5 +117,5 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
 
 
 def log(lines: Iterable[str]) -> Markup:
-    """Lines as they were written, in a box that scrolls."""
+    """Return log lines in a box that scrolls."""
     return element("pre", "\n".join(lines), style=_LOG)

@@ -1,4 +1,4 @@
-"""A cluster in a notebook: its jobs, its queues, why a job waits, and new jobs."""
+"""Connect a notebook to a cluster: its jobs, its queues, why a job waits, and new jobs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def connect(
     namespace: str | None = None,
     kubeconfig: str | os.PathLike[str] | None = None,
 ) -> NotebookConnection:
-    """A cluster, by the usual kubeconfig, or by a pod's service account; nothing is asked yet.
+    """Connect to a cluster by the kubeconfig or a pod's service account, without a request yet.
 
     Args:
-        context: of the kubeconfig; None: its current one.
-        namespace: of the jobs; None: that of the context.
-        kubeconfig: another file than `KUBECONFIG` names.
+        context: context of the kubeconfig. None: the current context.
+        namespace: namespace of the jobs. None: the context's namespace.
+        kubeconfig: file to use instead of `KUBECONFIG`.
 
     Raises:
-        BadInput: no kubeconfig is usable.
+        BadInput: there is no usable kubeconfig.
     """
     file = None if kubeconfig is None else Path(kubeconfig)
     credentials = find_credentials(os.environ, kubeconfig=file, context=context)
@@ -53,7 +53,9 @@ def connect(
 
 
 class NotebookConnection:
-    """A cluster, with the rights of the kubeconfig. `with` closes it, and so does its end.
+    """A cluster, with the rights of the kubeconfig.
+
+    `with` closes the connection. It also closes when the object is deleted.
 
     Args:
         access: credentials and namespace.
@@ -64,18 +66,18 @@ class NotebookConnection:
 
     @property
     def namespace(self) -> str:
-        """Of the jobs that are called by their name alone."""
+        """Return the namespace of jobs that are given by name only."""
         return self._access.namespace
 
     def jobs(self, *, queue: str | None = None, all_namespaces: bool = False) -> JobTable:
-        """The jobs of the namespace.
+        """Return the jobs of the namespace.
 
         Args:
-            queue: only those of this queue.
-            all_namespaces: those of the others, too, as far as they may be read.
+            queue: only jobs of this queue.
+            all_namespaces: also jobs of other namespaces that may be read.
 
         Raises:
-            NotAnswered: they cannot be read.
+            NotAnswered: the jobs cannot be read.
         """
         cluster = self._access.cluster()
         places = positions(lines(cluster.jobs, cluster.priorities))
@@ -89,15 +91,15 @@ class NotebookConnection:
         return JobTable(items=rows, as_of=cluster.as_of, remarks=cluster.remarks)
 
     def job(self, name: str) -> NotebookJob:
-        """The job of this name.
+        """Return the job of this name.
 
         Raises:
-            NotAnswered: there is none, or it cannot be read.
+            NotAnswered: the job does not exist or cannot be read.
         """
         return NotebookJob(self._access, self._access.job(name))
 
     def queues(self) -> QueueTable:
-        """All queues with their quotas and lines.
+        """Return all queues with their quotas and pending jobs.
 
         Raises:
             NotAnswered: the jobs cannot be read.
@@ -107,10 +109,10 @@ class NotebookConnection:
         return QueueTable(items=rows, as_of=cluster.as_of, remarks=cluster.remarks)
 
     def why(self, name: str) -> WhyView:
-        """Why a job is where it is, and what would help.
+        """Return why a job waits, and what would help.
 
         Raises:
-            NotAnswered: there is no such job, or the jobs cannot be read.
+            NotAnswered: the job does not exist, or the jobs cannot be read.
         """
         cluster = self._access.cluster()
         job = only_job(cluster, namespace=self.namespace, name=name)
@@ -129,14 +131,15 @@ class NotebookConnection:
         """Create a job that runs a command with the code of a folder, as `drumline run` does.
 
         Args:
-            command: the program and its arguments.
-            nodes: pods.
-            gpus: of each pod.
-            folder: whose files are packed, those that git would keep; None: the image has the code.
-            options: further ones of `drumline run`.
+            command: program and arguments.
+            nodes: number of pods.
+            gpus: GPUs per pod.
+            folder: folder to pack, with the files that git would keep. None: the image has the
+                code.
+            options: further options of `drumline run`.
 
         Raises:
-            CommandError: something is missing, the code is too large, or the cluster refuses.
+            CommandError: an option is missing, the code is too large, or the cluster refuses.
         """
         if isinstance(command, str):
             raise BadInput("the command must be a list: ['python', 'train.py']")
@@ -158,7 +161,7 @@ class NotebookConnection:
         return self.job(request.name)
 
     def close(self) -> None:
-        """End its thread; the jobs that it made cannot ask any more, either."""
+        """Close the connection and its thread. Its jobs can no longer send requests."""
         self._access.loop.close()
 
     def __enter__(self) -> Self:

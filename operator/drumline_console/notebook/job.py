@@ -1,6 +1,6 @@
-"""One job in a notebook: what it was when it was last looked at, and what can be done with it.
+"""Represent one job in a notebook: its last known state, and the actions on it.
 
-Its properties never ask the cluster: `refresh` does, and with it `wait`, `stop` and `resume`.
+Properties never read the cluster. `refresh` does, and so do `wait`, `stop` and `resume`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAUSE_SECONDS: Final = 1.0
 
 
 class FinishedSteps(NamedTuple):
-    """Optimizer steps; None: not known."""
+    """Number of optimizer steps. None: unknown."""
 
     done: int | None
     total: int | None
@@ -54,33 +54,33 @@ class NotebookJob:
 
     @property
     def row(self) -> JobRow:
-        """Everything that was read of it."""
+        """Return all known fields of the job."""
         return self._seen.row
 
     @property
     def phase(self) -> str:
-        """One word for what it does."""
+        """Return the phase of the job in one word."""
         return self.row.phase
 
     @property
     def position(self) -> int | None:
-        """Of the jobs of its queue that wait, the how-manieth it is; 1 is next."""
+        """Return the position among the pending jobs of the queue. 1 is next."""
         return self.row.position
 
     @property
     def eta(self) -> datetime | None:
-        """When it probably starts while it waits, and ends while it runs; None: nobody knows."""
+        """Return the expected start of a pending job or end of a running job. None: unknown."""
         at = self.row.expected_start if self.row.position else self.row.expected_end
         return None if at is None else datetime.fromtimestamp(at, tz=UTC)
 
     @property
     def steps(self) -> FinishedSteps:
-        """How many optimizer steps are done, and how many there are in all."""
+        """Return the number of finished and of all optimizer steps."""
         return FinishedSteps(done=self.row.step, total=self.row.total_steps)
 
     @property
     def loss(self) -> float | None:
-        """Its training loss as last reported; None: none was."""
+        """Return the training loss as last reported, or None."""
         try:
             return float(self.row.loss)
         except ValueError:
@@ -88,44 +88,44 @@ class NotebookJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has succeeded or failed for good."""
+        """Return whether the job has succeeded or failed permanently."""
         return self.row.phase in _OVER
 
     def rows(self) -> list[dict[str, Any]]:
-        """What was read of it as plain values; one row."""
+        """Return the known fields as plain values, in one row."""
         return [row_values(self.row)]
 
     def refresh(self) -> Self:
-        """Look at it again.
+        """Read the job again.
 
         Raises:
-            NotAnswered: it is gone, or cannot be read.
+            NotAnswered: the job was deleted or cannot be read.
         """
         self._seen = self._access.job(self.name)
         return self
 
     def report(self) -> ReportView:
-        """What it does and what happened to it, as of now.
+        """Return the current report of the job.
 
         Raises:
-            NotAnswered: it is gone, or cannot be read.
+            NotAnswered: the job was deleted or cannot be read.
         """
         access = self._access
         read = from_cluster.read(access.credentials, job=self.name, namespace=access.namespace)
         return ReportView(report=build_report(access.loop.run(read)))
 
     def wait(self, *, timeout_seconds: float | None = None) -> Self:
-        """Return once it has succeeded or failed.
+        """Return when the job has succeeded or failed.
 
-        An interrupt (Ctrl-C, or the notebook's stop button) lets the job go on and returns, too:
-        `is_over` says which it was.
+        An interrupt (Ctrl-C, or the notebook's stop button) also returns, and the job continues.
+        `is_over` distinguishes the two.
 
         Args:
-            timeout_seconds: how long at most; None: as long as it takes.
+            timeout_seconds: maximum time. None: no limit.
 
         Raises:
-            TimeoutError: it was not over by then.
-            NotAnswered: it is gone, or cannot be read.
+            TimeoutError: the job has not ended in time.
+            NotAnswered: the job was deleted or cannot be read.
         """
         try:
             phase = self._access.loop.run(self._end(timeout_seconds))
@@ -138,23 +138,23 @@ class NotebookJob:
         return self
 
     def logs(self, *, follow: bool = False) -> JobLog:
-        """What its pods have written so far, by time.
+        """Return the logs of its pods so far, in order of time.
 
         Args:
-            follow: print lines as they come until it ends, or until an interrupt.
+            follow: print lines as they are written, until the job ends or an interrupt.
 
         Raises:
-            NotAnswered: it is gone, or its pods cannot be read.
+            NotAnswered: the job was deleted, or its pods cannot be read.
         """
         if follow:
             self._follow()
         return self._access.loop.run(self._written())
 
     def stop(self) -> Self:
-        """Let it save and give its GPUs back; `resume` queues it again.
+        """Let the job save and release its GPUs. `resume` queues it again.
 
         Raises:
-            NotAnswered: it is gone, or you may not.
+            NotAnswered: the job was deleted, or you may not change it.
         """
         return self._suspend(suspend=True)
 
@@ -162,15 +162,15 @@ class NotebookJob:
         """Queue a stopped job again.
 
         Raises:
-            NotAnswered: it is gone, or you may not.
+            NotAnswered: the job was deleted, or you may not change it.
         """
         return self._suspend(suspend=False)
 
     def delete(self) -> None:
-        """Delete this very job, not another one of its name; its pods end in their grace period.
+        """Delete exactly this job. Its pods stop within their grace period.
 
         Raises:
-            NotAnswered: it is gone, or you may not.
+            NotAnswered: the job was deleted, or you may not delete it.
         """
         namespace, uid = self._access.namespace, self._seen.uid
 
@@ -198,7 +198,7 @@ class NotebookJob:
         sys.stdout.write(f"{self.name} continues in the background; its stop() releases its GPUs\n")
 
     async def _end(self, timeout_seconds: float | None) -> str:
-        """The phase once it is over, or when the time is."""
+        """Return the phase after the end of the job or of the time."""
         clock = asyncio.get_running_loop().time
         begun = answered = clock()
         async with cluster_client(self._access.credentials) as client:
@@ -239,7 +239,7 @@ class NotebookJob:
         return JobLog(lines=lines, as_of=now)
 
     def _follow(self) -> None:
-        """Print lines here: a notebook shows what the cell's own thread prints."""
+        """Print lines in this thread, because a notebook shows only its own output."""
         lines: SimpleQueue[str | None] = SimpleQueue()
 
         async def follow() -> None:

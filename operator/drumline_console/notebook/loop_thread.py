@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines, one after the other or several at a time, until it is closed."""
+    """Thread that runs coroutines, also several at a time, until it is closed."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -28,24 +28,24 @@ class LoopThread:
         self._end = weakref.finalize(self, _end, self._loop, thread)
 
     def close(self) -> None:
-        """End the thread; nothing runs here after this."""
+        """End the thread. No coroutine runs after this."""
         self._end()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work, or its exception.
+        """Return the result of the work, or raise its exception.
 
         Raises:
-            KeyboardInterrupt: the caller was interrupted; the work has ended.
+            KeyboardInterrupt: the caller was interrupted. The work has ended.
         """
         with self.started(work) as result:
             return result.result()
 
     @contextmanager
     def started(self, work: Coroutine[Any, Any, T]) -> Generator[Future[T]]:
-        """The work's result to come; leaving by an exception cancels the work.
+        """Start the work and yield its future. Leaving by an exception cancels the work.
 
         Raises:
-            RuntimeError: this was closed.
+            RuntimeError: the thread was closed.
         """
         if self._loop.is_closed():
             work.close()
@@ -92,7 +92,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
 
 
 async def _cancel_all() -> None:
-    """Stop the loop once nothing runs there: a second interrupt does not wait for what it ends."""
+    """Cancel all work and stop the loop. A second interrupt does not wait for the work."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()

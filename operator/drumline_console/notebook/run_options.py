@@ -1,4 +1,4 @@
-"""What a job may be given in a notebook beside its command: the options of `drumline run`."""
+"""Define the options for a job in a notebook: those of `drumline run`."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from drumline_cli.run_arguments import add_run
 
 
 class RunOptions(TypedDict, total=False):
-    """Options by name; what each means: `drumline run --help`."""
+    """Options by name. `drumline run --help` describes them."""
 
     queue: str
-    """Default: DRUMLINE_QUEUE, or the cluster's only one."""
+    """Default: DRUMLINE_QUEUE, or the cluster's only queue."""
     image: str
     """Default: DRUMLINE_IMAGE."""
     name: str
-    """Default: the script's, and four random letters."""
+    """Default: the script's name and four random letters."""
     launch: str
-    """PerGpu or PerPod; default: by the command."""
+    """PerGpu or PerPod. Default: depends on the command."""
     requirements: str | os.PathLike[str]
-    """A file of packages that the image lacks."""
+    """File of packages that the image lacks."""
     pool: str
     """A GpuPool."""
     priority: str
     """A PriorityClass."""
     after: Sequence[str]
-    """Jobs that must have succeeded, or ended (`JOB:Finished`)."""
+    """Jobs that must have succeeded, or ended (`JOB:Finished`), before this job starts."""
     env: Mapping[str, str]
-    """Variables."""
+    """Environment variables."""
     claim: Mapping[str, str]
-    """Claims, and where they appear."""
+    """Claims and their mount paths."""
     resources: Mapping[str, str]
-    """Of each pod besides its GPUs: cpu, memory."""
+    """Resources of each pod besides its GPUs: cpu, memory."""
 
 
 _PAIRS: Final = frozenset({"env", "claim"})
 
 
 def run_arguments(**options: Unpack[RunOptions]) -> argparse.Namespace:
-    """The arguments of `drumline run`: its defaults, and what is given here.
+    """Return the arguments of `drumline run` with its defaults and the given options.
 
     Raises:
-        BadInput: there is no such option.
+        BadInput: an option is unknown.
     """
     grammar = argparse.ArgumentParser()
     add_run(grammar)

@@ -1,7 +1,7 @@
-"""What was read, as values that show themselves: a card in a notebook, a table in a terminal.
+"""Show results as values: a card in a notebook, a table in a terminal.
 
-A view is what the cluster was at one moment; it never reads again. `rows()` is the same as `-o
-json` prints, with every field in every row, so that `pandas.DataFrame(view.rows())` has columns.
+A view is the state of the cluster at one moment, and never reads again. `rows()` equals the output
+of `-o json`, with every field in every row, so that `pandas.DataFrame(view.rows())` has columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_EVENTS = 10
 
 
 def row_values(row: OverviewRow) -> Json:
-    """Every field by its name in JSON; those without a value have their default."""
+    """Return every field by its JSON name, with defaults for missing values."""
     given: Json = msgspec.json.decode(msgspec.json.encode(row))
     return {
         field.encode_name: given.get(field.encode_name, field.default)
@@ -37,12 +37,12 @@ def row_values(row: OverviewRow) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class _RowView(Generic[R]):
-    """Rows that were read together; they are counted, indexed and gone through as a sequence is.
+    """Rows that were read together. Supports len, indexing and iteration like a sequence.
 
     Attributes:
         items: the rows.
-        as_of: when they were read, in seconds since the epoch.
-        remarks: what could not be read, as sentences.
+        as_of: time of the read, in seconds since the epoch.
+        remarks: sentences about objects that could not be read.
     """
 
     items: Sequence[R]
@@ -50,7 +50,7 @@ class _RowView(Generic[R]):
     remarks: Sequence[str] = ()
 
     def rows(self) -> list[Json]:
-        """Each row as plain values."""
+        """Return each row as plain values."""
         return [row_values(row) for row in self.items]
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class _RowView(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobTable(_RowView[JobRow]):
-    """Jobs: those that hold GPUs first, then the lines, then what has ended."""
+    """Jobs: first those that hold GPUs, then pending jobs, then ended jobs."""
 
     def __repr__(self) -> str:
         return self._with_remarks(tables.jobs(self.items, now=self.as_of, namespaces=True))
@@ -80,7 +80,7 @@ class JobTable(_RowView[JobRow]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class QueueTable(_RowView[QueueRow]):
-    """Queues with their quotas and lines."""
+    """Queues with their quotas and pending jobs."""
 
     def __repr__(self) -> str:
         return self._with_remarks(tables.queues(self.items, now=self.as_of))
@@ -103,12 +103,12 @@ class QueueTable(_RowView[QueueRow]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WhyView:
-    """Why a job is where it is, and what would help.
+    """Why a job waits, and what would help.
 
     Attributes:
-        card: the reason, the place in line, who holds the GPUs, the advice.
-        as_of: when it was read, in seconds since the epoch.
-        remarks: what could not be read, as sentences.
+        card: reason, position, holders of the GPUs, and advice.
+        as_of: time of the read, in seconds since the epoch.
+        remarks: sentences about objects that could not be read.
     """
 
     card: WhyCard
@@ -116,7 +116,7 @@ class WhyView:
     remarks: Sequence[str] = ()
 
     def rows(self) -> list[Json]:
-        """The card as plain values; one row."""
+        """Return the card as plain values, in one row."""
         return [row_values(self.card)]
 
     def __repr__(self) -> str:
@@ -156,20 +156,20 @@ class WhyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReportView:
-    """A job's report: what it does, what happened to it, what to do.
+    """Report of a job: its state, its history, and what to do.
 
     Attributes:
-        report: every figure and sentence of it.
+        report: all figures and sentences of the report.
     """
 
     report: JobReport
 
     def rows(self) -> list[Json]:
-        """Its incidents as plain values, the newest first."""
+        """Return its incidents as plain values, newest first."""
         return [asdict(incident) for incident in self.report.incidents]
 
     def page(self) -> str:
-        """The whole report as one HTML file, as `drumline report -o html` writes it."""
+        """Return the whole report as one HTML file, as `drumline report -o html` writes it."""
         return html.render(self.report)
 
     def __repr__(self) -> str:
@@ -206,18 +206,18 @@ class ReportView:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobLog:
-    """What the pods of a job have written, by time.
+    """Logs of a job's pods, in order of time.
 
     Attributes:
-        lines: the lines with their time and the index of their pod.
-        as_of: when they were read, in seconds since the epoch.
+        lines: lines with their time and the index of their pod.
+        as_of: time of the read, in seconds since the epoch.
     """
 
     lines: Sequence[LogLine]
     as_of: float
 
     def rows(self) -> list[Json]:
-        """Each line as plain values: `at`, `index`, `text`."""
+        """Return each line as plain values: `at`, `index`, `text`."""
         return [asdict(line) for line in self.lines]
 
     def __repr__(self) -> str:
@@ -229,7 +229,7 @@ class JobLog:
 
 
 def job_text(row: JobRow, *, now: float) -> str:
-    """A job in a line."""
+    """Return a job in one line."""
     parts = (
         f"{row.namespace}/{row.name}: {row.phase}",
         f"step {tables.step(row)}" if row.step is not None else "",
@@ -240,7 +240,7 @@ def job_text(row: JobRow, *, now: float) -> str:
 
 
 def job_card(row: JobRow, *, as_of: float, remarks: Sequence[str]) -> str:
-    """A job's card: its phase, how far it is, and when it starts or ends."""
+    """Return a job's card: its phase, its progress, and when it starts or ends."""
     share = row.step / row.total_steps if row.step is not None and row.total_steps else None
     speed = "" if row.tokens_per_second is None else f"{count(row.tokens_per_second)} tokens/s"
     return card(

@@ -1,1 +1,1 @@
-"""`drumline top`: the cluster on one screen."""
+"""Show the cluster on one screen: `drumline top`."""

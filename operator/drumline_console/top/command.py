@@ -1,4 +1,4 @@
-"""Runs `drumline top`: reads every few seconds and draws; where there is no terminal, once."""
+"""Run `drumline top`: read and draw every few seconds, or once without a terminal."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from drumline_console.top.screen import TopRows, render
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """Draw until the user quits, or one screen where the output is no terminal.
+    """Draw until the user quits, or one screen if the output is not a terminal.
 
     Raises:
-        CommandError: the cluster refuses at the first look, or an argument cannot be used.
+        CommandError: the first read fails, or an argument is invalid.
     """
     rows = read(chosen, environment)
     if chosen.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -37,7 +37,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 
 def read(chosen: argparse.Namespace, environment: Mapping[str, str]) -> TopRows:
-    """The rows as they are now; who may not list nodes gets the rest."""
+    """Return the current rows. Users who may not list nodes get the other rows."""
     wanted = WantedKinds(namespace=None, queues=True, nodes=True, pods=True)
     try:
         cluster, _ = cluster_of(chosen, environment, wanted)

@@ -1,7 +1,7 @@
-"""Draws screens in a terminal until the user quits.
+"""Draw screens in a terminal until the user quits.
 
-The cluster is read in a thread, so that keys answer while an API server is slow, and who quits does
-not wait for it. What it last said stays on the screen when it does not answer, with how old it is.
+A thread reads the cluster, so that keys work while an API server is slow, and quitting does not
+wait for it. If the server does not answer, the last state stays on the screen with its age.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from drumline_cli.formatting import duration
 from drumline_console.top.screen import TopRows, lines_of, render
 
 _KEY_MILLISECONDS: Final = 100
-"""How long to wait for a key before looking whether the cluster has answered."""
+"""Time to wait for a key before checking whether the cluster has answered."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TopView:
-    """What is drawn, and what the user chose."""
+    """The drawn rows, and the user's choices."""
 
     rows: TopRows
     read_at: float
@@ -34,7 +34,7 @@ class TopView:
     error: str = ""
 
     def note(self, now: float) -> str:
-        """What the last line says beside the keys; empty: nothing."""
+        """Return the text beside the keys in the last line, or empty text."""
         age = duration(now - self.read_at)
         if self.error:
             return f"{self.error}; showing the state of {age} ago (q quits)"
@@ -42,16 +42,16 @@ class TopView:
 
 
 def draw(rows: TopRows, read: Callable[[], TopRows], *, every_seconds: float) -> None:
-    """Draw `rows`, and what `read` returns from then on; returns when the user quits."""
+    """Draw `rows`, and then each result of `read`, until the user quits."""
     view = TopView(rows=rows, read_at=monotonic())
     with suppress(KeyboardInterrupt):
         curses.wrapper(_loop, view, lambda: ask(read), every_seconds)
 
 
 def ask(read: Callable[[], TopRows]) -> Future[TopRows]:
-    """What `read` returns or raises, from a thread that the end of the process does not wait for.
+    """Run `read` in a daemon thread, so that the end of the process does not wait for it.
 
-    Those of a `ThreadPoolExecutor` are joined at the interpreter's exit.
+    The interpreter joins the threads of a `ThreadPoolExecutor` at exit.
     """
     asked: Future[TopRows] = Future()
 
@@ -97,7 +97,7 @@ def _paint(window: curses.window, view: TopView) -> None:
 
 
 def obey(key: int, view: TopView) -> bool:
-    """Whether to go on after this key."""
+    """Return whether to continue after this key."""
     match key:
         case 113 | 81 | 27:  # q, Q, Escape
             return False
@@ -114,7 +114,7 @@ def obey(key: int, view: TopView) -> bool:
 
 
 def take(asked: Future[TopRows], view: TopView) -> None:
-    """Show what was read, or why nothing could be."""
+    """Show the new rows, or the error of the read."""
     try:
         view.rows = asked.result()
     except CommandError as error:

@@ -1,4 +1,4 @@
-"""One screen of a cluster: pools and queues as bars, and the jobs. Rows in, lines out."""
+"""Render one screen of a cluster: pools and queues as bars, and the jobs. Rows in, lines out."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from drumline_cli.overview import tables
 _BAR: Final = 24
 _MOST_BARS: Final = 6
 _ENDED_SECONDS: Final = 900.0
-"""A job that ended is shown for that long."""
+"""Time for which an ended job is shown."""
 _NOTHING: Final = "-"
 _KEYS: Final = "q quits, up and down scroll, p pauses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopRows:
-    """What a screen shows.
+    """Rows that a screen shows.
 
     Attributes:
-        as_of: when it was read, seconds since the epoch.
-        jobs: in the order of `job_rows`.
-        nodes: of all pools; empty where the reader may not list them.
-        queues: all, with the other workloads that wait.
-        workloads: what pods hold that are no job's.
-        remarks: what could not be read.
+        as_of: time of the read, seconds since the epoch.
+        jobs: jobs in the order of `job_rows`.
+        nodes: nodes of all pools. Empty if the reader may not list them.
+        queues: all queues, with the other pending workloads.
+        workloads: GPUs of pods that belong to no job.
+        remarks: objects that could not be read.
     """
 
     as_of: float
@@ -48,14 +48,14 @@ class TopRows:
 def render(
     rows: TopRows, *, width: int, height: int | None = None, first: int = 0, note: str = ""
 ) -> list[str]:
-    """Lines of at most `width` characters, `height` of them at most; None: all jobs.
+    """Return at most `height` lines of at most `width` characters. None: all jobs.
 
     Args:
-        rows: what was read.
-        width: of the screen.
-        height: of the screen.
-        first: how many jobs were scrolled past.
-        note: what to say in the last line instead of the keys.
+        rows: the rows.
+        width: width of the screen.
+        height: height of the screen.
+        first: number of jobs that are scrolled past.
+        note: text for the last line instead of the keys.
     """
     bars = _bars(_pools(rows.nodes), _queues(rows.queues))
     head = [_title(rows), *bars, *rows.remarks]
@@ -129,7 +129,7 @@ def _number(amount: float) -> str:
 
 
 def _bars(*groups: Iterable[_Bar]) -> list[str]:
-    """Bars below each other, the first of each group, and how many more it has."""
+    """Return bars below each other, the first of each group, with the number of further bars."""
     cells: list[tuple[str, str, str, str]] = []
     for group in map(list, groups):
         cells += [
@@ -142,14 +142,14 @@ def _bars(*groups: Iterable[_Bar]) -> list[str]:
 
 
 def _filled(bar: _Bar) -> str:
-    """What is held beyond a quota fills the bar and shows in its figures."""
+    """Return a bar. Usage beyond a quota fills the bar and shows in its figures."""
     share = min(1.0, bar.used / bar.of) if bar.of else float(bar.used > 0)
     filled = min(_BAR - 1, max(1, round(share * _BAR))) if 0 < share < 1 else round(share * _BAR)
     return "█" * filled + "░" * (_BAR - filled)
 
 
 def shown_jobs(rows: TopRows) -> list[JobRow]:
-    """Without those that ended a while ago."""
+    """Return the jobs without those that ended some time ago."""
     return [
         job
         for job in rows.jobs
@@ -158,12 +158,12 @@ def shown_jobs(rows: TopRows) -> list[JobRow]:
 
 
 def lines_of(rows: TopRows) -> int:
-    """How many lines the table has."""
+    """Return the number of lines of the table."""
     return len(shown_jobs(rows)) + len(_foreign_lines(rows))
 
 
 def _foreign_lines(rows: TopRows) -> list[tuple[str, ...]]:
-    """What holds or waits for GPUs and is no job."""
+    """Return lines about GPUs of workloads that are not jobs."""
     rest = (*[_NOTHING] * 4,)
     holding = [
         (

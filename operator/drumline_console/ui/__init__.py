@@ -1,1 +1,1 @@
-"""Runs `drumline ui`: the cluster as a page on the own machine, with the own kubeconfig."""
+"""Serve the cluster as a page on the user's machine, with the user's kubeconfig: `drumline ui`."""

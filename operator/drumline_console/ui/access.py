@@ -1,6 +1,6 @@
-"""Who may use the page, and with whose rights it reads the cluster.
+"""Decide who may use the page, and with which rights it reads the cluster.
 
-On loopback that is whoever has the secret path.
+On the loopback interface, everyone with the secret path may use it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
 class PageAccess(Protocol):
-    """What differs between the page of one person and that of many."""
+    """Differences between the page of one person and the page of many people."""
 
     @property
     def prefix(self) -> str:
-        """How the paths of its routes begin; a pattern of aiohttp."""
+        """Return the prefix of all routes, a pattern of aiohttp."""
         ...
 
     @property
     def account(self) -> bool:
-        """Whether there is a page to log in and out."""
+        """Return whether there is a page to log in and out."""
         ...
 
     def check(self, request: web.Request) -> None:
-        """Refuse what did not come from a page of ours.
+        """Reject requests that do not come from our pages.
 
         Raises:
-            HTTPException: what the browser is told.
+            HTTPException: the request is rejected.
         """
         ...
 
@@ -53,33 +53,33 @@ class PageAccess(Protocol):
         ...
 
     def refused(self, request: web.Request, error: CommandError) -> web.Response | None:
-        """What somebody is shown whom the cluster refuses; None: the error alone."""
+        """Return the page for a caller whom the cluster rejects. None: show the error."""
         ...
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Those of its own."""
+        """Add the routes of this access."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopbackAccess:
-    """The person who started the program, behind a path that only the printed address has."""
+    """Access for the person who started the program, by a secret path in the printed address."""
 
     secret: str
     live: ClusterSource
 
     @property
     def prefix(self) -> str:
-        """Compared by `check`, in constant time."""
+        """Return the prefix with the secret, which `check` compares in constant time."""
         return "/{secret}"
 
     @property
     def account(self) -> bool:
-        """There is none."""
+        """Return False, because there is no account page."""
         return False
 
     def check(self, request: web.Request) -> None:
-        """The secret; a name of this machine; for buttons our own page."""
+        """Check the secret, the host name and, for buttons, the origin."""
         given = request.path.split("/")[1]
         if not secrets.compare_digest(given.encode(), self.secret.encode()):
             raise web.HTTPNotFound
@@ -97,11 +97,11 @@ class LoopbackAccess:
         return self.live
 
     def refused(self, request: web.Request, error: CommandError) -> web.Response | None:  # noqa: ARG002 - a kubeconfig is mended elsewhere
-        """There is nothing to log in to here."""
+        """Return None, because there is no login."""
         return None
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """None."""
+        """Add no routes."""
 
 
 async def form_fields(request: web.Request) -> dict[str, str]:
@@ -134,7 +134,7 @@ def host_and_port(authority: str) -> tuple[str | None, int | None]:
 
 
 def answer_of(document: str, *, status: int = 200) -> web.Response:
-    """The answer with a document."""
+    """Return the response with a page."""
     answer = web.Response(text=document, content_type="text/html", charset="utf-8", status=status)
     answer.enable_compression()
     return answer

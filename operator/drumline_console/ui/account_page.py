@@ -1,4 +1,4 @@
-"""The documents by which people log in to the page in the cluster, and name their namespace."""
+"""Render the pages on which people log in and choose their namespace."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from drumline_console.ui.parts import document, post_form, section
 
 
 def account(sentence: str, *, up: str, reachable: str | None, logged_in: bool = False) -> str:
-    """Where a token is given, and given up.
+    """Render the page to log in and out.
 
     Args:
-        sentence: why this is shown.
-        up: leads to the overview.
-        reachable: the address to open instead; None: this one may have a cookie.
-        logged_in: whether there is a token to give up.
+        sentence: reason for showing the page.
+        up: path to the overview.
+        reachable: address to open instead. None: cookies are safe at this address.
+        logged_in: whether the browser has a token.
     """
     hint = (
         "A token of yours for this cluster, such as the output of kubectl create token ACCOUNT."
@@ -35,7 +35,7 @@ def account(sentence: str, *, up: str, reachable: str | None, logged_in: bool = 
 
 
 def choose_namespace(sentence: str) -> str:
-    """Where somebody who may not list the jobs of all namespaces names his."""
+    """Render the choice of a namespace, for users who may not list jobs of all namespaces."""
     content = (
         element("h1", "Which namespace is yours?"),
         element("p", sentence, class_="lead", role="alert"),

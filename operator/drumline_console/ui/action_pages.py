@@ -1,6 +1,6 @@
-"""The documents behind a job's buttons: what they do is said and asked before it is done.
+"""Render the pages behind a job's buttons, which explain and confirm each action.
 
-Plain forms, so that they work without JavaScript; none of them is read again while somebody types.
+The forms are plain and work without JavaScript. They are not reloaded while a user types.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from drumline_console.ui.parts import document, post_form
 
 MOST_CLASSES: Final = 200
 UP: Final = "../../../"
-"""From `job/NAMESPACE/NAME/ACTION` to the overview."""
+"""Path from `job/NAMESPACE/NAME/ACTION` to the overview."""
 NAME_PATTERN: Final = "[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 
 
 def job_buttons(job_input: JobInput) -> Markup:
-    """What may be done to a job; one that has ended is only copied and deleted."""
+    """Render the actions for a job. An ended job can only be copied and deleted."""
     status = job_input.job.status
     ended = status is not None and status.finished_at is not None
     job = _named(job_input)
@@ -43,7 +43,7 @@ def job_buttons(job_input: JobInput) -> Markup:
 
 
 def delete(job_input: JobInput) -> str:
-    """Whether it really is to go."""
+    """Render the confirmation of a deletion."""
     job = _named(job_input)
     nodes = job_input.job.spec.nodes * job_input.job.spec.gpus_per_node
     content = (
@@ -67,7 +67,7 @@ def delete(job_input: JobInput) -> str:
 
 
 def priority(job_input: JobInput, cluster: ClusterObjects) -> str:
-    """Which PriorityClass it is to have."""
+    """Render the choice of a PriorityClass."""
     job = _named(job_input)
     now = job_input.job.spec.priority_class_name
     content = (
@@ -90,7 +90,7 @@ def priority(job_input: JobInput, cluster: ClusterObjects) -> str:
 
 
 def clone(job: NamedJob, manifest: dict[str, Any], *, changes: Sequence[str]) -> str:
-    """The manifest of a copy, to look at, to take along, or to create as it is."""
+    """Render the manifest of a copy, to read, save or create."""
     name = str(manifest["metadata"]["name"])
     lines = "\n".join(changes)
     content = (
@@ -124,7 +124,7 @@ def clone(job: NamedJob, manifest: dict[str, Any], *, changes: Sequence[str]) ->
 def priority_choice(
     classes: Iterable[builtin.PriorityClass], *, chosen: str | None, empty: str = "the default"
 ) -> Markup:
-    """A field for a PriorityClass: those there are, or its name where they may not be read."""
+    """Render a field for a PriorityClass: a list, or a text field if they may not be listed."""
     by_value = sorted(classes, key=lambda each: (-each.value, each.metadata.name))[:MOST_CLASSES]
     if not by_value:
         return element("input", name="priority", value=chosen or "", maxlength=253)

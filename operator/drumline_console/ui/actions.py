@@ -1,4 +1,4 @@
-"""What a job's buttons do: each a form of `action_pages`, and the write that it asks for."""
+"""Perform the actions of a job's buttons: each has a form in `action_pages`, and a write."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MOST_CHANGES: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAction:
-    """Something that may be done to a job.
+    """An action on a job.
 
     Attributes:
-        do: does it; returns where the browser goes then, seen from the action's own address.
-        ask: the document that asks for it; None: its button stands on the job's page.
+        do: performs it. Returns the next path, relative to the action's address.
+        ask: page that confirms it. None: its button is on the job's page.
     """
 
     do: Callable[[ClusterSource, NamedJob, Fields], Awaitable[str]]

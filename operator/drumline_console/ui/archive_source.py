@@ -1,4 +1,4 @@
-"""What the page shows of the archive: read when somebody looks, once a minute at most."""
+"""Read the archive for the page: on request, at most once a minute."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ SHOWN_DAYS: Final = 30
 
 
 class ArchiveSource(Protocol):
-    """Where the page's history comes from."""
+    """Source of the page's history."""
 
     async def ended(self) -> ArchivedJobs:
-        """The jobs that ended within `SHOWN_DAYS`, the last first."""
+        """Return the jobs that ended within `SHOWN_DAYS`, newest first."""
         ...
 
     async def job(self, namespace: str, name: str, uid: str) -> EndedJob:
-        """One of them."""
+        """Return one archived job."""
         ...
 
 
 class Archive:
-    """The archive at a URL, read with the user's own rights.
+    """The archive at a URL, read with the user's rights.
 
     Args:
-        url: of the archive; None: that of the environment.
-        environment: of the process.
+        url: URL of the archive. None: the URL of the environment.
+        environment: environment of the process.
         clock: seconds since the epoch.
     """
 
@@ -47,7 +47,9 @@ class Archive:
         self._ended = ArchivedJobs(jobs=())
 
     async def ended(self) -> ArchivedJobs:
-        """The jobs that ended within `SHOWN_DAYS`, the last first; at most `FRESH_SECONDS` old.
+        """Return the jobs that ended within `SHOWN_DAYS`, newest first.
+
+        The result is at most `FRESH_SECONDS` old.
 
         Raises:
             CommandError: the archive cannot be read.
@@ -67,10 +69,10 @@ class Archive:
             return self._ended
 
     async def job(self, namespace: str, name: str, uid: str) -> EndedJob:
-        """One of them.
+        """Return one archived job.
 
         Raises:
-            CommandError: there is none, or the archive cannot be read.
+            CommandError: the job does not exist, or the archive cannot be read.
         """
         wanted = (namespace, name, uid)
         for each in (await self.ended()).jobs:

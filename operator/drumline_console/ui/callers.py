@@ -1,4 +1,4 @@
-"""Access to the page in the cluster: each caller's own token, which the API server judges.
+"""Authenticate callers of the page in the cluster by their own tokens.
 
 The process has no rights. A token comes with each request, in the Authorization header that an
 authenticating proxy sets, or in the cookie that the page's own form sets, and goes to the API
@@ -42,23 +42,23 @@ _LOGIN: Final = "/login"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{8,3800}")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _EVERY_PORT: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-"""A browser sends a cookie of these to whatever listens on any port of the machine."""
+"""Host names whose cookies a browser sends to every port of the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServer:
-    """Where tokens are sent."""
+    """API server that receives the tokens."""
 
     url: str
     ca: Path
 
 
 class TokenAccess:
-    """Everybody who has a token.
+    """Access for everyone with a token.
 
     Args:
-        api_server: where they are sent.
-        policy: of the operator, for questions.
+        api_server: API server that receives the tokens.
+        policy: scheduling policy of the operator, for questions.
     """
 
     def __init__(self, api_server: ApiServer, *, policy: Policy) -> None:
@@ -70,19 +70,19 @@ class TokenAccess:
 
     @property
     def prefix(self) -> str:
-        """There is no secret in its paths."""
+        """Return an empty prefix, because the paths contain no secret."""
         return ""
 
     @property
     def account(self) -> bool:
-        """There is a page to log in and out."""
+        """Return True, because there is a page to log in and out."""
         return True
 
     def check(self, request: web.Request) -> None:
-        """Buttons are pressed on our own pages alone, as the browser says.
+        """Reject actions that do not come from our own pages, as reported by the browser.
 
-        An authenticating proxy has cookies of its own, which may go with another site's form. Where
-        a browser says nothing of the site (plain HTTP), the origin has to be ours.
+        An authenticating proxy has its own cookies, which a browser may send with another site's
+        form. If the browser does not report the site (plain HTTP), the origin must be ours.
         """
         if request.method in SAFE_METHODS:
             return
@@ -116,7 +116,7 @@ class TokenAccess:
         )
 
     def refused(self, request: web.Request, error: CommandError) -> web.Response | None:
-        """Who is unknown may log in; who may not list all jobs names his namespace."""
+        """Return the login page for unknown callers, or the choice of a namespace."""
         up = "../" * (request.path.count("/") - 1)
         if isinstance(error, NotLoggedIn):
             token = _token(request)

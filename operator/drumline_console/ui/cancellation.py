@@ -1,4 +1,4 @@
-"""Work that goes on when its browser has gone: a write, a computation in a thread."""
+"""Finish work whose browser has disconnected: a write, a computation in a thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 async def finish(work: Awaitable[T]) -> T:
-    """Its result; whoever is cancelled meanwhile is cancelled only once the work has ended.
+    """Return the result of the work. A cancellation takes effect only after the work has ended.
 
-    So half of a change is never left undone, and what waits for a thread to be free waits for it.
+    A change is therefore never half done, and callers that wait for a thread wait for the work.
     """
     running = asyncio.ensure_future(work)
     try:

@@ -1,4 +1,4 @@
-"""What the page shows: read when somebody looks, every few seconds at most, for all windows."""
+"""Read the cluster for the page: on request, at most every few seconds for all windows."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ _JOBS_ALONE: Final = WantedKinds(namespace=None, queues=True)
 
 
 class ClusterSource(Protocol):
-    """Where the page's content comes from, and where its buttons go.
+    """Source of the page's content, and target of its buttons.
 
-    Each method raises CommandError: what the cluster did not give, as a sentence.
+    Each method raises CommandError with a sentence if the cluster fails or refuses.
     """
 
     async def cluster(self) -> ClusterObjects:
-        """The whole cluster, at most `FRESH_SECONDS` old."""
+        """Return the whole cluster, at most `FRESH_SECONDS` old."""
         ...
 
     async def job(self, job: NamedJob) -> JobInput:
-        """One job with its events."""
+        """Return one job with its events."""
         ...
 
     async def manifest(self, job: NamedJob) -> dict[str, Any]:
-        """One job as the API server prints it."""
+        """Return one job as the API server stores it."""
         ...
 
     async def what_if(self, change: Change) -> WhatIfAnswer:
-        """What one cycle would decide otherwise."""
+        """Return the changed decisions of one cycle."""
         ...
 
     async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
-        """Write these fields of its spec; None removes one."""
+        """Write these fields of its spec. None removes a field."""
         ...
 
     async def delete(self, job: NamedJob, *, uid: str) -> None:
-        """Delete this very job, not a later one of its name."""
+        """Delete exactly this job, not a later job of the same name."""
         ...
 
     async def clone(self, job: NamedJob, manifest: dict[str, Any]) -> None:
-        """Create a copy of it."""
+        """Create a copy of the job."""
         ...
 
 
@@ -72,7 +72,7 @@ def new_memory() -> KeptValue[ClusterObjects]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks.
+    """The caller of a request.
 
     Attributes:
         credentials: of the user.
@@ -91,14 +91,14 @@ def _request_shares() -> FairTurns:
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
-    """How much this process does at a time, for all callers."""
+    """Limits on concurrent work of this process, for all callers."""
 
     questions: Questions
     requests: FairTurns = field(default_factory=_request_shares)
 
 
 class LiveCluster:
-    """A cluster behind an API server, with the rights of these credentials.
+    """A cluster behind an API server, with the rights of given credentials.
 
     Args:
         caller: whose they are.
@@ -122,7 +122,9 @@ class LiveCluster:
         self._memory = memory or new_memory()
 
     async def cluster(self) -> ClusterObjects:
-        """The whole cluster, at most `FRESH_SECONDS` old; without nodes for who may not list them.
+        """Return the whole cluster, at most `FRESH_SECONDS` old.
+
+        The nodes are missing if the caller may not list them.
 
         Raises:
             NotAnswered: the jobs cannot be read.
@@ -136,16 +138,17 @@ class LiveCluster:
             return await one_job.read(self._credentials, job=job.name, namespace=job.namespace)
 
     async def manifest(self, job: NamedJob) -> dict[str, Any]:
-        """One job as the API server prints it."""
+        """Return one job as the API server stores it."""
         async with self._asked(job, verb="read") as client:
             return await read_job(client, job=job.name, namespace=job.namespace)
 
     async def what_if(self, change: Change) -> WhatIfAnswer:
-        """What one cycle would decide otherwise.
+        """Return the changed decisions of one cycle.
 
         Raises:
-            CommandError: it is not its turn, a kind may not be listed, or what would be different
-                is not there.
+            CommandError: too many questions wait, a kind may not be listed, or the changed object
+                does
+                not exist.
         """
         return await self._limits.questions.answer(
             change,

@@ -38,10 +38,10 @@ _REDIRECT: Final = """\
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """Serve until somebody ends it.
+    """Serve until the user stops it.
 
     Raises:
-        BadInput: no kubeconfig or policy is usable, or the port is taken.
+        BadInput: the kubeconfig or the policy is invalid, or the port is taken.
     """
     credentials = chosen_credentials(chosen, environment)
     named = chosen.archive or environment.get(ARCHIVE_VARIABLE)

@@ -1,4 +1,4 @@
-"""The documents of the archive: jobs that have ended, and the report of one."""
+"""Render the pages of the archive: ended jobs, and the report of one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADS: Final = (
 
 
 def history(ended: ArchivedJobs, *, now: float) -> str:
-    """The jobs that ended lately, whether they are still there or not."""
+    """Render the jobs that ended recently, whether or not they still exist."""
     shown, left = ended.jobs[:MOST_ENDED], len(ended.jobs) - MOST_ENDED
     lead = f"{many(len(ended.jobs), 'job')} ended within {SHOWN_DAYS} days, from the archive"
     more = element("p", f"{many(left, 'job')} more: drumline history", class_="soft")
@@ -37,7 +37,7 @@ def history(ended: ArchivedJobs, *, now: float) -> str:
 
 
 def ended_job(ended: EndedJob) -> str:
-    """The report of a job as it was when it ended.
+    """Render the report of a job as it was when it ended.
 
     Raises:
         NotAnswered: this version cannot read it.

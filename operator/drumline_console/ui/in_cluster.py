@@ -1,6 +1,6 @@
-"""The page's process in the cluster: for many people, without any right of its own.
+"""Serve the page in the cluster for many people, without any rights of its own.
 
-It listens on all addresses of its pod, behind TLS that somebody else ends. No request is logged.
+The server listens on all addresses of its pod. A proxy terminates TLS. No request is logged.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ async def run(settings: Settings) -> None:
 
 
 async def _alive(_request: web.Request) -> web.Response:
-    """It answers: the API server's health is no reason to start it again."""
+    """Answer the liveness probe. The API server's health is no reason for a restart."""
     return web.Response(text="ok\n")

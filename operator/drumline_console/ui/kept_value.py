@@ -1,4 +1,4 @@
-"""What was read, kept for seconds and then dropped by a timer: nobody has to ask again for that."""
+"""Keep a value for seconds. A timer then drops it without a further request."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ T = TypeVar("T")
 
 
 class Cancellable(Protocol):
-    """A timer that runs."""
+    """A running timer."""
 
     def cancel(self) -> None:
-        """It does nothing any more."""
+        """Stop the timer."""
         ...
 
 
 Later = Callable[[float, Callable[[], None]], Cancellable]
-"""Calls back after so many seconds."""
+"""Function that calls back after a number of seconds."""
 
 
 def later(seconds: float, call: Callable[[], None]) -> Cancellable:
-    """By the event loop."""
+    """Set a timer of the event loop."""
     return asyncio.get_running_loop().call_later(seconds, call)
 
 
@@ -30,8 +30,8 @@ class KeptValue(Generic[T]):
     """A value that is read when somebody asks, and held for seconds: one, whoever asks.
 
     Args:
-        seconds: how long.
-        after: sets the timer.
+        seconds: time to keep the value.
+        after: function that sets the timer.
     """
 
     def __init__(self, *, seconds: float, after: Later = later) -> None:
@@ -59,7 +59,7 @@ class KeptValue(Generic[T]):
             return value
 
     def drop(self) -> None:
-        """Hold nothing."""
+        """Drop the value."""
         self._value = None
         if self._timer is not None:
             self._timer.cancel()

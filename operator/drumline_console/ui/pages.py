@@ -1,7 +1,7 @@
-"""The documents: pure functions from the cluster to markup, in which foreign text is escaped.
+"""Render the pages: pure functions from the cluster to markup, in which foreign text is escaped.
 
-No inline script or style, so the policy of `server` forbids both. Lists are cut at what people
-read; the command line has the rest.
+There are no inline scripts or styles, so the policy of `server` forbids both. Lists have a maximum
+length. The command line shows all entries.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from drumline_console.ui.rack_map import colours_of, rack_map
 
 MOST_RUNNING: Final = 200
 MOST_WAITING: Final = 25
-"""Of each queue."""
+"""Maximum per queue."""
 MOST_ENDED: Final = 30
 MOST_DRAWN: Final = 60
-"""Jobs over time."""
+"""Maximum number of jobs in the chart over time."""
 _PAST: Final = 6 * 3600.0
 _FUTURE: Final = 12 * 3600.0
 
 
 def overview(cluster: ClusterObjects, *, archive: bool = False, account: bool = False) -> str:
-    """The whole cluster: the map, the queues, who runs, shares, what has ended.
+    """Render the whole cluster: map, queues, running jobs, shares, ended jobs.
 
     Args:
-        cluster: what is shown.
-        archive: whether there is a page of the archive.
-        account: whether there is one to log in and out.
+        cluster: content of the page.
+        archive: whether the archive has a page.
+        account: whether there is a page to log in and out.
     """
     now = cluster.as_of
     places = positions(lines(cluster.jobs, cluster.priorities))
@@ -80,7 +80,7 @@ def overview(cluster: ClusterObjects, *, archive: bool = False, account: bool = 
 
 
 def job(job_input: JobInput, cluster: ClusterObjects) -> str:
-    """One job: why it waits, its buttons, and its report."""
+    """Render one job: why it waits, its buttons, and its report."""
     key = f"{job_input.namespace}/{job_input.name}"
     known = next((each for each in cluster.jobs if each.key == key), None)
     card = None if known is None else why_card(cluster, known)
@@ -93,12 +93,12 @@ def job(job_input: JobInput, cluster: ClusterObjects) -> str:
 
 
 def refused(reason: str, *, title: str, up: str) -> str:
-    """What was not done or given, as a sentence.
+    """Render a sentence about a request that failed.
 
     Args:
         reason: the sentence.
-        title: what it is about.
-        up: leads to the overview.
+        title: title of the page.
+        up: path to the overview.
     """
     parts = (
         element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href=up or "./")),
@@ -142,7 +142,7 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
 
 
 def _workloads(row: QueueRow, *, now: float) -> Markup:
-    """What waits for the queue beside jobs: their places are counted in one line."""
+    """Render the pending workloads of the queue that are not jobs, in one line."""
     if not row.workloads:
         return joined()
     cells = (
@@ -161,7 +161,7 @@ def _workloads(row: QueueRow, *, now: float) -> Markup:
 
 
 def _quota(quota: QuotaRow) -> Markup:
-    """A bar of what is held, to the scale of the larger of quota and use."""
+    """Render a bar of the usage, scaled to the larger of quota and usage."""
     whole = max(quota.nominal_gpus, quota.used_gpus, 1)
     own = min(quota.used_gpus, quota.nominal_gpus) / whole * 100
     beyond = max(0, quota.used_gpus - quota.nominal_gpus) / whole * 100

@@ -1,4 +1,4 @@
-"""What every document is made of: its frame, sections, tables."""
+"""Build the parts of every page: frame, sections, tables."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from drumline_cli.markup import Markup, element
 
 NOTHING: Final = "-"
 _WORDS: Final = frozenset(("why", "next"))
-"""Columns with sentences."""
+"""Columns that contain sentences."""
 
 
 def document(title: str, content: Markup, *, up: str, script: str | None = "live.js") -> str:
-    """A whole page.
+    """Return a whole page.
 
     Args:
-        title: in the browser's tab.
-        content: of its body.
-        up: leads to the overview.
-        script: what runs in it; live.js reads it again every few seconds: not where people type.
+        title: title of the browser's tab.
+        content: content of the body.
+        up: path to the overview.
+        script: script of the page. live.js reloads it every few seconds, so pages with forms do not
+            use it.
     """
     assets = [
         element("link", rel="stylesheet", href=f"{up}asset/report.css"),
@@ -40,12 +41,12 @@ def document(title: str, content: Markup, *, up: str, script: str | None = "live
 
 
 def section(title: str, *content: str) -> Markup:
-    """A part of a page below its heading."""
+    """Return a part of a page below its heading."""
     return element("section", element("h2", title), *content)
 
 
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """Rows below their heads; on a phone each row is a card."""
+    """Return rows below their headers. On a phone, each row is a card."""
     first = element("tr", *(element("th", name, scope="col") for name in heads))
     body = (
         element(
@@ -62,11 +63,11 @@ def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Ma
 
 
 def post_form(action: str, *fields: Markup) -> Markup:
-    """Fields that are sent to an address which changes something."""
+    """Return a form that posts fields to an address."""
     return element("form", *fields, method="post", action=action, class_="fields")
 
 
 def foot(remarks: Sequence[str], *, as_of: float) -> Markup:
-    """What could not be read, and how old the page is."""
+    """Return the age of the page, and remarks about objects that could not be read."""
     said = (element("p", remark) for remark in remarks)
     return element("footer", *said, element("p", f"As of {clock(as_of)}. All times are UTC."))

@@ -1,7 +1,7 @@
-"""Questions of all callers of a process: one is answered at a time, few wait.
+"""Answer the what-if questions of all callers, one at a time. Few may wait.
 
-The objects of the whole cluster, and what is decided of them, are the largest thing that the page
-holds: they are kept for one caller, for seconds, as he moves a slider several times.
+The objects of the whole cluster and the decisions about them need the most memory of the page. They
+are kept for one caller, for seconds, while the caller moves a slider.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class _Asked:
 
 
 class Questions:
-    """Answers them, one after another.
+    """Answers to questions, one after another.
 
     Args:
-        policy: of the operator.
-        read: reads the objects.
-        after: sets the timer.
+        policy: scheduling policy of the operator.
+        read: function that reads the objects.
+        after: function that sets the timer.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Questions:
     async def answer(
         self, change: Change, *, caller: bytes, share: str, credentials: Credentials
     ) -> WhatIfAnswer:
-        """What one cycle would decide otherwise, on objects at most `BASELINE_SECONDS` old.
+        """Return the changed decisions of one cycle, on objects at most `BASELINE_SECONDS` old.
 
         Args:
             change: what is asked.
@@ -79,7 +79,7 @@ class Questions:
         return replace(answer, remarks=(*known.remarks, *answer.remarks))
 
     def changed_by(self, caller: bytes) -> None:
-        """His next question is of objects that are read again."""
+        """Drop the kept objects, so that the caller's next question reads them again."""
         if caller == self._caller:
             self._kept.drop()
 

@@ -1,7 +1,7 @@
-"""The nodes of a pool as tiles, rack by rack: whose they are, promised or out of service.
+"""Render the nodes of a pool as tiles by rack: their jobs, reservations and state.
 
-A colour says the same job; the letters in a tile, its tooltip and the list of nodes say which, so
-nothing hangs on colours alone.
+Nodes of the same job have the same color. The letters in a tile, its tooltip and the list of nodes
+name the job too, so the page does not depend on colors.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from drumline_cli.markup import Markup, element, joined
 from drumline_console.ui.links import job_path
 
 COLOURS: Final = 6
-"""Red and grey are for nodes that are out of service and free."""
+"""Red and grey are used for nodes that are out of service and free."""
 MOST_NODES: Final = 1200
 _LETTERS: Final = 9
 
 
 def colours_of(jobs: Iterable[str]) -> Mapping[str, int]:
-    """A colour for each job, 1 to `COLOURS`: all differ while there are as few jobs as colours.
+    """Assign a color to each job, 1 to `COLOURS`, distinct while there are enough colors.
 
     Args:
-        jobs: `namespace/name`, the oldest first: these keep theirs while younger ones come and go.
+        jobs: `namespace/name`, oldest first. These keep their color when younger jobs come and go.
     """
     used: Counter[int] = Counter()
     colours: dict[str, int] = {}
@@ -40,11 +40,11 @@ def colours_of(jobs: Iterable[str]) -> Mapping[str, int]:
 
 
 def rack_map(nodes: Sequence[NodeRow], colours: Mapping[str, int]) -> Markup:
-    """All pools; of a very large cluster the first nodes.
+    """Render all pools. A very large cluster shows only the first nodes.
 
     Args:
-        nodes: by pool and rack.
-        colours: of the jobs.
+        nodes: nodes by pool and rack.
+        colours: colors of the jobs.
     """
     pools: dict[str, dict[str, list[NodeRow]]] = defaultdict(lambda: defaultdict(list))
     for node in nodes[:MOST_NODES]:
@@ -89,12 +89,12 @@ def _tile(node: NodeRow, colours: Mapping[str, int]) -> Markup:
 
 
 def _whole(number: int, node: NodeRow) -> str:
-    """So many of what the node's pool counts."""
+    """Return an amount in the unit of the node's pool."""
     return many(number, "GPU" if node.parts_per_gpu == 1 else "part")
 
 
 def _sentence(node: NodeRow) -> str:
-    """What the tile shows, in words."""
+    """Describe the tile in words."""
     parts = [f"{node.node}: {node.held_gpus} of {_whole(node.gpus, node)} held"]
     if node.jobs:
         parts.append(f"by {', '.join(node.jobs)}")

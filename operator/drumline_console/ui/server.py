@@ -1,10 +1,10 @@
-"""The page's server: routes, and what every answer carries.
+"""Serve the page: routes, and the headers of every response.
 
-Who may use it is a `PageAccess`'s matter. On loopback anybody on the machine, and any web page in
-the browser, can reach the port: every path begins with a secret of 256 bits that only the printed
-address has; a request for another host name (DNS rebinding), or one that another page sends
-(Origin, Sec-Fetch-Site), is refused. Content is markup that escapes by construction; the policy
-lets a browser run only the scripts and the styles that are served here.
+`PageAccess` decides who may use it. On the loopback interface, every program on the machine and
+every web page in the browser can reach the port. Every path therefore begins with a secret of 256
+bits, which only the printed address contains. Requests for another host name (DNS rebinding) and
+requests from other pages (Origin, Sec-Fetch-Site) are rejected. Markup is escaped by construction.
+The policy lets a browser run only scripts and styles that are served here.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _ASSETS: Final = {
 }
 _MOST_BODY_BYTES: Final = 16 * 1024
 _OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
-"""Where a link, or a picture of a page, may lead here from: nothing is computed for them."""
+"""Sites from which a link or an image may lead here. Nothing is computed for such requests."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class _Unquoted(logging.Filter):
-    """aiohttp's log quotes what it could not read as HTTP, and that may be a token."""
+    """Filter of aiohttp's log, which quotes malformed requests that may contain a token."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep the record without the quotation."""
@@ -79,13 +79,13 @@ _LOGGER.addFilter(_Unquoted())
 async def serve(
     source: ClusterSource, *, archive: ArchiveSource | None = None, port: int, secret: str
 ) -> AsyncGenerator[str]:
-    """Serve until the context ends; yields the address.
+    """Serve until the context ends, and yield the address.
 
     Args:
-        source: what is shown.
-        archive: what is shown of jobs that have ended; None: no page of them.
-        port: of loopback; 0 takes a free one.
-        secret: what every path begins with.
+        source: content of the page.
+        archive: content about ended jobs. None: no such page.
+        port: port on the loopback interface. 0 selects a free one.
+        secret: prefix of every path.
 
     Raises:
         OSError: the port is taken.
@@ -97,9 +97,10 @@ async def serve(
 
 @asynccontextmanager
 async def listening(app: web.Application, *, host: str, port: int) -> AsyncGenerator[int]:
-    """Listen until the context ends; yields the port. No request is logged: addresses have names.
+    """Listen until the context ends, and yield the port.
 
-    What nobody waits for any more is not read; changes are finished.
+    Requests are not logged, because addresses contain names. Reads are cancelled when the client
+    disconnects. Changes are finished.
 
     Raises:
         OSError: the port is taken.
@@ -115,12 +116,12 @@ async def listening(app: web.Application, *, host: str, port: int) -> AsyncGener
 
 
 def new_secret() -> str:
-    """256 bits."""
+    """Return a secret of 256 bits."""
     return secrets.token_urlsafe(32)
 
 
 def application(access: PageAccess, *, archive: ArchiveSource | None = None) -> web.Application:
-    """The routes, behind the guards."""
+    """Return the routes with their guards."""
     app = web.Application(middlewares=[_guard(access)], client_max_size=_MOST_BODY_BYTES)
 
     async def overview(request: web.Request) -> web.Response:

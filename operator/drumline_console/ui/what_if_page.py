@@ -1,7 +1,7 @@
-"""The document of questions: a quota, a job, one job more, and what the scheduler says to it.
+"""Render the what-if questions about a quota, a job or a new job, and the scheduler's answer.
 
-A form with a slider for each kind of question. Its address is the question, so it can be passed on;
-with scripts the answer follows the slider, without them a button asks.
+Each kind of question has a form with a slider. The address contains the question, so it can be
+shared. With scripts the answer follows the slider, otherwise a button sends the question.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _HEADS: Final = ("job", "queue", "pods", "GPUs", "now", "then", "starts", "why")
 
 
 def question(fields: Mapping[str, str]) -> Change | None:
-    """What is asked; None: nothing yet.
+    """Return the question, or None if there is none.
 
     Raises:
-        BadInput: it is not of its form.
+        BadInput: the question is invalid.
     """
     priority = fields.get("priority") or None
     match fields.get("ask"):
@@ -63,7 +63,7 @@ def question(fields: Mapping[str, str]) -> Change | None:
 
 
 def what_if(cluster: ClusterObjects, asked: Change | None, answer: WhatIfAnswer | None) -> str:
-    """The questions, and the answer to the one that was asked; None: another site led to it."""
+    """Render the questions and the answer. None: another site linked to the question."""
     lead = (
         "The scheduler computes what its next cycle would decide with this change, from the"
         " current objects. Nothing is changed."
@@ -81,7 +81,7 @@ def what_if(cluster: ClusterObjects, asked: Change | None, answer: WhatIfAnswer 
 
 
 def in_words(change: Change) -> str:
-    """The question as a sentence."""
+    """Return the question as a sentence."""
     match change:
         case MoreQuota(queue=queue, pool=pool, gpus=gpus):
             amount = f"{many(abs(gpus), 'GPU')} {'more' if gpus >= 0 else 'fewer'}"

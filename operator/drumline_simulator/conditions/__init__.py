@@ -1,4 +1,5 @@
-"""What happens to a cluster from outside, drawn from a seed: failures, spot reclaims, prices.
+"""Draw external events of a cluster from a seed: failures, spot reclaims, prices.
 
-It is drawn before a simulation and for each node by itself, so every policy meets the same.
+They are drawn before a simulation and independently for each node, so that every policy meets the
+same events.
 """

@@ -1,4 +1,4 @@
-"""Failures and spot reclaims of every node, drawn from a seed.
+"""Draw the failures and spot reclaims of every node from a seed.
 
 Each node has its own stream of random numbers, so a node more or less changes nothing for the
 others. While a node is away nothing happens to it. Times are rounded to seconds.
@@ -20,7 +20,7 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFaults:
-    """What happens to the nodes, in the order of time."""
+    """Events of the nodes, in order of time."""
 
     outages: tuple[Outage, ...] = ()
     faults: tuple[ProcessFault, ...] = ()
@@ -34,14 +34,14 @@ def draw_node_faults(
     seconds: float,
     seed: int,
 ) -> NodeFaults:
-    """Draw what happens.
+    """Draw the events of the nodes.
 
     Args:
-        cluster: whose nodes it happens to.
-        failures: of all nodes.
-        spot: by pool, for those whose nodes are taken back.
-        seconds: how long.
-        seed: the same seed draws the same.
+        cluster: cluster of the nodes.
+        failures: failure rates of all nodes.
+        spot: reclaim rates by spot pool.
+        seconds: length of the simulation.
+        seed: the same seed gives the same events.
     """
     events: list[Outage | ProcessFault] = []
     for node in cluster.nodes:
@@ -98,7 +98,7 @@ def _failure(
 
 
 def _next_reclaim(draw: Random, spot: SpotRates | None, *, now: float) -> float:
-    """A notice is never before the node is back from the last time."""
+    """Return the next notice, which is never before the node is back."""
     if spot is None:
         return float("inf")
     return now + spot.notice_seconds + 1.0 + _exponential(draw, spot.node_hours * _HOUR)

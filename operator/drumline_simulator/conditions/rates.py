@@ -1,4 +1,4 @@
-"""How often things fail, as rates."""
+"""Define failure and reclaim rates."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRates:
-    """Random failures of whatever runs on a GPU; the times between them are exponential."""
+    """Random failures of processes on GPUs. The times between them are exponential."""
 
     gpu_hours: float = float("inf")
-    """Mean GPU-hours between two failures of any kind; infinite: nothing fails."""
+    """Mean GPU-hours between two failures of any kind. Infinite: no failures."""
     process_share: float = 0.0
-    """The part of them that ends a process and leaves the node in service."""
+    """Share of failures that end a process and leave the node in service."""
     hang_share: float = 0.0
-    """The part of them in which a process stands still. The rest takes the node."""
+    """Share of failures in which a process hangs. The remaining failures take the node."""
     repair_seconds: float = 3600.0
-    """Until a lost node, or one in its place, is in service."""
+    """Seconds until a lost node or its replacement is in service."""
 
     def __post_init__(self) -> None:
-        """Reject negative rates and shares of more than all.
+        """Reject negative rates and shares above 1.
 
         Raises:
-            ValueError: with the field.
+            ValueError: a value is invalid. The message names the field.
         """
         for each in fields(self):
             if getattr(self, each.name) < 0:
@@ -35,20 +35,20 @@ class FailureRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotRates:
-    """How often the provider takes a spot node back."""
+    """Rate at which the provider reclaims a spot node."""
 
     node_hours: float
-    """Mean hours of a node until it is taken back."""
+    """Mean hours until a node is reclaimed."""
     notice_seconds: float = 120.0
-    """How long before it says so."""
+    """Seconds between the notice and the reclaim."""
     away_seconds: float = 900.0
-    """Mean time until another node can be had in its place."""
+    """Mean seconds until a replacement is available."""
 
     def __post_init__(self) -> None:
-        """Reject what no node can have.
+        """Reject invalid values.
 
         Raises:
-            ValueError: with the field.
+            ValueError: a value is invalid. The message names the field.
         """
         if self.node_hours <= 0:
             raise ValueError("node_hours must be above 0")

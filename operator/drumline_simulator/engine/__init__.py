@@ -1,1 +1,1 @@
-"""The simulated cluster: its state, the events that change it, and the virtual clock."""
+"""Simulate the cluster: its state, the events that change it, and the virtual clock."""

@@ -1,9 +1,9 @@
-"""Applies the decisions of a cycle to the simulated cluster, as the operator does to a real one.
+"""Apply the decisions of a cycle to the simulated cluster, as the operator does to a real cluster.
 
-A preempted job gets notice at once and is evicted `save_seconds` later, or `leave_seconds` where it
-saves nothing; until then it keeps its slots and makes no progress. The preemptor has the slots it
-will get as `nominated`. A job that moves is evicted with its new slots nominated for it; a job that
-shrinks runs on meanwhile.
+A preempted job gets notice immediately and is evicted `save_seconds` later, or `leave_seconds`
+later if it saves nothing. Until then it keeps its slots and makes no progress. The preemptor has
+its future slots as `nominated`. A job that moves is evicted with its new slots nominated for it. A
+job that shrinks runs on meanwhile.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class DecisionApplier:
         schedule_end: Callable[[SimulatedJob], None],
         schedule_eviction: Callable[[SimulatedJob, float], None],
     ) -> None:
-        """Applies decisions to `cluster`.
+        """Apply decisions to `cluster`.
 
         Args:
-            cluster: the state that is changed.
-            execution: how long saving takes.
-            schedule_end: called when a job (re)starts and will end at `SimulatedJob.ends_at`.
-            schedule_eviction: called when a job got notice, with the time it will be gone.
+            cluster: state that is changed.
+            execution: time to save.
+            schedule_end: called when a job starts or restarts, and will end at
+                `SimulatedJob.ends_at`.
+            schedule_eviction: called when a job got notice, with the time of its eviction.
         """
         self._cluster = cluster
         self._execution = execution
@@ -166,12 +167,12 @@ class DecisionApplier:
 
 
 def _smallest(job: SimulatedJob) -> int:
-    """How many of its places are no surplus."""
+    """Return the number of places that are not surplus."""
     return job.split.smallest(job.admitted, gang=job.gang) if job.admitted else 0
 
 
 def _replaced(given: JobPlacement, job: SimulatedJob) -> tuple[list[str], range]:
-    """All its nodes by position, and the positions of which nothing was decided."""
+    """Return all its nodes by position, and the positions without a decision."""
     nodes, first = list(job.admitted.assignment if job.admitted else ()), _smallest(job)
     unanswered = range(len(nodes))
     if given.placed is not None:

@@ -1,7 +1,7 @@
-"""Records the expected starts of waiting jobs during a simulation, to compare them with reality.
+"""Record the expected starts of pending jobs during a simulation, to compare them with reality.
 
-They are what the operator would say: of the first in line from simulated futures, of the rest
-roughly, and all corrected by what became of those before.
+They are the operator's forecasts. The starts of the first pending jobs come from simulated futures,
+the others are estimates. All are corrected by the errors of earlier forecasts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class ForecastRecorder:
     every_seconds: float
     forecaster: Forecaster = expected_starts
     corrects: bool = True
-    """Whether errors are learned from; else the answers are as the forecaster gave them."""
+    """Whether forecasts are corrected by earlier errors. Otherwise they are the forecaster's
+    results."""
     _next_at: float = field(default=float("-inf"), init=False)
     _learner: ForecastLearner = field(default_factory=ForecastLearner, init=False)
     _answers: list[tuple[float, ExpectedStart]] = field(
@@ -66,10 +67,10 @@ class ForecastRecorder:
         self._answers += [(now, answer) for answer in answers.values()]
 
     def forecasts(self, starts: Mapping[str, float | None]) -> tuple[StartForecast, ...]:
-        """All forecasts that were made before the first start of their job.
+        """Return all forecasts made before the first start of their job.
 
         Args:
-            starts: the first start of each job by uid.
+            starts: first start of each job by uid.
         """
         forecasts = (
             StartForecast.of(answer, made_at=made_at, started_at=started_at)
@@ -79,7 +80,7 @@ class ForecastRecorder:
         return tuple(forecast for forecast in forecasts if forecast is not None)
 
     def _learn(self, snapshot: Snapshot) -> None:
-        """Tell the learner of the starts in this moment."""
+        """Pass the starts at this time to the learner."""
         awaited = self._learner.waiting
         if not awaited:
             return

@@ -1,4 +1,4 @@
-"""A simulated job as the scheduler sees it: one gang, or one and its surplus beside it."""
+"""Present a simulated job to the scheduler: one gang, or one gang and its surplus."""
 
 from __future__ import annotations
 
@@ -14,49 +14,52 @@ from drumline_scheduler.model import (
 
 
 def has_surplus(gang: Gang, *, queue_rule: PriceRule) -> bool:
-    """Whether what it has above its smallest size is surplus on spot nodes."""
+    """Return whether its pods above the minimum size are surplus on spot nodes."""
     return SpotRule.SURPLUS in (gang.price_rule.spot, queue_rule.spot) and can_be_split(gang)
 
 
 class JobSplit:
-    """Which places of a job are surplus; its places are one list, those of surplus last."""
+    """Split of a job's places into regular and surplus places.
+
+    Surplus places are last in the list.
+    """
 
     __slots__ = ("_is_mixed", "_parts", "_whole", "surplus_pool")
 
     def __init__(self, *, is_mixed: bool) -> None:
-        """Of a job that holds nothing.
+        """Create the split of a job without places.
 
         Args:
-            is_mixed: whether what the job has above its smallest size is surplus.
+            is_mixed: whether the pods above its minimum size are surplus.
         """
         self._is_mixed = is_mixed
         self._whole: Admitted | None = None
         self._parts: tuple[Admitted, ...] = ()
         self.surplus_pool = ""
-        """The pool of its surplus; '': it has none."""
+        """Pool of its surplus, or empty."""
 
     def gang_of(self, gang: Gang) -> Gang:
-        """The gang that the scheduler is told of, with its surplus beside it."""
+        """Return the gang for the scheduler, with its surplus."""
         return with_surplus(gang, smallest=gang.legal_sizes[0]) if self._is_mixed else gang
 
     def start(self, gang: Gang, *, places: int, surplus_pool: str) -> Gang:
-        """The gang with so many places in all, those beyond its smallest size in this pool.
+        """Return the gang with a number of places, those beyond its minimum size in this pool.
 
         Args:
-            gang: as the scheduler was told.
-            places: surplus counted.
-            surplus_pool: '': as before.
+            gang: gang of the scheduler.
+            places: number of places, including surplus.
+            surplus_pool: pool of the surplus. Empty: unchanged.
         """
         is_larger = self._is_mixed and places > gang.nodes
         self.surplus_pool = (surplus_pool or self.surplus_pool) if is_larger else ""
         return at_size(gang, places) if is_larger else gang
 
     def smallest(self, whole: Admitted, *, gang: Gang) -> int:
-        """How many of the places are no surplus."""
+        """Return the number of places that are not surplus."""
         return gang.nodes if self.surplus_pool else len(whole.assignment)
 
     def parts(self, whole: Admitted, *, gang: Gang) -> tuple[Admitted, ...]:
-        """All places as the scheduler sees them: the same objects while nothing changes."""
+        """Return all places for the scheduler, as the same objects while nothing changes."""
         if gang.surplus is None:
             return (whole,)
         if self._whole is not whole:

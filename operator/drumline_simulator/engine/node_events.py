@@ -1,8 +1,8 @@
-"""What happens to nodes: announced and sudden ends, returns, and faults of single processes.
+"""Apply events of nodes: announced and sudden ends, returns, and faults of single processes.
 
-A node's end is known to the scheduler at once; what it takes to notice it is part of the time
-until the job runs again. A job with a lost node waits for another one, and gives up the rest of
-its nodes after `Execution.broken_seconds`.
+The scheduler knows the end of a node immediately. The detection time is part of the time until the
+job runs again. A job with a lost node waits for another node, and releases its other nodes after
+`Execution.broken_seconds`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECLAIMED = "spot reclaim"
 
 
 class NodeEvents:
-    """Applies what happens to nodes to the jobs on them."""
+    """Applies events of nodes to the jobs on them."""
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class NodeEvents:
         schedule_end: Callable[[SimulatedJob], None],
         schedule_give_up: Callable[[SimulatedJob, float], None],
     ) -> None:
-        """Changes `cluster`.
+        """Apply events to `cluster`.
 
         Args:
-            cluster: the state that is changed.
-            nodes: of the cluster.
-            execution: what faults cost.
-            schedule_end: called when a running job will end at another time than it was to.
+            cluster: state that is changed.
+            nodes: nodes of the cluster.
+            execution: cost of faults.
+            schedule_end: called when the end of a running job changes.
             schedule_give_up: called when a job lost a node, with the time at which it gives up.
         """
         self._cluster = cluster
@@ -45,14 +45,14 @@ class NodeEvents:
         self._schedule_give_up = schedule_give_up
 
     def announce(self, outage: Outage) -> None:
-        """A node will go: nothing new starts there, and its jobs may move."""
+        """Announce the end of a node. No job starts there, and its jobs may move."""
         self._cluster.set_ready(outage.node, ready=True, closed=RECLAIMED)
         for job in self._cluster.jobs_on_node(outage.node):
             if not job.is_leaving:
                 job.displace(outage.node)
 
     def lose(self, outage: Outage, *, now: float) -> None:
-        """A node is gone. Its jobs have saved if the end was announced early enough for that."""
+        """Remove a node. Its jobs have saved if the end was announced early enough."""
         saves = 0 < self._execution.save_seconds <= outage.notice_seconds
         for job in self._cluster.jobs_on_node(outage.node):
             if job.is_shrinking:
@@ -72,17 +72,17 @@ class NodeEvents:
         self._cluster.set_ready(outage.node, ready=False)
 
     def restore(self, outage: Outage) -> None:
-        """A node is back, or another one in its place."""
+        """Return a node, or its replacement, to service."""
         self._cluster.set_ready(outage.node, ready=True)
 
     def give_up(self, job: SimulatedJob, *, now: float) -> None:
-        """A job found no other node in time: its snapshots go with its pods."""
+        """Requeue a job that found no other node in time. Its snapshots are lost with its pods."""
         job.roll_back(now=now, to_snapshot=False)
         self._cluster.release(job, now)
         self._cluster.requeue(job, now)
 
     def break_process(self, fault: ProcessFault, *, now: float) -> None:
-        """A process ends or hangs: its job starts it again on the nodes that it has."""
+        """Break a process. Its job restarts it on the same nodes."""
         job = self._job_at(fault)
         if job is None or job.is_leaving or (job.admitted is not None and job.admitted.lost):
             return
@@ -97,7 +97,7 @@ class NodeEvents:
         self._schedule_end(job)
 
     def _job_at(self, fault: ProcessFault) -> SimulatedJob | None:
-        """The job on one of a node's GPUs, those of one job next to each other; None: nobody's."""
+        """Return the job on one GPU of a node, or None. GPUs of one job are adjacent."""
         number = int(fault.part * self._gpus[fault.node])
         for job in self._cluster.jobs_on_node(fault.node):
             gang = job.arrival.gang

@@ -1,7 +1,7 @@
-"""Which nodes are there: those of an autoscaled pool boot when a job gets them, and go when idle.
+"""Track which nodes exist. Nodes of an autoscaled pool boot for a job, and go when idle.
 
-How long the n-th boot of a node takes follows from the seed, the node and n alone, so it is the
-same under every policy. A node is paid for from the ask on.
+The duration of the n-th boot of a node depends only on the seed, the node and n, so it is the same
+under every policy. A node is paid for from its request on.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from drumline_simulator.cluster import Autoscaling, Cluster
 from drumline_simulator.results.leases import Lease
 
 IdleNode = Callable[[str, float, int], None]
-"""Called with an idle node, the time at which it goes unless it is used again, and its count of
-uses, by which `NodeLeases.expire` knows."""
+"""Called with an idle node, the time at which it goes if it stays unused, and its count of uses,
+which `NodeLeases.expire` compares."""
 
 
 class NodeLeases:
-    """The nodes that are there, and since when."""
+    """Existing nodes, and the start of their leases."""
 
     def __init__(self, *, cluster: Cluster, seed: int, on_idle: IdleNode) -> None:
         self._nodes = {node.name: node for node in cluster.nodes}
@@ -41,11 +41,11 @@ class NodeLeases:
 
     @property
     def absent(self) -> frozenset[str]:
-        """Autoscaled nodes that are not there: a job that gets them waits for their boot."""
+        """Return autoscaled nodes that do not exist. A job that gets them waits for their boot."""
         return frozenset(self._scaling.keys() - self._since.keys())
 
     def take(self, nodes: Iterable[str], *, now: float) -> float:
-        """A job gets nodes: begin what they lack. Returns the seconds until the last is ready."""
+        """Boot missing nodes of a job. Return the seconds until the last node is ready."""
         wait = 0.0
         for name in set(nodes):
             self._jobs[name] += 1
@@ -60,7 +60,7 @@ class NodeLeases:
         return wait
 
     def give_back(self, nodes: Iterable[str], *, now: float) -> None:
-        """A job no longer uses nodes."""
+        """Record that a job no longer uses nodes."""
         for name in set(nodes):
             self._jobs[name] -= 1
             scaling = self._scaling.get(name)
@@ -68,17 +68,17 @@ class NodeLeases:
                 self._on_idle(name, now + scaling.idle_seconds, self._uses[name])
 
     def expire(self, name: str, *, uses: int, now: float) -> None:
-        """An idle node goes, unless it was used again."""
+        """Remove an idle node, unless it was used again."""
         if not self._jobs[name] and self._uses[name] == uses:
             self.lose(name, now=now)
 
     def lose(self, name: str, *, now: float) -> None:
-        """A node is gone; it boots again for the next job that gets it."""
+        """Remove a node. It boots again for the next job."""
         if name in self._scaling and name in self._since:
             self._ended.append(_lease(self._nodes[name], since=self._since.pop(name), until=now))
 
     def all(self, *, began_at: float, now: float) -> tuple[Lease, ...]:
-        """Every lease until now; a node that is always there has one."""
+        """Return all leases until now. A node that always exists has one."""
         lasting = (
             _lease(node, since=self._since.get(name, began_at), until=now)
             for name, node in self._nodes.items()

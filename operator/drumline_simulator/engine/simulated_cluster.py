@@ -1,8 +1,8 @@
-"""The state of the simulated cluster: pending and running jobs, and the snapshot of a cycle.
+"""Track the simulated cluster: pending and running jobs, and the snapshot of a cycle.
 
-All assigned slots are `reserved` and never counted in `Node.used`, so a node is one value for the
-whole simulation unless it goes out of service, and a snapshot holds the same objects as the last
-one for whatever did not change.
+All assigned slots are `reserved` and never counted in `Node.used`. A node is therefore one value
+for the whole simulation unless it goes out of service. A snapshot reuses the objects of the last
+one for everything that did not change.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from drumline_simulator.results.outcome import Allocation
 from drumline_simulator.workload import Execution
 
 _REFRESH_SECONDS = 60.0
-"""How often the work at risk in a snapshot is updated: as often as in the operator."""
+"""Seconds between updates of the work at risk, as in the operator."""
 
 
 class SimulatedCluster:
-    """The mutable state between two cycles."""
+    """Mutable state between two cycles."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class SimulatedCluster:
         self._absent: frozenset[str] = frozenset()
 
     def snapshot(self, now: float) -> Snapshot:
-        """The scheduler's input now."""
+        """Return the current input of the scheduler."""
         self._prefer_present_nodes()
         return Snapshot(
             nodes=self._node_tuple,
@@ -61,7 +61,7 @@ class SimulatedCluster:
         )
 
     def pending(self) -> list[Gang]:
-        """The gangs of all waiting jobs."""
+        """Return the gangs of all pending jobs."""
         return [job.gang for job in self.waiting.values()]
 
     def start(
@@ -73,7 +73,7 @@ class SimulatedCluster:
         now: float,
         surplus_pool: str = "",
     ) -> None:
-        """Assign nodes of a pool to a waiting job, and to its surplus of another pool."""
+        """Assign nodes of a pool to a pending job, and nodes of another pool to its surplus."""
         del self.waiting[job.gang.uid]
         self.running[job.gang.uid] = job
         gang = replace(job.gang, nominated=(), nominated_pool="") if job.gang.nominated else None
@@ -104,10 +104,10 @@ class SimulatedCluster:
 
         Args:
             job: the job.
-            nodes: by position.
-            now: when.
-            surplus_pool: of those beyond its smallest size, if it is mixed.
-            unanswered: positions of which nothing was decided: they stay lost, or announced.
+            nodes: nodes by position.
+            now: current time.
+            surplus_pool: pool of the nodes beyond its minimum size, if it is mixed.
+            unanswered: positions without a decision, which stay lost or announced.
         """
         held = _admitted(job)
         seconds = self._execution.restart_seconds
@@ -138,7 +138,7 @@ class SimulatedCluster:
         del self.running[job.gang.uid]
 
     def requeue(self, job: SimulatedJob, now: float) -> None:
-        """Put an evicted job back into its queue; one that moves keeps its nominated nodes."""
+        """Put an evicted job back into its queue. A job that moves keeps its nominated nodes."""
         held = _admitted(job)
         job.requeue(now)
         if held.nominated and held.leaving:
@@ -150,13 +150,13 @@ class SimulatedCluster:
         self.waiting[job.gang.uid] = job
 
     def begin_eviction(self, job: SimulatedJob, now: float) -> None:
-        """Mark a job as leaving: it has got notice of its eviction."""
+        """Mark a job as leaving after its notice of eviction."""
         job.settle(now)
         job.admitted = replace(_admitted(job), leaving=True, giving_up=frozenset())
         job.version += 1
 
     def cancel_move(self, job: SimulatedJob, now: float) -> None:
-        """Let a job that was about to move continue on its present nodes."""
+        """Let a job that was about to move continue on its current nodes."""
         job.settle(now)
         held = _admitted(job)
         gone = {i for i, name in enumerate(held.assignment) if not self._nodes[name].ready}
@@ -166,7 +166,7 @@ class SimulatedCluster:
         job.version += 1
 
     def begin_shrink(self, job: SimulatedJob, *, kept: Collection[int]) -> None:
-        """Mark all positions but `kept` as being given up; `finish_shrink` releases them."""
+        """Mark all positions except `kept` as leaving. `finish_shrink` releases them."""
         held = _admitted(job)
         leaving = frozenset(range(len(held.assignment))) - frozenset(kept)
         job.admitted = replace(held, giving_up=leaving)
@@ -186,7 +186,7 @@ class SimulatedCluster:
         job.admitted = replace(_admitted(job), nominated=nominated, nominated_pool=pool)
 
     def lose_positions(self, job: SimulatedJob, *, lost: frozenset[int], now: float) -> None:
-        """Mark positions of a job as lost; it makes no progress until they are replaced."""
+        """Mark positions of a job as lost. It makes no progress until they are replaced."""
         job.settle(now)
         held = _admitted(job)
         job.admitted = replace(held, lost=held.lost | lost, displaced=held.displaced - lost)
@@ -198,11 +198,11 @@ class SimulatedCluster:
         self._node_tuple = tuple(self._nodes.values())
 
     def jobs_on_node(self, name: str) -> list[SimulatedJob]:
-        """Running jobs with a pod on a node."""
+        """Return running jobs with a pod on a node."""
         return [job for job in self.running.values() if name in _admitted(job).assignment]
 
     def _prefer_present_nodes(self) -> None:
-        """Make nodes that would have to boot the last choice among equal ones."""
+        """Order nodes that would have to boot last among equal nodes."""
         absent = self.leases.absent
         for name in absent ^ self._absent:
             self._nodes[name] = replace(self._nodes[name], suspicion=int(name in absent))
@@ -211,7 +211,7 @@ class SimulatedCluster:
             self._node_tuple = tuple(self._nodes.values())
 
     def update_work_at_risk(self, now: float) -> None:
-        """Update how much work each running job would lose if it were killed now."""
+        """Update the work that each running job would lose if it were killed now."""
         for job in self.running.values():
             if now - job.refreshed_at >= _REFRESH_SECONDS:
                 job.refreshed_at = now

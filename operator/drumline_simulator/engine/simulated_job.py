@@ -1,8 +1,8 @@
-"""The state of one simulated job: the work it has done, what of it is saved, and where time went.
+"""Track one simulated job: its work, the saved part of it, and the use of its time.
 
-Work is counted in seconds at full size; an elastic gang with half of its pods takes twice as long.
-While a job runs it works all the time but the part that checkpoints and snapshots take. What is
-committed, in a checkpoint, is never lost.
+Work is counted in seconds at full size, so an elastic gang with half of its pods takes twice as
+long. A running job works all the time except for checkpoints and snapshots. Work in a checkpoint is
+never lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drumline_simulator.workload import Arrival, Execution
 
 
 class Stall(StrEnum):
-    """What a job that holds nodes and makes no progress is charged for; fields of TimeAccount."""
+    """Reason that a job with nodes makes no progress. Values are fields of TimeAccount."""
 
     IDLE = "idle"
     SAVING = "saving"
@@ -56,16 +56,16 @@ class SimulatedJob:
         self.index = index
         self.split = JobSplit(is_mixed=is_mixed)
         self.gang: Gang = self.split.gang_of(arrival.gang)
-        """The gang of the next snapshot."""
+        """Gang of the next snapshot."""
         self.admitted: Admitted | None = None
-        """All its places, those of surplus last."""
+        """All places. Surplus places are last."""
         self.work = 0.0
-        """Seconds of work done by the time of the last `settle`."""
+        """Seconds of work at the time of the last `settle`."""
         self.committed = 0.0
-        """Seconds of work in its newest checkpoint, by the same time."""
+        """Seconds of work in the newest checkpoint at the same time."""
         self.account = TimeAccount()
         self.version = 0
-        """Incremented whenever the expected end changes: events of older versions are stale."""
+        """Incremented whenever the expected end changes. Events of older versions are stale."""
         self.allocated_at = 0.0
         self.refreshed_at = 0.0
         self.started_at: float | None = None
@@ -79,41 +79,41 @@ class SimulatedJob:
 
     @property
     def is_shrinking(self) -> bool:
-        """Whether it has got notice for some of its positions and runs on with the others."""
+        """Return whether some of its positions got notice while it runs on the others."""
         return self.admitted is not None and bool(self.admitted.giving_up)
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it has got notice as a whole."""
+        """Return whether the whole job got notice."""
         return self.admitted is not None and self.admitted.leaving
 
     @property
     def total_work(self) -> float:
-        """All its work in seconds; a job that reaches its maximum runtime is ended there."""
+        """Return all its work in seconds, up to its maximum runtime."""
         limit = self.arrival.gang.max_runtime_seconds
         duration = self.arrival.duration_seconds
         return duration if limit is None else min(duration, limit)
 
     def done(self, now: float) -> float:
-        """Seconds of work done by now."""
+        """Return the seconds of work done."""
         if self._stands_still:
             return self.work
         running = max(0.0, now - self._runs_from)
         return min(self.total_work, self.work + running * self._speed)
 
     def ends_at(self) -> float:
-        """When it will have done all its work at its present rate."""
+        """Return the time at which all work is done at the current rate."""
         return self._runs_from + (self.total_work - self.work) / self._speed
 
     def start(
         self, *, admitted: Admitted, now: float, stalls: Sequence[tuple[Stall, float]]
     ) -> None:
-        """Start or continue with this assignment.
+        """Start or continue with an assignment.
 
         Args:
             admitted: the assignment.
-            now: when it has it.
-            stalls: what passes before it makes progress, as kinds and seconds.
+            now: time of the assignment.
+            stalls: kinds and seconds of the time before it makes progress.
         """
         self.settle(now)
         if self.started_at is None:
@@ -125,14 +125,14 @@ class SimulatedJob:
         self.version += 1
 
     def stall(self, stalls: Sequence[tuple[Stall, float]], *, now: float) -> None:
-        """Make no progress for some seconds, after what it stands still for already."""
+        """Make no progress for some seconds, after the current stalls."""
         until = self._stalls[-1][1] if self._stalls else now
         for kind, seconds in stalls:
             until += seconds
             self._stalls.append((kind, until))
 
     def settle(self, now: float) -> None:
-        """Charge the time since the last call, and count the work done in it."""
+        """Charge the time since the last call, and count the work in it."""
         held, begin = self.admitted, self._settled_at
         self._settled_at = max(now, begin)
         if held is None or now <= begin:
@@ -162,7 +162,7 @@ class SimulatedJob:
         self.committed = self.work
 
     def roll_back(self, *, now: float, to_snapshot: bool) -> None:
-        """Lose all work since the last checkpoint, or since the last snapshot if there are any."""
+        """Lose all work since the last checkpoint, or since the last snapshot if there is one."""
         self.settle(now)
         period = self._execution.snapshot_seconds
         kept = self.committed
@@ -174,23 +174,23 @@ class SimulatedJob:
         self.work = kept
 
     def work_at_risk(self, now: float) -> float:
-        """GPU-seconds of work since the last checkpoint."""
+        """Return the GPU-seconds of work since the last checkpoint."""
         done = self.done(now) - self.committed
         return done % self._execution.checkpoint_seconds * self.arrival.gang.gpus
 
     def displace(self, node: str) -> None:
-        """Its positions on a node are about to go; it runs on meanwhile."""
+        """Mark its positions on a node as leaving. The job runs on meanwhile."""
         if self.admitted is not None:
             displaced = self.admitted.displaced | self.positions(node)
             self.admitted = replace(self.admitted, displaced=displaced)
 
     def positions(self, node: str) -> frozenset[int]:
-        """Its positions on a node."""
+        """Return its positions on a node."""
         assignment = self.admitted.assignment if self.admitted else ()
         return frozenset(i for i, name in enumerate(assignment) if name == node)
 
     def requeue(self, now: float) -> None:
-        """Hold no nodes; the gang waits again, at its old position in the queue."""
+        """Release all nodes. The gang is pending again at its old position in the queue."""
         self.settle(now)
         self.admitted = None
         self._stalls = []
@@ -200,7 +200,7 @@ class SimulatedJob:
         self.gang = self.split.gang_of(replace(self.arrival.gang, max_runtime_seconds=left))
 
     def end(self, now: float) -> None:
-        """Hold no nodes; all work is done."""
+        """Release all nodes, because all work is done."""
         self.settle(now)
         self.committed = self.work
         self.admitted = None
@@ -217,7 +217,7 @@ class SimulatedJob:
 
     @property
     def _speed(self) -> float:
-        """Seconds of work a second of running."""
+        """Return the seconds of work per second of running."""
         size = 1.0 if self.admitted is None else self.admitted.size / self.arrival.gang.nodes
         return size * self._execution.work_share
 

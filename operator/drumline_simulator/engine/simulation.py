@@ -1,4 +1,4 @@
-"""The event loop: a discrete-event simulation that calls the operator's own scheduler.
+"""Simulate discrete events with the operator's own scheduler.
 
 Events are submissions, ends of jobs, evictions (a preempted job has saved and is gone), and what
 happens to nodes. All events of one time are handled before the cycle of that time. A
@@ -31,8 +31,8 @@ from drumline_simulator.results.outcome import JobRecord, Outcome
 from drumline_simulator.workload import Arrival, Execution, Outage, ProcessFault
 
 _DECIMALS: Final = 6
-"""Ends of jobs are rounded to a microsecond, so that ends of one time share one cycle although
-0.1 + 0.2 is not 0.3 in floating point."""
+"""Ends of jobs are rounded to a microsecond, so that equal ends share one cycle although 0.1 + 0.2
+is not 0.3 in floating point."""
 
 
 Decider = Callable[[CycleInput], Decisions]
@@ -41,7 +41,7 @@ Decider = Callable[[CycleInput], Decisions]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationProgress:
-    """How far a simulation has come, reported after each cycle; counts are numbers of jobs."""
+    """Progress of a simulation, reported after each cycle. Counts are numbers of jobs."""
 
     now: float
     submitted: int
@@ -52,12 +52,12 @@ class SimulationProgress:
 
 
 class _EventKind(IntEnum):
-    """Kinds of events; events of one time are handled in this order."""
+    """Kinds of events. Events at the same time are handled in this order."""
 
     END = 0
     EVICTED = 1
     GIVE_UP = 2
-    """A job that lost a node has not found another one."""
+    """A job that lost a node has found no other node."""
     FAULT = 3
     LOST = 4
     RETURN = 5
@@ -67,8 +67,8 @@ class _EventKind(IntEnum):
 
 
 _Event = tuple[float, int, int, int]
-"""Time, kind, index of the job, outage, fault or node, and the `SimulatedJob.version`, or the uses
-of the node, with which it is not stale. Stale events are ignored."""
+"""Time, kind, index of the job, outage, fault or node, and a version: `SimulatedJob.version`, or
+the uses of the node. Events of older versions are stale and ignored."""
 
 
 def simulate(
@@ -88,20 +88,20 @@ def simulate(
     """Run all jobs through a cluster.
 
     Args:
-        cluster: what there is; nothing runs on it yet.
+        cluster: the cluster, without running jobs.
         arrivals: the jobs, in any order.
-        policy: the scheduler's.
-        execution: what time passes beside the decisions.
+        policy: scheduling policy.
+        execution: times outside of the decisions.
         outages: nodes that are out of service for a while.
         faults: processes that end or hang.
-        seed: of the times that autoscaled nodes take to boot.
-        until: when to stop, whatever still runs or waits.
-        decider: the scheduler; None: `decide` with its cache between cycles.
-        recorder: records expected starts of the waiting jobs after cycles.
+        seed: seed of the boot times of autoscaled nodes.
+        until: time to stop, even if jobs run or wait.
+        decider: the scheduler. None: `decide` with its cache between cycles.
+        recorder: records expected starts of pending jobs after cycles.
         watch: called with the progress after each cycle.
 
     Raises:
-        ValueError: where two jobs have one uid, or an outage or a fault names no node.
+        ValueError: two jobs have the same uid, or an outage or a fault names no node.
     """
     simulation = _Simulation(
         cluster=cluster,
@@ -118,7 +118,7 @@ def simulate(
 
 
 class _Simulation:
-    """The event queue and the handlers of its events."""
+    """Event queue, and the handlers of its events."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class _Simulation:
         return decisions.retry_at
 
     def _handle(self, event: _Event) -> bool:
-        """Handle one event; returns whether a cycle should follow."""
+        """Handle one event. Return whether a cycle should follow."""
         _, kind, index, version = event
         if kind in {_EventKind.NOTICE, _EventKind.LOST, _EventKind.RETURN, _EventKind.FAULT}:
             return self._handle_of_node(_EventKind(kind), index=index)
@@ -279,7 +279,7 @@ class _Simulation:
         return True
 
     def _handle_of_node(self, kind: _EventKind, *, index: int) -> bool:
-        """Handle what happens to a node; returns whether a cycle should follow."""
+        """Handle an event of a node. Return whether a cycle should follow."""
         match kind:
             case _EventKind.FAULT:
                 self._node_events.break_process(self._faults[index], now=self._now)
@@ -353,7 +353,7 @@ def _jobs_of(
 
 
 def _uses_risk(*, cluster: Cluster, policy: Policy) -> bool:
-    """Whether any decision may depend on how much work a running job would lose."""
+    """Return whether any decision may depend on the work that a running job would lose."""
     idle = PreemptionRule()
     return policy.moves is not None or any(q.preemption != idle for q in cluster.queues)
 

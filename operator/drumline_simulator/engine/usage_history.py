@@ -1,4 +1,4 @@
-"""Each queue's decayed usage of the cluster, the input of the fair-share order.
+"""Track each queue's decayed usage of the cluster, the input of the fair-share order.
 
 The sums are updated by the scheduler's own `decay` when they are read or a queue's share changes,
 which is exact.
@@ -12,7 +12,7 @@ from drumline_scheduler.quota.fair_sharing import decay
 
 
 class UsageHistory:
-    """By queue: its dominant share of the cluster in seconds, older usage decayed."""
+    """Dominant share of each queue in seconds, with older usage decayed."""
 
     def __init__(self, *, half_life_seconds: float, pools: Mapping[str, int]) -> None:
         self._half_life = half_life_seconds
@@ -23,14 +23,14 @@ class UsageHistory:
         self._updated_at: dict[str, float] = {}
 
     def change(self, *, queue: str, pool: str, gpus: int, now: float) -> None:
-        """Add GPUs of a pool to what a queue holds from now on; negative: remove them."""
+        """Add GPUs of a pool to the usage of a queue from now on. Negative: remove them."""
         self._update(queue, now)
         held = self._held.setdefault(queue, {})
         held[pool] = held.get(pool, 0) + gpus
         self._share[queue] = max(held[name] / self._pools[name] for name in held)
 
     def at(self, now: float) -> dict[str, float]:
-        """The usage of every queue that ever held any GPU."""
+        """Return the usage of every queue that ever held a GPU."""
         for queue in self._held:
             self._update(queue, now)
         return dict(self._usage)

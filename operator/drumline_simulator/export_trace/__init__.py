@@ -1,1 +1,1 @@
-"""`drumline export-trace`: the jobs of a cluster as a trace for `drumline simulate`."""
+"""Export the jobs of a cluster as a trace for `drumline simulate`: `drumline export-trace`."""

@@ -1,4 +1,4 @@
-"""Runs `drumline export-trace FILE`."""
+"""Run `drumline export-trace FILE`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drumline_simulator.input.trace import write
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    """Write the trace, and say what is in it and what is not.
+    """Write the trace, and report what it contains and what it lacks.
 
     Raises:
         CommandError: the jobs cannot be read, or the file cannot be written.

@@ -1,9 +1,9 @@
-"""Jobs of a cluster as rows of a trace. Pure.
+"""Convert jobs of a cluster to rows of a trace. Pure.
 
-`duration_seconds` is how long a job has to run at its full size. Its productive GPU-seconds say it,
-whatever its size was meanwhile; starts, repeated steps and recoveries are what the simulator adds
-itself. A job without an account (it held no GPU, or an old version ran it) has the time between its
-admission and its end.
+`duration_seconds` is the run time of a job at its full size. It follows from the productive
+GPU-seconds, whatever the size was meanwhile. The simulator itself adds starts, repeated steps and
+recoveries. A job without an account (it held no GPU, or an old version ran it) gets the time
+between its admission and its end.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _UNKNOWN: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedTrace:
-    """A trace, and what is not in it.
+    """A trace, and the jobs that it lacks.
 
     Attributes:
-        jobs: by submission.
-        never_ran: jobs without a length: they have not run yet.
-        cut: jobs that still run and whose end nobody knows: they have what they ran so far.
+        jobs: jobs in order of submission.
+        never_ran: number of jobs that have not run yet and have no length.
+        cut: number of running jobs without a known end, which have their run time so far.
     """
 
     jobs: tuple[TraceJob, ...]
@@ -36,11 +36,11 @@ class ExportedTrace:
 
 
 def trace_of(cluster: ClusterObjects, *, anonymous: bool) -> ExportedTrace:
-    """The jobs that ran or run.
+    """Return the jobs that ran or run.
 
     Args:
-        cluster: its jobs and priority classes.
-        anonymous: jobs, users and queues are numbered.
+        cluster: jobs and priority classes.
+        anonymous: whether jobs, users and queues are numbered.
     """
     priorities = {each.metadata.name: each.value for each in cluster.priorities}
     default = max((each.value for each in cluster.priorities if each.global_default), default=0)
@@ -87,7 +87,7 @@ def _row(job: JobObject, *, submit: float, length: float, priority: int) -> Trac
 
 
 def _length(job: JobObject, *, now: float) -> float | None:
-    """Seconds at full size, at least one; None: it never ran, or wants no GPU."""
+    """Return the seconds at full size, at least one, or None if it never ran or wants no GPU."""
     status = job.status
     gpus = job.spec.nodes * job.spec.gpus_per_node + job.spec.role_gpus
     if not gpus:
@@ -115,5 +115,5 @@ def _numbered(rows: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
 
 
 def _numbers(prefix: str, names: Iterable[str]) -> Mapping[str, str]:
-    """In the order of their first use."""
+    """Return numbers in the order of first use."""
     return {name: f"{prefix}-{at}" for at, name in enumerate(dict.fromkeys(names), start=1)}

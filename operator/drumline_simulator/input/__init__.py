@@ -1,1 +1,1 @@
-"""What a simulation reads: the cluster file and the trace, in any of the supported formats."""
+"""Read the input of a simulation: the cluster file and the trace, in any supported format."""

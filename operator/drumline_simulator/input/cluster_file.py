@@ -1,4 +1,4 @@
-"""The cluster file: nodes, queues, policy, execution times, failures and prices of a simulation.
+"""Read the cluster file: nodes, queues, policy, execution times, failures and prices.
 
 ::
 
@@ -56,7 +56,7 @@ _POD_SLOTS = 110
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The contents of a cluster file."""
+    """Contents of a cluster file."""
 
     cluster: Cluster
     policy: Policy
@@ -65,14 +65,14 @@ class Setup:
     default_queue: str
     failures: FailureRates = field(default_factory=FailureRates)
     spot: Mapping[str, SpotRates] = field(default_factory=dict[str, SpotRates])
-    """By pool, for those whose nodes are taken back."""
+    """Reclaim rates by spot pool."""
 
 
 def parse(text: str, *, file: str) -> Setup:
     """Read a cluster file.
 
     Raises:
-        InvalidFileError: with the line and the invalid field.
+        InvalidFileError: a field is invalid. The error names the line and the field.
     """
     top = parse_document(text, file=file)
     pools: list[Pool] = []

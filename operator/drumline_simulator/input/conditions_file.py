@@ -1,4 +1,4 @@
-"""The parts of a cluster file about what happens to nodes, what they cost, and recoveries."""
+"""Read the parts of a cluster file about node events, prices and recoveries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drumline_simulator.workload import Execution
 
 
 def pool_terms(pool: Section) -> PoolTerms:
-    """What a pool's nodes cost, and whether they are always there."""
+    """Return the price of a pool's nodes, and whether they always exist."""
     section = pool.section("autoscaling")
     scaling = None
     if section is not None:
@@ -29,7 +29,7 @@ def pool_terms(pool: Section) -> PoolTerms:
 
 
 def spot_rates(section: Section | None) -> SpotRates | None:
-    """How often a pool's nodes are taken back; None: never."""
+    """Return the reclaim rates of a pool's nodes, or None."""
     if section is None:
         return None
     rates = SpotRates(
@@ -42,7 +42,7 @@ def spot_rates(section: Section | None) -> SpotRates | None:
 
 
 def failure_rates(section: Section | None) -> FailureRates:
-    """How often things fail; nothing does without the section."""
+    """Return the failure rates. Without the section there are no failures."""
     if section is None:
         return FailureRates()
     process, hang = _share(section, "processShare"), _share(section, "hangShare")
@@ -59,7 +59,7 @@ def failure_rates(section: Section | None) -> FailureRates:
 
 
 def execution_times(section: Section | None) -> Execution:
-    """How long saving, restarting and noticing take."""
+    """Return the times to save, restart and detect failures."""
     plain = Execution()
     if section is None:
         return plain

@@ -1,4 +1,4 @@
-"""Converts the jobs of a trace to gangs: their queue, number of pods and GPUs per pod."""
+"""Convert the jobs of a trace to gangs: their queue, number of pods and GPUs per pod."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from drumline_simulator.workload import Arrival
 def to_arrivals(
     jobs: Iterable[TraceJob], *, cluster: Cluster, default_queue: str, file: str
 ) -> list[Arrival]:
-    """The jobs of a trace as gangs.
+    """Return the jobs of a trace as gangs.
 
-    A job without a number of nodes gets the fewest nodes over which its GPUs spread evenly; a job
-    that fits no node of any pool is rejected, because it would wait for ever. Times are relative
-    to the first submission.
+    A job without a number of nodes gets the fewest nodes over which its GPUs spread evenly. A job
+    that fits no node of any pool is rejected, because it would wait forever. Times are relative to
+    the first submission.
 
     Args:
-        jobs: of the trace.
-        cluster: where they will run.
-        default_queue: for jobs whose queue is not in the cluster; '' if there is none.
-        file: the trace's name, for error messages.
+        jobs: jobs of the trace.
+        cluster: cluster that runs them.
+        default_queue: queue for jobs whose queue is not in the cluster. Empty: none.
+        file: name of the trace, for error messages.
 
     Raises:
-        InvalidFileError: for the first job that no queue or no node of the cluster can accept.
+        InvalidFileError: no queue or node of the cluster accepts a job.
     """
     trace_jobs = list(jobs)
     begins = min((job.submit_seconds for job in trace_jobs), default=0.0)

@@ -1,4 +1,4 @@
-"""A YAML document that keeps its line numbers for error messages.
+"""Parse YAML with line numbers for error messages.
 
 Each field is read by a method for its type, and `Section.reject_unknown` rejects the fields that
 were not read. There is no conversion: a quoted number is not a number.
@@ -34,12 +34,12 @@ class Section:
         self._read: set[str] = set()
 
     def has(self, name: str) -> bool:
-        """Whether a field is there."""
+        """Return whether a field exists."""
         self._read.add(name)
         return name in self._fields
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A string; required if there is no default."""
+        """Return a string. It is required if there is no default."""
         node = self._take(name, needed=default is None)
         if node is None:
             return default or ""
@@ -48,21 +48,21 @@ class Section:
         return str(node.value)
 
     def number(self, name: str, default: float | None = None, *, least: float = 0.0) -> float:
-        """A number."""
+        """Return a number."""
         node = self._take(name, needed=default is None)
         if node is None:
             return default or 0.0
         return self._number(name, node, least=least)
 
     def integer(self, name: str, default: int | None = None, *, least: int = 0) -> int:
-        """A whole number."""
+        """Return a whole number."""
         node = self._take(name, needed=default is None)
         if node is None:
             return default or 0
         return self._integer(name, node, least=least)
 
     def flag(self, name: str, default: bool) -> bool:  # noqa: FBT001 - a default like the others
-        """True or false."""
+        """Return true or false."""
         node = self._take(name, needed=False)
         if node is None:
             return default
@@ -71,7 +71,7 @@ class Section:
         return str(node.value).lower() in {"true", "yes", "on"}
 
     def choice(self, name: str, default: Choice) -> Choice:
-        """A value of an enumeration."""
+        """Return a value of an enumeration."""
         node = self._take(name, needed=False)
         if node is None:
             return default
@@ -83,7 +83,7 @@ class Section:
             raise self._error(name, f"must be one of {words}", at=node) from None
 
     def counts(self, name: str) -> dict[str, int] | None:
-        """A mapping of names to integers; None if absent."""
+        """Return a mapping of names to integers, or None if it is missing."""
         node = self._take(name, needed=False)
         if node is None:
             return None
@@ -95,7 +95,7 @@ class Section:
         }
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of strings; empty if absent."""
+        """Return a list of strings, which is empty if it is missing."""
         node = self._take(name, needed=False)
         if node is None:
             return ()
@@ -104,7 +104,7 @@ class Section:
         return tuple(str(item.value) for item in node.value)
 
     def section(self, name: str) -> Section | None:
-        """A nested mapping; None if absent."""
+        """Return a nested mapping, or None if it is missing."""
         node = self._take(name, needed=False)
         if node is None:
             return None
@@ -113,7 +113,7 @@ class Section:
         return Section(node=node, file=self._file, path=self._path_of(name))
 
     def sections(self, name: str, *, needed: bool = True) -> Iterator[Section]:
-        """A list of nested mappings."""
+        """Return a list of nested mappings."""
         node = self._take(name, needed=needed)
         if node is None:
             return
@@ -125,14 +125,14 @@ class Section:
             yield Section(node=item, file=self._file, path=f"{self._path_of(name)}[{number}]")
 
     def error(self, name: str, why: str) -> InvalidFileError:
-        """The error to raise for a field with an invalid value."""
+        """Return the error to raise for an invalid field."""
         return self._error(name, why, at=self._fields.get(name))
 
     def reject_unknown(self) -> None:
         """Reject fields that were not read.
 
         Raises:
-            InvalidFileError: for the first unknown field.
+            InvalidFileError: a field is unknown. The error names the first one.
         """
         for name, node in self._fields.items():
             if name not in self._read:
@@ -169,10 +169,10 @@ class Section:
 
 
 def parse_document(text: str, *, file: str) -> Section:
-    """The mapping of a YAML file.
+    """Return the mapping of a YAML file.
 
     Raises:
-        InvalidFileError: if it is not YAML, or not one mapping.
+        InvalidFileError: the text is not YAML, or not one mapping.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -1,10 +1,10 @@
-"""The error of an invalid input file: file, line, field and reason, for its author to fix."""
+"""Define the error of an invalid input file: file, line, field and reason."""
 
 from __future__ import annotations
 
 
 class InvalidFileError(ValueError):
-    """A cluster file or a trace is invalid; `str()` is one sentence for the user."""
+    """A cluster file or a trace is invalid. `str()` is one sentence for the user."""
 
     def __init__(self, *, file: str, line: int | None, field: str, reason: str) -> None:
         where = [file]

@@ -1,4 +1,4 @@
-"""One row of a table: cells by column name, read with errors that name file, line and field."""
+"""Read one row of a table by column name, with errors that name file, line and field."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from drumline_simulator.input.errors import InvalidFileError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The cells of a row, all of them strings."""
+    """Cells of a row, all of them strings."""
 
     file: str
     line: int | None
     cells: Mapping[str, str]
 
     def error(self, field: str, why: str) -> InvalidFileError:
-        """The error to raise for a field."""
+        """Return the error to raise for a field."""
         return InvalidFileError(file=self.file, line=self.line, field=field, reason=why)
 
     def text(self, field: str) -> str:
-        """A cell; '' if it is empty or there is no such column."""
+        """Return a cell, or '' if it is empty or the column does not exist."""
         return self.cells.get(field, "").strip()
 
     def has(self, field: str) -> bool:
-        """Whether the cell is not empty."""
+        """Return whether the cell is not empty."""
         return bool(self.text(field))
 
     def integer(self, field: str, *, least: int | None = None) -> int:
-        """An integer; also written as `8.0`."""
+        """Return an integer, which may be written as `8.0`."""
         value = self.number(field)
         if not value.is_integer():
             raise self.error(field, f"must be a whole number, got {self.text(field)!r}")
@@ -40,14 +40,14 @@ class Row:
         return int(value)
 
     def seconds(self, field: str) -> float:
-        """A time or duration: a number that is not negative."""
+        """Return a time or duration: a number that is not negative."""
         value = self.number(field)
         if value < 0:
             raise self.error(field, f"must not be negative, got {self.text(field)!r}")
         return value
 
     def number(self, field: str) -> float:
-        """A finite number."""
+        """Return a finite number."""
         text = self.text(field)
         try:
             value = float(text)
@@ -58,7 +58,7 @@ class Row:
         return value
 
     def timestamp(self, field: str) -> float:
-        """A date and time in seconds since the epoch; UTC if it has no time zone."""
+        """Return a date and time in seconds since the epoch, in UTC if it has no time zone."""
         text = self.text(field)
         try:
             moment = datetime.fromisoformat(text)

@@ -1,12 +1,12 @@
-"""A synthetic trace: more work than the cluster has capacity for, of three classes of jobs.
+"""Generate a synthetic trace that exceeds the cluster's capacity, with three classes of jobs.
 
-Each class has queues of its own: large jobs that take an eighth to a half of the cluster for about
-half an hour; long jobs of one or two nodes that run for hours and are most of the work; and small,
-short, interactive jobs, which are the most numerous. Within a queue a few users submit most of the
-jobs, and the rate follows the day. `load` sets the amount of work: at 1 the cluster could just
-finish it in the time in which it is submitted.
+Each class has its own queues. Large jobs take an eighth to a half of the cluster for about half an
+hour. Long jobs of one or two nodes run for hours and are most of the work. Small, short,
+interactive jobs are the most numerous. Within a queue a few users submit most of the jobs, and the
+rate follows the time of day. `load` sets the amount of work: at 1, the cluster could just finish it
+while it is submitted.
 
-Durations have a heavy-tailed (log-normal) distribution; the maximum runtime is between the true
+Durations have a heavy-tailed (log-normal) distribution. The maximum runtime is between the true
 duration and three times that, in steps of ten minutes.
 """
 
@@ -24,7 +24,7 @@ _DAY: Final = 86_400.0
 _STEP: Final = 600.0
 _SHORTEST: Final = 60.0
 _USERS: Final = 6
-"""Of each queue."""
+"""Users per queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +72,15 @@ def trace(
     per_node: int = 8,
     load: float = 1.15,
 ) -> list[TraceJob]:
-    """A trace for a cluster.
+    """Generate a trace for a cluster.
 
     Args:
         seed: the same seed gives the same trace.
         jobs: number of jobs.
-        gpus: of the cluster.
-        queues: the first third of them gets the large jobs, the last third the small jobs.
-        per_node: GPUs of a node; larger jobs take whole nodes.
-        load: work divided by what the cluster can do until the last submission.
+        gpus: number of GPUs in the cluster.
+        queues: queues. The first third gets the large jobs, the last third the small jobs.
+        per_node: GPUs per node. Larger jobs use whole nodes.
+        load: work divided by the cluster's capacity until the last submission.
     """
     draw = Random(seed)  # noqa: S311 - a trace is no secret
     numbers = draw.choices(range(len(_KINDS)), weights=[kind.jobs for kind in _KINDS], k=jobs)
@@ -116,13 +116,13 @@ def _size_and_seconds(draw: Random, *, kind: _JobClass, gpus: int) -> tuple[int,
 
 
 def _queues_of_kind(kind: int, queues: Sequence[str]) -> Sequence[str]:
-    """The queues of a kind's third; with fewer queues than kinds, the nearest queue."""
+    """Return the queues of a kind. With fewer queues than kinds, return the nearest queue."""
     third = [name for i, name in enumerate(queues) if i * len(_KINDS) // len(queues) == kind]
     return third or [queues[min(kind, len(queues) - 1)]]
 
 
 def _submissions(draw: Random, *, count: int, span: float) -> list[float]:
-    """Times of a Poisson process over `span` seconds whose rate follows the day (by rejection)."""
+    """Draw times of a Poisson process over `span` seconds, whose rate follows the time of day."""
     times: list[float] = []
     while len(times) < count:
         at = draw.uniform(0.0, span)
@@ -132,5 +132,5 @@ def _submissions(draw: Random, *, count: int, span: float) -> list[float]:
 
 
 def _skewed_index(draw: Random, count: int) -> int:
-    """An index below `count`, each 1.5 times as likely as the next."""
+    """Draw an index below `count`, each 1.5 times as likely as the next."""
     return draw.choices(range(count), weights=[1.5**-i for i in range(count)])[0]

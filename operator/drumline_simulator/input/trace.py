@@ -1,4 +1,4 @@
-"""A trace: one row for each job, as CSV with named columns.
+"""Read and write a trace: one row per job, as CSV with named columns.
 
 ``submit_seconds, gpus, duration_seconds, user`` are required; ``name, queue, priority, nodes,
 min_nodes, max_runtime_seconds, checkpoint_seconds, required_level, preferred_level`` are optional.
@@ -34,38 +34,38 @@ OPTIONAL: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One row: a job's request, independent of the cluster it will run on."""
+    """One row: a job's request, independent of the cluster."""
 
     line: int | None
-    """Its line in the file; None if the format has no meaningful lines."""
+    """Line in the file. None if the format has no meaningful lines."""
     name: str
     submit_seconds: float
     gpus: int
     duration_seconds: float
     user: str
     queue: str = ""
-    """'' : the cluster's default queue."""
+    """Queue. Empty: the cluster's default queue."""
     priority: int = 0
     nodes: int | None = None
-    """None: as few as fit the cluster's nodes."""
+    """Number of nodes. None: as few as possible."""
     min_nodes: int | None = None
-    """An elastic job's smallest size."""
+    """Minimum size of an elastic job."""
     max_runtime_seconds: float | None = None
     checkpoint_seconds: float | None = None
-    """Between its periodic checkpoints; None: as the cluster file says for all."""
+    """Seconds between periodic checkpoints. None: the value of the cluster file."""
     required_level: str | None = None
     preferred_level: str | None = None
 
 
 def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
-    """The jobs of a trace.
+    """Return the jobs of a trace.
 
     Args:
-        lines: of the file, the header first.
-        file: its name, for error messages.
+        lines: lines of the file, the header first.
+        file: name of the file, for error messages.
 
     Raises:
-        InvalidFileError: for the first invalid row.
+        InvalidFileError: a row is invalid. The error names the first one.
     """
     reader = csv.reader(lines)
     header = next(reader, list[str]())
@@ -82,7 +82,7 @@ def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
 
 
 def write(jobs: Iterable[TraceJob]) -> str:
-    """A trace as CSV, with the optional columns that any job uses."""
+    """Return a trace as CSV, with the optional columns that any job uses."""
     rows = list(jobs)
     used = [name for name in OPTIONAL if any(_cell(job, name) for job in rows)]
     columns = (*NEEDED, *used)
@@ -140,7 +140,7 @@ def _job(row: Row, *, number: int) -> TraceJob:
 
 
 def _cell(job: TraceJob, name: str) -> str:
-    """A cell of the CSV; empty for an optional value that is not set."""
+    """Return a cell of the CSV. It is empty for an unset optional value."""
     value = getattr(job, name)
     if value is None or (name == "priority" and not value):
         return ""

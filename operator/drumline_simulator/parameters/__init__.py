@@ -1,1 +1,1 @@
-"""The figures that the simulated week rests on, each with its source; docs/simulated-week.md."""
+"""Define the figures of the simulated week, each with its source. See docs/simulated-week.md."""

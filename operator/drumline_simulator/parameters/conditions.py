@@ -1,4 +1,4 @@
-"""What every side of the simulated week meets: failures, spot, boots and prices."""
+"""Define the conditions of every side of the simulated week: failures, spot, boots and prices."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ _BOOT_SPREAD: Final = 0.4
 
 
 def failure_rates(*, scale: float = 1.0) -> FailureRates:
-    """As assumed; `scale` times as many."""
+    """Return the assumed failure rates, multiplied by `scale`."""
     return FailureRates(
         gpu_hours=GPU_HOURS_PER_FAILURE.figure.value / scale if scale else float("inf"),
         process_share=PROCESS_SHARE.figure.value,
@@ -125,7 +125,7 @@ def failure_rates(*, scale: float = 1.0) -> FailureRates:
 
 
 def spot_rates(*, scale: float = 1.0) -> SpotRates:
-    """As assumed; taken back `scale` times as often, above 0."""
+    """Return the assumed reclaim rates, multiplied by `scale`, above 0."""
     return SpotRates(
         node_hours=SPOT_HOURS.figure.value / scale,
         notice_seconds=SPOT_NOTICE.figure.value,
@@ -134,7 +134,7 @@ def spot_rates(*, scale: float = 1.0) -> SpotRates:
 
 
 def autoscaling() -> Autoscaling:
-    """Of the spot nodes."""
+    """Return the autoscaling of the spot nodes."""
     return Autoscaling(
         boot_seconds=BOOT.figure.value,
         boot_spread=_BOOT_SPREAD,

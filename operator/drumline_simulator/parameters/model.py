@@ -1,4 +1,4 @@
-"""A figure, what it means, and where it is from."""
+"""Define a figure, its meaning and its source."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a figure is from."""
+    """Source of a figure."""
 
     text: str
-    """In words."""
+    """Description of the source."""
     url: str = ""
-    """Of what was published, or a page beside docs/simulated-week.md; '' for an assumption."""
+    """URL of the publication, or a page beside docs/simulated-week.md. Empty for an assumption."""
     row: str = ""
-    """A line of that page that has the figure, where it was measured here: a test looks for it."""
+    """Line of that page with the figure, if it was measured here. A test looks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What is the same for all sides."""
+    """A figure that all sides share."""
 
     means: str
     unit: str
@@ -36,12 +36,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """What each side has of its own."""
+    """A figure that differs by side."""
 
     means: str
     unit: str
     ours: Figure
     peer: Figure
-    """As published, or as measured here."""
+    """Value as published, or as measured here."""
     best: Figure
-    """The best that anybody published for it, or what ours has."""
+    """Best published value, or Drumline's value."""

@@ -1,7 +1,7 @@
-"""What each side does about failures, notices and checkpoints.
+"""Define how each side handles failures, notices and checkpoints.
 
-No figure of the peer is worse than one published or measured here; where none is known it has
-ours. A test holds both, and that the figures of ours are in the pages that they name.
+No figure of the peer is worse than a published or measured one. If none is known, the peer has
+Drumline's figure. A test checks both, and that Drumline's figures are in the pages that they name.
 """
 
 from __future__ import annotations
@@ -169,17 +169,17 @@ PARAMETERS: Final = (
 
 
 def ours(*, checkpoint_seconds: float | None = None) -> Execution:
-    """The times of Drumline."""
+    """Return the times of Drumline."""
     return _execution({each.means: each.ours.value for each in PARAMETERS}, checkpoint_seconds)
 
 
 def peer(*, checkpoint_seconds: float | None = None) -> Execution:
-    """The times of Kueue, JobSet and torchrun."""
+    """Return the times of Kueue, JobSet and torchrun."""
     return _execution({each.means: each.peer.value for each in PARAMETERS}, checkpoint_seconds)
 
 
 def best_peer(*, checkpoint_seconds: float | None = None) -> Execution:
-    """The same at its best."""
+    """Return the best-case times of Kueue, JobSet and torchrun."""
     return _execution({each.means: each.best.value for each in PARAMETERS}, checkpoint_seconds)
 
 

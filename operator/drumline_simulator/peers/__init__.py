@@ -1,1 +1,1 @@
-"""Other schedulers as deciders of the simulator, by their published rules (decision 51)."""
+"""Implement other schedulers as deciders, by their published rules (decision 51)."""

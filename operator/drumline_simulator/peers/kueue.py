@@ -1,13 +1,14 @@
-"""Kueue's classic admission as a decider: quota with borrowing, preemption, whole gangs.
+"""Implement Kueue's classic admission: quota with borrowing, preemption, whole gangs.
 
-Every cycle takes the first workload of each queue, in the order of those that need not borrow,
-priority and age, until no queue has one left that was not tried. A queue goes on behind a workload
-that does not fit (BestEffortFIFO) or waits for it (StrictFIFO). The first flavor in which a
-workload fits is taken, borrowing or not; only if none fits, victims are looked for.
+Every cycle tries the first workload of each queue, until no queue has an untried one. Workloads
+that need not borrow come first, then by priority and age. A queue continues behind a workload that
+does not fit (BestEffortFIFO) or waits for it (StrictFIFO). The first flavor in which a workload
+fits is used, borrowing or not. Victims are searched only if no flavor fits.
 
-Better than Kueue on purpose: cycles take no time, all workloads are tried in one of them (Kueue
-tries one of each queue), any number of lost nodes is replaced at once, places are checked for
-each set of victims, and a preemptor is first in line for what its victims leave. See decision 51.
+This model is better than Kueue on purpose. Cycles take no time. All workloads are tried in one
+cycle (Kueue tries one per queue). Any number of lost nodes is replaced immediately. Places are
+checked for each set of victims, and a preemptor is first in line for the GPUs of its victims. See
+decision 51.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from drumline_simulator.peers.victims import PoolPlaces, find_victims
 
 
 def decide_as_kueue(cycle: CycleInput) -> Decisions:
-    """Decide one cycle. The waiting rule `STRICT` is StrictFIFO; other policy is ignored."""
+    """Decide one cycle. The waiting rule `STRICT` is StrictFIFO. Other policy is ignored."""
     state = _Cycle(cycle.snapshot, strict=cycle.policy.waiting is WaitingRule.STRICT)
     repaired = tuple(state.repairs())
     state.admit(list(cycle.pending))
@@ -42,7 +43,7 @@ def decide_as_kueue(cycle: CycleInput) -> Decisions:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Workloads of one shape have one answer within a cycle."""
+    """Workloads of one shape, which have the same answer within a cycle."""
 
     queue: str
     priority: int
@@ -52,7 +53,7 @@ class _Shape:
 
 
 class _Cycle:
-    """The state of one cycle."""
+    """State of one cycle."""
 
     def __init__(self, snapshot: Snapshot, *, strict: bool) -> None:
         self._admitted = {held.gang.uid: held for held in snapshot.admitted}
@@ -64,7 +65,7 @@ class _Cycle:
         self.preemptions: list[Preemption] = []
 
     def repairs(self) -> Iterable[Placed]:
-        """Other nodes for lost ones, where there is room for all that a gang has lost."""
+        """Return other nodes for lost ones, if all nodes that a gang has lost fit."""
         for uid, held in sorted(self._admitted.items()):
             if not held.lost or held.leaving:
                 continue
@@ -84,7 +85,7 @@ class _Cycle:
             )
 
     def admit(self, pending: Sequence[Gang]) -> None:
-        """Admit what fits, and evict for what may preempt."""
+        """Admit workloads that fit, and evict for workloads that may preempt."""
         lines: dict[str, list[Gang]] = {}
         for gang in sorted(pending, key=_in_queue):
             if gang.queue in self._quota.queues:
@@ -103,7 +104,7 @@ class _Cycle:
                     del lines[gang.queue]
 
     def _try(self, gang: Gang, *, pools: Sequence[str]) -> bool:
-        """Admit a workload, or evict for it; False: neither."""
+        """Admit a workload, or evict for it. Return whether either happened."""
         for pool in pools:
             if not self._quota.fits(gang.queue, pool=pool, gpus=gang.gpus):
                 continue

@@ -1,8 +1,8 @@
-"""Free GPUs by node, and a gang's places on them: all of them or none.
+"""Track free GPUs by node, and place all pods of a gang or none.
 
-As topology-aware scheduling assigns nodes at admission: of the nodes that have room for a pod the
-fullest first, so that large nodes stay whole. Levels above nodes are not modelled; the traces that
-are compared require none.
+This follows topology-aware scheduling, which assigns nodes at admission. Among nodes with enough
+free GPUs the fullest comes first, so that large nodes stay whole. Levels above nodes are not
+modelled, because the compared traces require none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from drumline_scheduler import Admitted, Gang, Node
 
 
 class NodeRoom:
-    """What is free, while decisions are made."""
+    """Free GPUs while decisions are made."""
 
     def __init__(self, nodes: Iterable[Node], *, admitted: Iterable[Admitted]) -> None:
         self._nodes = {node.name: node for node in nodes}
@@ -26,12 +26,12 @@ class NodeRoom:
             self.take(held.gang, held.survivors)
 
     def take(self, gang: Gang, places: Mapping[int, str], *, times: int = 1) -> None:
-        """A gang's pods take their places; `times=-1` gives them back."""
+        """Allocate the places of a gang's pods. `times=-1` releases them."""
         for position, name in places.items():
             self._free[name] -= times * gang.request_of(position).gpus
 
     def places(self, gang: Gang, *, pool: str, pods: int) -> tuple[str, ...] | None:
-        """Nodes for so many pods of a gang; None: there is no room for all of them."""
+        """Return nodes for a number of pods of a gang, or None if they do not all fit."""
         wanted = gang.per_pod.gpus
         names = [name for name in self._pools.get(pool, ()) if self._free[name] >= wanted]
         if sum(self._free[name] // wanted for name in names) < pods:

@@ -1,4 +1,4 @@
-"""Kueue's quota: nominal quota by queue and flavor, borrowed within a cohort.
+"""Implement Kueue's quota: nominal quota by queue and flavor, borrowed within a cohort.
 
 A flavor is a pool here. The cohort of a queue is the root of its tree; inner queues of a tree that
 have quota of their own take part like any other. Rules: KEP-79 (hierarchical cohorts), and Kueue's
@@ -14,13 +14,13 @@ from drumline_scheduler import Admitted, Queue
 
 
 class KueueQuota:
-    """How much quota of each flavor the queues use. Changed as workloads come and go."""
+    """Quota of each flavor that the queues use. Changed when workloads start and end."""
 
     def __init__(self, queues: Sequence[Queue], *, admitted: Iterable[Admitted]) -> None:
         """Read the queues.
 
         Raises:
-            ValueError: where a queue limits what it lends, which is not modelled.
+            ValueError: a queue has a lending limit, which is not modelled.
         """
         self.queues: Mapping[str, Queue] = {queue.name: queue for queue in queues}
         if any(queue.lending_limit for queue in queues):
@@ -36,12 +36,12 @@ class KueueQuota:
             self.add(held.gang.queue, pool=held.pool, gpus=held.gpus)
 
     def add(self, queue: str, *, pool: str, gpus: int) -> None:
-        """Charge a queue; a negative number gives back."""
+        """Charge a queue. A negative number gives quota back."""
         self._used[queue, pool] += gpus
         self._cohort_used[self._cohort[queue], pool] += gpus
 
     def fits(self, queue: str, *, pool: str, gpus: int) -> bool:
-        """Whether a queue may use so many more, borrowing included."""
+        """Return whether a queue may use more GPUs, including borrowed ones."""
         after = self._used[queue, pool] + gpus
         limit = (self.queues[queue].borrowing_limit or {}).get(pool)
         if limit is not None and after > self.nominal(queue, pool=pool) + limit:
@@ -50,19 +50,19 @@ class KueueQuota:
         return self._cohort_used[cohort, pool] + gpus <= self._nominal[cohort, pool]
 
     def borrows(self, queue: str, *, pool: str, gpus: int = 0) -> bool:
-        """Whether a queue uses more than its nominal quota, with so many more."""
+        """Return whether a queue would exceed its nominal quota with more GPUs."""
         return self._used[queue, pool] + gpus > self.nominal(queue, pool=pool)
 
     def nominal(self, queue: str, *, pool: str) -> int:
-        """A queue's nominal quota."""
+        """Return a queue's nominal quota."""
         return self.queues[queue].nominal.get(pool, 0)
 
     def are_cohort(self, one_queue: str, other: str) -> bool:
-        """Whether two queues may borrow from each other."""
+        """Return whether two queues may borrow from each other."""
         return self._cohort[one_queue] == self._cohort[other]
 
     def _root(self, name: str) -> str:
-        """The last queue of the line of parents; a parent that is no queue may be named, too."""
+        """Return the last queue in the line of parents. A parent may be missing."""
         seen = {name}
         while name in self.queues:
             parent = self.queues[name].parent

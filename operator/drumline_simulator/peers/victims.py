@@ -1,9 +1,10 @@
-"""Whom a workload preempts under Kueue's classic rules.
+"""Find the workloads that a workload preempts under Kueue's classic rules.
 
-Candidates are workloads of lower priority of its own queue (`withinClusterQueue: LowerPriority`),
-and, as long as it stays within its nominal quota, workloads of queues of its cohort that borrow
-(`reclaimWithinCohort: Any`): other queues' first, then by priority, then the youngest. They are
-taken until it fits, and then, backwards, given back where it fits without.
+Candidates are workloads of lower priority in its own queue (`withinClusterQueue: LowerPriority`).
+While it stays within its nominal quota, workloads of borrowing queues of its cohort are also
+candidates (`reclaimWithinCohort: Any`). The order is: other queues first, then by priority, then
+the youngest. Candidates are removed until the workload fits. Then, in reverse order, each is kept
+if the workload still fits.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class PoolPlaces:
 def find_victims(
     gang: Gang, *, pool: str, quota: KueueQuota, room: NodeRoom, running: Sequence[Admitted]
 ) -> tuple[PoolPlaces, list[Admitted]] | None:
-    """Victims with which a workload fits a pool, and its places then; None: there are none.
+    """Return victims with which a workload fits a pool, and its places, or None.
 
-    `quota` and `room` are as before afterwards.
+    `quota` and `room` are unchanged afterwards.
     """
     rule = quota.queues[gang.queue].preemption
     here = [held for held in running if held.pool == pool and not held.leaving]
@@ -60,7 +61,7 @@ def find_victims(
 
 
 class _Search:
-    """Takes candidates away and gives them back."""
+    """Removes candidates and adds them again."""
 
     def __init__(self, gang: Gang, *, pool: str, quota: KueueQuota, room: NodeRoom) -> None:
         self._gang = gang
@@ -71,7 +72,7 @@ class _Search:
     def victims(
         self, candidates: Sequence[Admitted], *, may_borrow: bool
     ) -> tuple[PoolPlaces, list[Admitted]] | None:
-        """The victims among these, in the order of Kueue."""
+        """Return the victims among these, in Kueue's order."""
         taken: list[Admitted] = []
         places = None
         for held in sorted(candidates, key=self._order):

@@ -1,1 +1,1 @@
-"""What a simulation gives: its outcome, the statistics made of it, and charts of them."""
+"""Compute the results of a simulation: its outcome, statistics and charts."""

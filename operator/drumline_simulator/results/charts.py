@@ -1,4 +1,4 @@
-"""Charts of a simulation, drawn by matplotlib: the only module of this package that needs it.
+"""Draw charts of a simulation with matplotlib. Only this module of the package needs it.
 
 Each function returns one figure; `png` and `svg` encode it. A colour is a policy in every chart
 that compares policies, and a queue in the chart of GPU allocations.
@@ -38,14 +38,14 @@ _HOUR: Final = 3600.0
 _BINS: Final = 120
 _MOST_ROWS: Final = 1024
 _FEW_BLOCKS: Final = 300
-"""With more blocks, their edges would hide the small blocks."""
+"""Maximum number of blocks with edges. With more blocks, edges would hide small blocks."""
 
 NamedOutcomes = Sequence[tuple[str, Outcome]]
 """Outcomes with the name of their policy."""
 
 
 def utilisation(outcomes: NamedOutcomes) -> Figure:
-    """Utilisation over time."""
+    """Draw utilisation over time."""
     figure, axes = _axes("Allocated share of the cluster", height=3.2)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         times, use = use_over_time(outcome, bins=_BINS)
@@ -69,7 +69,7 @@ def utilisation(outcomes: NamedOutcomes) -> Figure:
 
 
 def waits(outcomes: NamedOutcomes) -> Figure:
-    """Median and 95th percentile of the waits of jobs of each size."""
+    """Draw the median and 95th percentile of the waits by job size."""
     figure, axes = _axes("Waiting time of jobs by size", height=3.4)
     sizes = sorted({job.gpus for _, outcome in outcomes for job in outcome.jobs})
     width = 0.8 / len(outcomes)
@@ -92,7 +92,7 @@ def waits(outcomes: NamedOutcomes) -> Figure:
 
 
 def largest(outcomes: NamedOutcomes) -> Figure:
-    """The distribution of the waits of the tenth of the jobs with the most GPUs."""
+    """Draw the distribution of the waits of the tenth of the jobs with the most GPUs."""
     figure, axes = _axes("Waiting time of the largest tenth of the jobs", height=3.0)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         held = sorted(job.waited_seconds(outcome.ended_at) for job in largest_tenth(outcome.jobs))
@@ -115,7 +115,7 @@ def largest(outcomes: NamedOutcomes) -> Figure:
 
 
 def fairness(by_policy: Sequence[tuple[str, Sequence[QueueShare]]]) -> Figure:
-    """Each queue's requested share, its share by weight, and what it held under each policy."""
+    """Draw each queue's requested share, its share by weight, and its held share by policy."""
     figure, axes = _axes("Requested, due and allocated share of each queue", height=3.2)
     _, first = by_policy[0]
     series: list[tuple[str, list[float], str]] = [
@@ -141,7 +141,7 @@ def fairness(by_policy: Sequence[tuple[str, Sequence[QueueShare]]]) -> Figure:
 
 
 def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
-    """Which job held which GPU over time: a row for each GPU, a colour for each queue."""
+    """Draw the allocation of GPUs over time: a row per GPU, a color per queue."""
     shown: list[Node] = []
     rows = 0
     for node in nodes:
@@ -184,7 +184,7 @@ def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure
 
 
 def preemptions(outcomes: NamedOutcomes) -> Figure:
-    """Preempted GPUs over time, cumulated."""
+    """Draw preempted GPUs over time, cumulative."""
     figure, axes = _axes("Preempted GPUs, cumulative", height=2.8)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         total, times, taken = 0, [0.0], [0]
@@ -204,7 +204,7 @@ def preemptions(outcomes: NamedOutcomes) -> Figure:
 
 
 def start_forecasts(outcome: Outcome) -> Figure:
-    """Expected and actual starts of waiting jobs."""
+    """Draw expected and actual starts of pending jobs."""
     figure, axes = _axes("Expected and actual starts", height=4.4)
     known = [
         (start, expected_at)
@@ -232,10 +232,10 @@ def start_forecasts(outcome: Outcome) -> Figure:
 
 
 def gpu_time(accounts: Sequence[tuple[str, TimeAccount]]) -> Figure:
-    """What became of the GPU-hours that jobs held, but for what was useful.
+    """Draw the use of the GPU-hours that jobs held, without the useful ones.
 
     Args:
-        accounts: with the name of who ran the jobs.
+        accounts: accounts with the name of their side.
     """
     figure, axes = _axes("GPU-hours that were allocated but not useful", height=2.8)
     names = [name for name, _ in accounts]
@@ -252,14 +252,14 @@ def gpu_time(accounts: Sequence[tuple[str, TimeAccount]]) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as PNG."""
+    """Return a figure as PNG."""
     written = BytesIO()
     figure.savefig(written, format="png", dpi=140)
     return written.getvalue()
 
 
 def svg(figure: Figure) -> str:
-    """A figure as SVG, the same for the same figure."""
+    """Return a figure as SVG, identical for the same figure."""
     written = StringIO()
     metadata: Mapping[str, None] = {"Date": None, "Creator": None}
     figure.savefig(written, format="svg", metadata=dict(metadata))
@@ -278,5 +278,5 @@ def _axes(title: str, *, height: float) -> tuple[Figure, Axes]:
 
 
 def _minutes(seconds: float) -> float:
-    """Minutes for a logarithmic axis, which has no zero."""
+    """Return minutes for a logarithmic axis, which has no zero."""
     return max(0.1, seconds / 60)

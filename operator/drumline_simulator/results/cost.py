@@ -1,4 +1,4 @@
-"""What nodes cost: leases at a price that changes by the hour."""
+"""Compute the cost of nodes: leases at a price that changes hourly."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _HOUR = 3600.0
 
 
 class HourlyPrices:
-    """A price for each pool and hour: its mean, up or down by at most its swing."""
+    """Price for each pool and hour: its mean, plus or minus at most its swing."""
 
     def __init__(self, terms: Mapping[str, PoolTerms], *, seed: int) -> None:
         self._terms = terms
         self._seed = seed
 
     def of(self, pool: str, *, hour: int) -> float:
-        """Dollars for a GPU in an hour, counted from the beginning."""
+        """Return the dollars for a GPU in an hour, counted from the beginning."""
         terms = self._terms.get(pool)
         if terms is None:
             return 0.0
@@ -29,7 +29,7 @@ class HourlyPrices:
         return terms.price_per_gpu_hour * (1.0 + terms.price_swing * draw.uniform(-1.0, 1.0))
 
     def cost(self, leases: Iterable[Lease]) -> float:
-        """Dollars for all of them. O(their hours)."""
+        """Return the dollars for all leases. O(their hours)."""
         return sum(self._of_lease(lease) for lease in leases)
 
     def _of_lease(self, lease: Lease) -> float:

@@ -1,7 +1,7 @@
-"""Assigns rows of a chart, one for each GPU, to allocations: the scheduler only counts GPUs.
+"""Assign chart rows, one per GPU, to allocations, because the scheduler only counts GPUs.
 
-Every GPU of the cluster gets a row, node after node. A job takes the free rows of its node from
-the lowest on, as many neighbours as it can get.
+Every GPU of the cluster gets a row, node after node. A job takes the lowest free rows of its node,
+adjacent ones if possible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drumline_simulator.results.outcome import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuBlock:
-    """Neighbouring rows that a job held for a period."""
+    """Adjacent rows that a job held for a period."""
 
     job: int
     row: int
@@ -27,11 +27,11 @@ class GpuBlock:
 
 
 def blocks(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[GpuBlock]:
-    """The allocations on some nodes as rows. O(pods log pods).
+    """Return the allocations on some nodes as rows. O(pods log pods).
 
     Args:
-        outcome: of the simulation.
-        nodes: the nodes to include; their GPUs are the rows, in this order.
+        outcome: outcome of the simulation.
+        nodes: nodes to include. Their GPUs are the rows, in this order.
     """
     first: dict[str, int] = {}
     free: dict[str, set[int]] = {}
@@ -65,7 +65,7 @@ def blocks(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[GpuBlock]:
 
 
 def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive rows as (first, length)."""
+    """Return runs of consecutive rows as (first, length)."""
     start = 0
     for end in range(1, len(rows) + 1):
         if end == len(rows) or rows[end] != rows[end - 1] + 1:

@@ -1,4 +1,4 @@
-"""When nodes were there, and so were paid for."""
+"""Record the periods in which nodes existed and were paid for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A time in which a node was paid for, from the ask until it was given back or taken away."""
+    """A period in which a node was paid for, from the request until its end."""
 
     node: str
     pool: str
@@ -17,5 +17,5 @@ class Lease:
 
     @property
     def gpu_hours(self) -> float:
-        """GPU-hours paid."""
+        """Return the paid GPU-hours."""
         return self.gpus * (self.ends_at - self.begins_at) / 3600.0

@@ -1,6 +1,6 @@
-"""The outcome of one simulation: jobs, allocations, evictions and start forecasts.
+"""Record the outcome of one simulation: jobs, allocations, evictions and start forecasts.
 
-Raw records only; `statistics` computes utilisation, waits and shares from them.
+It contains raw records only. `statistics` computes utilisation, waits and shares from them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class JobRecord:
     submitted_at: float
     duration_seconds: float
     started_at: float | None
-    """Its first start; None: it never started."""
+    """First start. None: it never started."""
     ended_at: float | None
     held_seconds: float
-    """How long it held nodes, in all its runs together."""
+    """Seconds for which it held nodes, over all its runs."""
     preempted: int
     lost_gpu_seconds: float
-    """Work that had to be done again."""
+    """Work that was repeated."""
     committed_seconds: float = 0.0
     """Work in its newest checkpoint at the end, in seconds at full size."""
     account: TimeAccount = field(default_factory=TimeAccount)
-    """What became of the GPU-seconds that it held."""
+    """Use of the GPU-seconds that it held."""
 
     def waited_seconds(self, until: float) -> float:
-        """The seconds in which it existed and held no nodes, also between two runs.
+        """Return the seconds in which it existed without nodes, also between two runs.
 
         Args:
-            until: the end of the simulation, which counts for jobs that did not end.
+            until: end of the simulation, which counts for jobs that did not end.
         """
         ended = until if self.ended_at is None else self.ended_at
         return max(0.0, ended - self.submitted_at - self.held_seconds)
@@ -61,38 +61,38 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Victims got notice so that another job can start."""
+    """Victims that got notice so that another job can start."""
 
     at: float
     key: str
-    """Of the preemptor."""
+    """Key of the preemptor."""
     victims: tuple[str, ...]
     gpus: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One simulation."""
+    """Outcome of one simulation."""
 
     jobs: tuple[JobRecord, ...]
-    """In the order of their submission."""
+    """Jobs in order of submission."""
     allocations: tuple[Allocation, ...]
     evictions: tuple[Eviction, ...]
     forecasts: tuple[StartForecast, ...]
     moved: int
-    """How many times a running job moved for defragmentation or to a better pool."""
+    """Number of moves of running jobs for defragmentation or to a better pool."""
     resized: int
     cycles: int
     gpus: int
-    """Of all nodes together."""
+    """Number of GPUs of all nodes."""
     began_at: float
-    """The first submission."""
+    """Time of the first submission."""
     ended_at: float
-    """The last event, or when the simulation was stopped."""
+    """Time of the last event, or of the stop."""
     leases: tuple[Lease, ...] = ()
-    """When nodes were there."""
+    """Periods in which nodes existed."""
 
     @property
     def last_submission(self) -> float:
-        """When the last job was submitted."""
+        """Return the time of the last submission."""
         return max((job.submitted_at for job in self.jobs), default=self.began_at)

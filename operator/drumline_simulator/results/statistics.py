@@ -1,8 +1,8 @@
-"""Statistics of an outcome: utilisation, waits, fairness.
+"""Compute statistics of an outcome: utilisation, waits, fairness.
 
-The *loaded* part of a simulation goes from the first to the last submission: afterwards a cluster
-only drains, and a utilisation that counted the drain would measure how long the last job was.
-Waiting is all the time in which a job existed and held no nodes, also between two runs; a job that
+The *loaded* part of a simulation goes from the first to the last submission. Afterwards a cluster
+only drains, and a utilisation that counted the drain would measure the length of the last job.
+Waiting is all the time in which a job existed and held no nodes, also between two runs. A job that
 never started waits until the end.
 """
 
@@ -19,36 +19,36 @@ from drumline_simulator.results.outcome import JobRecord, Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One simulation in a line; the field names are those of `drumline simulate -o json`."""
+    """One simulation in a line. The field names are those of `drumline simulate -o json`."""
 
     jobs: int
     never_started: int
     utilisation: float
-    """The part of all GPU-seconds of the loaded part that jobs held."""
+    """Fraction of the GPU-seconds of the loaded part that jobs held."""
     makespan_seconds: float
     mean_wait_seconds: float
     median_wait_seconds: float
     p95_wait_seconds: float
     largest_p95_wait_seconds: float
-    """Of the tenth of the jobs with the most GPUs."""
+    """95th percentile for the tenth of the jobs with the most GPUs."""
     preempted: int
     lost_share: float
-    """The part of all held GPU-seconds whose work had to be done again."""
+    """Fraction of all held GPU-seconds whose work was repeated."""
     starts: Calibration | None
-    """How good expected starts were; None: none was compared."""
+    """Accuracy of expected starts. None: none was compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueShare:
-    """A queue's share of the loaded part; all values are fractions."""
+    """A queue's share of the loaded part. All values are fractions."""
 
     queue: str
     requested: float
-    """Of all submitted work."""
+    """Fraction of all submitted work."""
     held: float
-    """Of all held GPU-seconds."""
+    """Fraction of all held GPU-seconds."""
     weight_share: float
-    """Of the weights of all queues that had jobs."""
+    """Fraction of the weights of all queues with jobs."""
 
 
 def summary(outcome: Outcome) -> Summary:
@@ -76,26 +76,26 @@ def summary(outcome: Outcome) -> Summary:
 
 
 def quantile(ascending: Sequence[float], part: float) -> float:
-    """The smallest value that at least `part` of the values do not exceed; 0 without values."""
+    """Return the smallest value that at least `part` of the values do not exceed, or 0."""
     if not ascending:
         return 0.0
     return ascending[max(0, -int(-part * len(ascending) // 1) - 1)]
 
 
 def largest_tenth(jobs: Sequence[JobRecord]) -> list[JobRecord]:
-    """The tenth of the jobs with the most GPUs; equal jobs by the most work."""
+    """Return the tenth of the jobs with the most GPUs. Ties go to the most work."""
     ordered = sorted(jobs, key=lambda job: (-job.gpus, -job.duration_seconds, job.uid))
     return ordered[: -(-len(ordered) // 10)]
 
 
 def utilisation(outcome: Outcome) -> float:
-    """GPU-seconds held over GPU-seconds available, in the loaded part."""
+    """Return GPU-seconds held over GPU-seconds available, in the loaded part."""
     available = outcome.gpus * (outcome.last_submission - outcome.began_at)
     return sum(_loaded(outcome).values()) / available if available else 0.0
 
 
 def queue_shares(outcome: Outcome, queues: Sequence[Queue]) -> list[QueueShare]:
-    """The share of each queue that had jobs, sorted by name."""
+    """Return the share of each queue with jobs, sorted by name."""
     work: dict[str, float] = defaultdict(float)
     for job in outcome.jobs:
         work[job.queue] += job.gpus * job.duration_seconds
@@ -113,10 +113,10 @@ def queue_shares(outcome: Outcome, queues: Sequence[Queue]) -> list[QueueShare]:
 
 
 def use_over_time(outcome: Outcome, *, bins: int) -> tuple[list[float], list[float]]:
-    """Mean utilisation in `bins` equal parts of the whole simulation. O(allocations).
+    """Return the mean utilisation in `bins` equal parts of the simulation. O(allocations).
 
     Returns:
-        The middles of the parts in seconds since the beginning, and the fraction in each.
+        Middles of the parts in seconds since the beginning, and the fraction in each.
     """
     length = (outcome.ended_at - outcome.began_at) / bins or 1.0
     held = [0.0] * (bins + 1)
@@ -136,7 +136,7 @@ def use_over_time(outcome: Outcome, *, bins: int) -> tuple[list[float], list[flo
 
 
 def waits_by_size(outcome: Outcome) -> list[tuple[int, list[float]]]:
-    """The waits of all jobs of each number of GPUs, ascending."""
+    """Return the waits of all jobs by number of GPUs, ascending."""
     waits: dict[int, list[float]] = defaultdict(list)
     for job in outcome.jobs:
         waits[job.gpus].append(job.waited_seconds(outcome.ended_at))
@@ -144,7 +144,7 @@ def waits_by_size(outcome: Outcome) -> list[tuple[int, list[float]]]:
 
 
 def _loaded(outcome: Outcome) -> dict[str, float]:
-    """GPU-seconds that each queue held until the last submission."""
+    """Return the GPU-seconds that each queue held until the last submission."""
     until = outcome.last_submission
     held: dict[str, float] = defaultdict(float)
     for allocation in outcome.allocations:

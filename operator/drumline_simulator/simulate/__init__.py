@@ -1,1 +1,1 @@
-"""`drumline simulate`: a trace of jobs on a virtual clock, compared across policies."""
+"""Simulate a trace of jobs on a virtual clock and compare policies: `drumline simulate`."""

@@ -1,4 +1,4 @@
-"""Runs `drumline simulate CLUSTER [TRACE]`: jobs on a virtual clock, under several policies."""
+"""Run `drumline simulate CLUSTER [TRACE]`: jobs on a virtual clock, under several policies."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from drumline_simulator.simulate.study import SimulationRequest
 
 _LONGEST_DAYS: Final = 31
 _FEWEST_NODES: Final = 16
-"""A quarter of them is always there, at least 4."""
+"""A quarter of the nodes always exists, at least 4."""
 _MOST_NODES: Final = 4096
 
 
 def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
-    """The comparison, rendered.
+    """Return the rendered comparison.
 
     Raises:
-        BadInput: a file or a number is not usable.
+        BadInput: a file or a number is invalid.
     """
     _check(chosen)
     screen = sys.stderr if sys.stderr.isatty() else None

@@ -1,4 +1,4 @@
-"""A comparison as one HTML file: no scripts, nothing loaded from elsewhere."""
+"""Render a comparison as one HTML file without scripts or external content."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _STYLE: Final = Markup(
 
 
 def page(title: str, *, table: str, pictures: Sequence[tuple[str, str]]) -> str:
-    """The whole document.
+    """Return the whole document.
 
     Args:
-        title: what was simulated.
-        table: the comparison as text.
-        pictures: what each shows, and its SVG.
+        title: title of the page.
+        table: comparison as text.
+        pictures: title and SVG of each picture.
     """
     head = element(
         "head",

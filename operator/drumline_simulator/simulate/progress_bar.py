@@ -1,4 +1,4 @@
-"""How far a simulation has come, as one line that is drawn over itself."""
+"""Show the progress of a simulation as one line that is redrawn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _EVERY_SECONDS: Final = 0.2
 
 
 class ProgressBar:
-    """Draws ticks on a screen, at most a few times a second; on no screen it draws nothing."""
+    """Draws ticks on a screen, at most a few times per second.
+
+    Without a screen it draws nothing.
+    """
 
     def __init__(self, *, title: str, screen: TextIO | None) -> None:
         self._title = title
@@ -35,7 +38,7 @@ class ProgressBar:
             self._screen.flush()
 
     def __call__(self, tick: SimulationProgress) -> None:
-        """Draw one tick, unless the last one was drawn just now."""
+        """Draw one tick, unless the last one was drawn very recently."""
         if self._screen is None or time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + _EVERY_SECONDS
@@ -44,7 +47,7 @@ class ProgressBar:
 
 
 def line(tick: SimulationProgress, *, title: str) -> str:
-    """One tick in words."""
+    """Return one tick in words."""
     full = round(_WIDTH * tick.ended / tick.jobs)
     bar = "█" * full + "·" * (_WIDTH - full)
     return (

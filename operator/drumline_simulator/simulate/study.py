@@ -1,4 +1,4 @@
-"""Runs `drumline_simulator` on files: reads them, shows the progress, writes the results."""
+"""Run a simulation on files: read them, show the progress, write the results."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _MADE_UP_JOBS = 2000
 _DRAIN_SECONDS = 30 * 86_400.0
-"""For so long after twice the time of the trace failures are drawn."""
+"""Seconds for which failures are drawn, after twice the time of the trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:
-    """What to simulate: the options of the command."""
+    """Options of the command."""
 
     cluster: str
     trace: str | None
@@ -61,7 +61,7 @@ class PolicyRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """All policies on one trace; the cluster's own is the first."""
+    """Results of all policies on one trace. The cluster's own policy is the first."""
 
     title: str
     runs: tuple[PolicyRun, ...]
@@ -69,14 +69,14 @@ class Study:
 
 
 def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
-    """Simulate.
+    """Simulate the trace under each policy.
 
     Args:
-        request: what to simulate.
-        screen: where to draw the progress bar; None: nowhere.
+        request: options of the command.
+        screen: terminal for the progress bar. None: no progress bar.
 
     Raises:
-        BadInput: where a file cannot be read or is not usable.
+        BadInput: a file cannot be read or is invalid.
     """
     try:
         setup = cluster_file.parse(_text(request.cluster), file=request.cluster)
@@ -104,12 +104,12 @@ def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
 
 
 def as_table(study: Study) -> str:
-    """The comparison for a terminal."""
+    """Return the comparison for a terminal."""
     return table(study.title, [(run.name, summary(run.outcome)) for run in study.runs])
 
 
 def as_json(study: Study) -> str:
-    """The comparison for a program."""
+    """Return the comparison for a program."""
     policies = {run.name: asdict(summary(run.outcome)) for run in study.runs}
     return json.dumps({"title": study.title, "policies": policies}, indent=2) + "\n"
 
@@ -118,7 +118,7 @@ def save(path: Path, text: str) -> None:
     """Write a file.
 
     Raises:
-        BadInput: where it cannot be written.
+        BadInput: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,7 @@ def draw(study: Study, *, folder: Path) -> None:
     """Write every picture as PNG, and one page with all of them.
 
     Raises:
-        BadInput: where matplotlib is missing or the folder cannot be written.
+        BadInput: matplotlib is missing, or the folder cannot be written.
     """
     shown = write_pictures(folder, lambda: _pictures(study))
     save(folder / "index.html", page(study.title, table=as_table(study), pictures=shown))
@@ -197,7 +197,7 @@ def write_pictures(
     """Write pictures as PNG, and return their titles and SVG.
 
     Raises:
-        BadInput: where matplotlib is missing or the folder cannot be written.
+        BadInput: matplotlib is missing, or the folder cannot be written.
     """
     try:
         drawn = draw_all()
@@ -215,7 +215,11 @@ def write_pictures(
 
 
 def _pictures(study: Study) -> dict[str, Figure]:
-    """Raises ImportError where matplotlib is missing."""
+    """Draw the pictures.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     from drumline_simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
 
     outcomes = [(run.name, run.outcome) for run in study.runs]

@@ -1,4 +1,4 @@
-"""A comparison of policies as columns for a terminal."""
+"""Format a comparison of policies as columns for a terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEADINGS: Final = (
 
 
 def table(title: str, summaries: Sequence[tuple[str, Summary]]) -> str:
-    """One row a policy, and the first policy compared with each of the rest."""
+    """Return one row per policy, and the first policy compared with each other policy."""
     rows = [_HEADINGS, *(_cells(name, summary) for name, summary in summaries)]
     lines = [plain(title), "", *columns(rows, left=(0,))]
     first, *rest = summaries
@@ -37,7 +37,7 @@ def table(title: str, summaries: Sequence[tuple[str, Summary]]) -> str:
 
 
 def compared(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:
-    """The first policy compared with another policy, as a sentence."""
+    """Compare the first policy with another policy in one sentence."""
     (name, ours), (their_name, theirs) = first, other
     points = 100 * (ours.utilisation - theirs.utilisation)
     waits = _part(ours.mean_wait_seconds, theirs.mean_wait_seconds)
@@ -49,7 +49,7 @@ def compared(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:
 
 
 def calibrated(starts: Calibration) -> str:
-    """How good expected starts were, as a sentence."""
+    """Describe the accuracy of expected starts in one sentence."""
     shares = ((starts.by_p50, "before the p50 (ideal: half)"), (starts.by_p90, "by the p90"))
     said = [f"{percent(share)} of the starts were {when}" for share, when in shares if share]
     if starts.median_error is not None:

@@ -1,4 +1,4 @@
-"""`drumline simulate --week`: a trace of seven days under each side, as table, JSON, pictures."""
+"""Run `drumline simulate --week`: seven days under each side, as table, JSON, pictures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HEADINGS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Week:
-    """What was simulated, and what came of it; Drumline's is the first result."""
+    """Setting and results of the simulation. The first result is Drumline's."""
 
     title: str
     results: tuple[WeekResult, ...]
@@ -47,7 +47,7 @@ def run_sides(*, nodes: int, days: float, seed: int, screen: TextIO | None) -> W
     """Simulate each side.
 
     Raises:
-        BadInput: where nothing is submitted in that time.
+        BadInput: no job is submitted in that period.
     """
     setting = Setting(nodes=nodes, reserved_nodes=nodes // 4, seconds=days * _DAY, seed=seed)
     jobs = arrivals(setting)
@@ -63,7 +63,7 @@ def run_sides(*, nodes: int, days: float, seed: int, screen: TextIO | None) -> W
 
 
 def as_table(week: Week) -> str:
-    """A row a side, and Drumline beside each of the others."""
+    """Return a row per side, and Drumline compared with each other side."""
     rows = [_HEADINGS, *(_cells(each) for each in week.results)]
     first, *rest = week.results
     lines = [
@@ -77,13 +77,13 @@ def as_table(week: Week) -> str:
 
 
 def as_json(week: Week) -> str:
-    """The same for a program."""
+    """Return the results as JSON."""
     by_side = {each.side: _values(each) for each in week.results}
     return json.dumps({"title": week.title, "sides": by_side}, indent=2) + "\n"
 
 
 def compared(ours: WeekResult, other: WeekResult) -> str:
-    """Drumline beside another side, as a sentence."""
+    """Compare Drumline with another side in one sentence."""
     more = ours.tokens_per_gpu_hour / other.tokens_per_gpu_hour - 1
     dollars = ours.dollars_per_million / other.dollars_per_million - 1
     return (
@@ -93,7 +93,11 @@ def compared(ours: WeekResult, other: WeekResult) -> str:
 
 
 def pictures(week: Week) -> dict[str, Figure]:
-    """Raises ImportError where matplotlib is missing."""
+    """Draw the pictures.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     from drumline_simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
 
     accounts = [(each.side, each.account) for each in week.results]

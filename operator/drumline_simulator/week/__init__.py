@@ -1,5 +1,5 @@
-"""The simulated week: one trace of seven days under Drumline and under its peers.
+"""Simulate a week: one trace of seven days under Drumline and under its peers.
 
-`setting` the cluster and what happens to it, `trace` its jobs, `sides` who runs them, `study` runs
-them all, `report` what came of it. See docs/simulated-week.md.
+`setting` is the cluster and its conditions, `trace` its jobs, `sides` the schedulers. `study` runs
+all sides, and `report` formats the results. See docs/simulated-week.md.
 """

@@ -1,4 +1,4 @@
-"""The week's cluster: some nodes are always there, the rest are spot nodes that come and go."""
+"""Define the week's cluster: some nodes always exist, the others are spot nodes."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ _POD_SLOTS: Final = 110
 _COHORT: Final = "lab"
 _RULE: Final = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)
 _PARTS: Final = {PRETRAINING: 0.4, RESEARCH: 0.4, FINETUNING: 0.15, INTERACTIVE: 0.05}
-"""Nominal quota, as parts of a pool's GPUs."""
+"""Nominal quota, as fractions of a pool's GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What every side of a study meets."""
+    """Conditions of every side of a study."""
 
     nodes: int = 64
     reserved_nodes: int = 16
-    """Those that are always there and never taken back; the rest are spot nodes."""
+    """Number of nodes that always exist and are never reclaimed. The others are spot nodes."""
     large_on_spot: bool = True
-    """Whether pretraining may use spot nodes, too."""
+    """Whether pretraining may also use spot nodes."""
     seconds: float = WEEK_SECONDS
     seed: int = 1
     failures: float = 1.0
-    """How many times as often things fail as assumed."""
+    """Factor on the assumed failure rates."""
     reclaims: float = 1.0
-    """How many times as often spot nodes are taken back as assumed, above 0."""
+    """Factor on the assumed reclaim rates, above 0."""
 
     def __post_init__(self) -> None:
         """Reject a cluster without both kinds of nodes.
 
         Raises:
-            ValueError: with the numbers.
+            ValueError: a kind of nodes is missing. The message contains the numbers.
         """
         if not 4 <= self.reserved_nodes <= self.nodes - 4:
             raise ValueError(
@@ -64,7 +64,7 @@ class Setting:
             )
 
     def cluster(self) -> Cluster:
-        """Nodes, queues and what nodes cost."""
+        """Return nodes, queues and prices."""
         pools = {RESERVED: self.reserved_nodes, SPOT: self.nodes - self.reserved_nodes}
         return Cluster(
             nodes=tuple(
@@ -96,7 +96,7 @@ class Setting:
         return Queue(name=name, parent=_COHORT, nominal=nominal, preemption=_RULE)
 
     def node_faults(self) -> NodeFaults:
-        """Failures and reclaims."""
+        """Return failures and reclaims."""
         return draw_node_faults(
             self.cluster(),
             failures=conditions.failure_rates(scale=self.failures),

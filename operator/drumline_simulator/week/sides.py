@@ -1,4 +1,4 @@
-"""Who runs the week: Drumline, and Kueue with JobSet and torchrun as published and at its best."""
+"""Define the sides of the week: Drumline, and Kueue with JobSet and torchrun."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEST: Final = "the same at its best"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A scheduler, its policy, and the times of its recoveries."""
+    """A scheduler, its policy, and its recovery times."""
 
     name: str
     policy: Policy
@@ -28,7 +28,7 @@ class Side:
 
 
 def ours(execution: Execution | None = None, *, name: str = OURS) -> Side:
-    """Drumline, fair shares, elastic jobs and repairs by preemption on."""
+    """Return Drumline with fair shares, elastic jobs and repairs by preemption."""
     return Side(
         name=name,
         policy=Policy(order=Ordering.FAIR_SHARE, surplus=True, repairs_preempt=True),
@@ -37,7 +37,7 @@ def ours(execution: Execution | None = None, *, name: str = OURS) -> Side:
 
 
 def peer(execution: Execution | None = None, *, name: str = PEER) -> Side:
-    """Kueue, JobSet and torchrun."""
+    """Return Kueue, JobSet and torchrun."""
     return Side(
         name=name,
         policy=Policy(history_weight=0.0),
@@ -47,5 +47,8 @@ def peer(execution: Execution | None = None, *, name: str = PEER) -> Side:
 
 
 def best_peer(execution: Execution | None = None, *, name: str = BEST) -> Side:
-    """The same, with a script that saves at SIGTERM and every ten minutes, and faster detection."""
+    """Return Kueue, JobSet and torchrun at their best.
+
+    The script saves at SIGTERM and every ten minutes, and failures are detected faster.
+    """
     return peer(execution or recovery.best_peer(), name=name)

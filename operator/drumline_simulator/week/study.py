@@ -1,4 +1,4 @@
-"""Runs a setting under each side, and says what came of it."""
+"""Run a setting under each side, and compute the results."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from drumline_simulator.week.trace import arrivals
 from drumline_simulator.workload import Arrival
 
 TOKENS_PER_GPU_SECOND = 6667.0
-"""Llama 3.1 8B on 8 H100 with compile, as torchtitan publishes; all ratios are without it."""
+"""Llama 3.1 8B on 8 H100 with compile, as published by torchtitan. Ratios do not depend on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeekResult:
-    """What a side made of a setting."""
+    """Results of a side in a setting."""
 
     side: str
     committed_tokens: float
-    """Of all jobs, in their newest checkpoints at the end."""
+    """Tokens of all jobs in their newest checkpoints at the end."""
     gpu_hours: float
-    """GPU-hours of nodes that were there, used or not."""
+    """GPU-hours of existing nodes, used or not."""
     dollars: float
     account: TimeAccount
     jobs_ended: int
@@ -35,17 +35,17 @@ class WeekResult:
 
     @property
     def tokens_per_gpu_hour(self) -> float:
-        """Committed tokens for a GPU-hour that was paid."""
+        """Return committed tokens per paid GPU-hour."""
         return self.committed_tokens / self.gpu_hours
 
     @property
     def dollars_per_million(self) -> float:
-        """Dollars for a million committed tokens."""
+        """Return dollars per million committed tokens."""
         return 1e6 * self.dollars / self.committed_tokens
 
     @property
     def goodput(self) -> float:
-        """Committed work as a part of the GPU-hours that jobs held."""
+        """Return committed work as a fraction of the GPU-hours that jobs held."""
         return self.committed_tokens / TOKENS_PER_GPU_SECOND / self.account.held
 
 
@@ -60,10 +60,10 @@ def run_week(
     """Simulate one side.
 
     Args:
-        setting: what it meets.
-        side: who it is.
-        jobs: the trace; None: the setting's own.
-        decider: instead of the side's own, to watch it.
+        setting: the conditions.
+        side: the side.
+        jobs: trace. None: the setting's own.
+        decider: replaces the side's own decider, to observe it.
         watch: called with the progress.
     """
     faults = setting.node_faults()
@@ -82,7 +82,7 @@ def run_week(
 
 
 def result(outcome: Outcome, *, setting: Setting, side: str) -> WeekResult:
-    """The figures of an outcome."""
+    """Return the figures of an outcome."""
     prices = HourlyPrices(setting.cluster().terms, seed=setting.seed)
     waits = [job.waited_seconds(outcome.ended_at) for job in outcome.jobs]
     committed = sum(job.committed_seconds * job.gpus for job in outcome.jobs)

@@ -1,8 +1,8 @@
-"""The week's jobs: arrivals by hour and day, sizes and lengths by team.
+"""Generate the week's jobs: arrivals by hour and day, sizes and lengths by team.
 
-As in published clusters most jobs take one node or less and most of the GPU time goes to the
-larger ones (arXiv:2410.21680); people submit by day, from Monday to Friday, the rest follows at a
-quarter of the rate. Jobs come until their work is `load` times what all nodes could do.
+As in published clusters, most jobs use one node or less, and most of the GPU time goes to larger
+jobs (arXiv:2410.21680). People submit during the day from Monday to Friday, and at a quarter of the
+rate otherwise. Jobs arrive until their work is `load` times the capacity of all nodes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _QUIET: Final = 0.25
 class _Team:
     queue: str
     work: float
-    """Its part of all work."""
+    """Its share of all work."""
     sizes: tuple[tuple[int, int], ...]
     """GPUs, with the percentage of its jobs."""
     median_seconds: float
@@ -46,7 +46,7 @@ class _Team:
     """Standard deviation of the logarithm of the seconds."""
     longest_seconds: float
     elastic: float = 0.0
-    """The part of its jobs of several nodes that run with half of them, too."""
+    """Share of its multi-node jobs that can also run with half of their nodes."""
 
 
 _TEAMS: Final = (
@@ -88,11 +88,11 @@ _TEAMS: Final = (
 
 
 def arrivals(setting: Setting, *, load: float = 1.1) -> list[Arrival]:
-    """The jobs of a setting, in the order of their submission.
+    """Return the jobs of a setting, in order of submission.
 
     Args:
-        setting: its seed, its seconds and its number of nodes count.
-        load: work divided by what all nodes could do in the time, if nothing failed.
+        setting: setting with seed, seconds and number of nodes.
+        load: work divided by the capacity of all nodes without failures.
     """
     gpu_seconds = setting.nodes * NODE_GPUS * setting.seconds * load
     jobs = [
@@ -133,7 +133,7 @@ def _of_team(team: _Team, *, gpu_seconds: float, setting: Setting) -> Iterator[A
 
 
 def _submission(draw: Random, *, seconds: float) -> float:
-    """A time by rejection: a week begins on Monday at midnight."""
+    """Return a time by rejection sampling. A week begins on Monday at midnight."""
     while True:
         at = draw.uniform(0.0, seconds)
         day, hour = int(at // _DAY) % 7, int(at % _DAY // _HOUR)

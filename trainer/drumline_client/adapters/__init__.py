@@ -1,1 +1,1 @@
-"""Drumline in the training loops of well-known libraries: a small file each."""
+"""Connect Drumline to the training loops of well-known libraries, one file per library."""

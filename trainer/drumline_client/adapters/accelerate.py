@@ -1,4 +1,4 @@
-"""Hugging Face's Accelerate, in a loop of the script's own.
+"""Use Hugging Face's Accelerate in the script's own loop.
 
     drumline = DrumlineSteps(accelerator, folder)
     for step in range(drumline.resume(), total):
@@ -19,20 +19,20 @@ from drumline_client.adapters.checkpoint_folder import newest_whole
 from drumline_client.run import Run, join
 
 COMPLETE = "complete"
-"""An empty file, made when all ranks have written their parts."""
+"""Empty file, created when all ranks have written their parts."""
 
 
 class DrumlineSteps:
     """Reports the steps of an Accelerator's loop, and saves its state on request."""
 
     def __init__(self, accelerator: Any, folder: str, run: Run | None = None) -> None:
-        """Save into this folder, which all ranks share; `run` is what `join` returned."""
+        """Save into this folder, which all ranks share. `run` is the result of `join`."""
         self._accelerator = accelerator
         self._folder = Path(folder)
         self._run = join() if run is None else run
 
     def resume(self) -> int:
-        """Load the newest complete state, after `prepare`. Returns its step; 0 at the start."""
+        """Load the newest complete state, after `prepare`. Return its step, or 0 at the start."""
         newest = newest_whole(
             self._folder, r"step-(\d+)", is_whole=lambda folder: (folder / COMPLETE).exists()
         )
@@ -44,14 +44,14 @@ class DrumlineSteps:
         return step
 
     def step(self, step: int, *, loss: Any = None, tokens: int = 0) -> bool:
-        """After each optimizer step, on every rank. True: it was saved, and the loop may end."""
+        """Report an optimizer step on every rank. True: it was saved, and the loop may end."""
         self._run.step(step, loss=loss, tokens=tokens)
         if self._run.should_save():
             self.save(step)
         return self._run.should_stop()
 
     def save(self, step: int) -> None:
-        """Save the state of a step, on request or on the script's own schedule; collective."""
+        """Save the state of a step, on request or on the script's own schedule. Collective."""
         self._run.phase("saving")
         path = self._folder / f"step-{step}"
         self._accelerator.save_state(str(path))

@@ -1,4 +1,4 @@
-"""The newest whole checkpoint in a folder, where a step's number is part of each name."""
+"""Find the newest complete checkpoint in a folder whose names contain the step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Callable
 def newest_whole(
     folder: Path, pattern: str, *, is_whole: Callable[[Path], bool]
 ) -> tuple[int, Path] | None:
-    """Step and path of the newest entry of such a name that is whole, or None.
+    """Return step and path of the newest complete entry with such a name, or None.
 
     Args:
-        folder: need not exist.
-        pattern: of the whole name; its first group is the step.
-        is_whole: tells a checkpoint from one that was being written when its rank died.
+        folder: folder, which need not exist.
+        pattern: pattern of the whole name. Its first group is the step.
+        is_whole: returns False for a checkpoint whose rank died while writing.
     """
     entries = list(folder.iterdir()) if folder.is_dir() else []
     matches = ((re.fullmatch(pattern, entry.name), entry) for entry in entries)

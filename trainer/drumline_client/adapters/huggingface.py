@@ -1,4 +1,4 @@
-"""The Trainer of Hugging Face's transformers: `Trainer(..., callbacks=[DrumlineCallback()])`.
+"""Use the Trainer of Hugging Face's transformers: `Trainer(..., callbacks=[DrumlineCallback()])`.
 
 Steps, losses and evaluations are reported. When a node leaves or the job is preempted, the Trainer
 saves at the agreed step, as its own schedule would, and stops if the pods are given back.
@@ -19,24 +19,28 @@ class DrumlineCallback(TrainerCallback):
     """Reports a Trainer's run, and has it save on request."""
 
     def __init__(self, run: Run | None = None) -> None:
-        """Args: what `join` returned, or nothing."""
+        """Create the callback.
+
+        Args: result of `join`, or nothing.
+        """
         self._run = join() if run is None else run
         self._loss: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """The number of steps is known now."""
+        """Set the number of steps."""
         self._run.expect(state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """A boundary: every rank asks here, and the Trainer saves right behind it."""
+        """Report a boundary on every rank. The Trainer saves right after it."""
         self._run.step(state.global_step, loss=self._loss)
         if self._run.should_save():
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """This rank has written its files of a checkpoint, by request or by schedule.
+        """Report that this rank has written its files of a checkpoint, by request or by schedule.
 
-        The Trainer is stopped here and not before: a checkpoint holds the control's state.
+        The Trainer is stopped here and not before, because a checkpoint contains the control's
+        state.
         """
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         self._run.saved(state.global_step, folder)
@@ -46,23 +50,23 @@ class DrumlineCallback(TrainerCallback):
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any
     ) -> None:
-        """The mean loss since the last log, which the Trainer has read from the device."""
+        """Report the mean loss since the last log, which the Trainer has read from the device."""
         self._loss = (logs or {}).get("loss", self._loss)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Evaluation does no training steps."""
+        """Report evaluation, which has no training steps."""
         self._run.phase("evaluating")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """What the script does next (a last save, an upload) is no training."""
+        """Report the end, because the script does no training after it (a last save, an upload)."""
         self._run.phase("saving")
 
 
 def newest_checkpoint(output_dir: str) -> str | None:
-    """For `train(resume_from_checkpoint=...)`: the newest that is whole, or None at the start.
+    """Return the newest complete checkpoint for `train(resume_from_checkpoint=...)`, or None.
 
-    The Trainer writes `trainer_state.json` last: a folder without it was being written when its
-    rank died, and `resume_from_checkpoint=True` would fail on it.
+    The Trainer writes `trainer_state.json` last. A folder without it was incomplete when its rank
+    died, and `resume_from_checkpoint=True` would fail on it.
     """
     newest = newest_whole(
         Path(output_dir),

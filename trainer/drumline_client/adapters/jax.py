@@ -1,4 +1,4 @@
-"""JAX: the processes of a job, and its notices.
+"""Use JAX with Drumline: the processes of a job, and its notices.
 
     run = initialize()  # before any other call of JAX
     for step in range(begin, total):
@@ -28,12 +28,12 @@ from drumline_client.run import Run, join
 
 
 def initialize(variables: Mapping[str, str] | None = None, **options: Any) -> Run:
-    """Connect the processes of a job and join it; alone a process needs no other.
+    """Connect the processes of a job and join it. A single process needs no other.
 
     Args:
-        variables: of the launcher: `launch: PerPod` (a process uses all GPUs of its pod) or
-            `PerGpu` (it uses its own); by default the environment.
-        options: further ones of `jax.distributed.initialize`.
+        variables: variables of the launcher. `launch: PerPod`: a process uses all GPUs of its pod.
+            `PerGpu`: it uses its own. Default: the environment.
+        options: further options of `jax.distributed.initialize`.
     """
     environment = os.environ if variables is None else variables
     place = rank_place(environment)
@@ -56,15 +56,15 @@ def initialize(variables: Mapping[str, str] | None = None, **options: Any) -> Ru
 def step_done(
     run: Run, step: int, save: Callable[[int], str], *, loss: Any = None, tokens: int = 0
 ) -> bool:
-    """After each step, in every process. True: it was saved, and the loop may end.
+    """Report a step in every process. True: the state was saved, and the loop may end.
 
     Args:
-        run: what `initialize` returned.
-        step: counted over the whole run.
-        save: writes the checkpoint of a step, called in all processes at the same; returns its
-            path once it is complete (Orbax: after `wait_until_finished`).
-        loss: an array is read now and then, as reading it waits for the device.
-        tokens: of this process.
+        run: result of `initialize`.
+        step: step, counted over the whole run.
+        save: writes the checkpoint of a step. Called in all processes at the same step. Returns
+            its path when it is complete (Orbax: after `wait_until_finished`).
+        loss: loss. An array is read only from time to time, because reading waits for the device.
+        tokens: tokens of this process.
     """
     run.step(step, loss=loss, tokens=tokens)
     if run.should_save():

@@ -1,4 +1,4 @@
-"""Lightning: `Trainer(callbacks=[drumline := DrumlineCallback(folder)])`.
+"""Use Lightning: `Trainer(callbacks=[drumline := DrumlineCallback(folder)])`.
 
     trainer.fit(model, ckpt_path=drumline.newest_checkpoint())
 
@@ -27,18 +27,18 @@ class DrumlineCallback(Callback):
     """Reports a Trainer's run, and saves it on request."""
 
     def __init__(self, folder: str, run: Run | None = None) -> None:
-        """Save into this folder, which all ranks share; `run` is what `join` returned."""
+        """Save into this folder, which all ranks share. `run` is the result of `join`."""
         self._folder = Path(folder)
         self._run = join() if run is None else run
         self._step = -1
 
     def newest_checkpoint(self) -> str | None:
-        """For `fit(ckpt_path=...)`: the newest file of the folder, or None at the start."""
+        """Return the newest file of the folder for `fit(ckpt_path=...)`, or None at the start."""
         newest = newest_whole(self._folder, r"step-(\d+)\.ckpt", is_whole=lambda _: True)
         return None if newest is None else str(newest[1])
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """The number of steps is known now; -1 and infinity are none."""
+        """Set the number of steps, unless it is -1 or infinite."""
         total = trainer.estimated_stepping_batches
         if 0 < total < float("inf"):
             self._run.expect(int(total))
@@ -46,7 +46,7 @@ class DrumlineCallback(Callback):
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """A boundary, unless gradients are still accumulated: every rank asks here."""
+        """Report a boundary on every rank, unless gradients are still accumulated."""
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step
@@ -62,9 +62,9 @@ class DrumlineCallback(Callback):
             trainer.should_stop = trainer.should_stop or self._run.should_stop()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Validation does no training steps."""
+        """Report validation, which has no training steps."""
         self._run.phase("evaluating")
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """What the script does next is no training."""
+        """Report the end, because the script does no training after it."""
         self._run.phase("saving")

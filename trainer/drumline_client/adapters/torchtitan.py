@@ -1,4 +1,4 @@
-"""torchtitan: its checkpoint manager, with the job's notices and with snapshots in memory.
+"""Extend torchtitan's checkpoint manager with the job's notices and snapshots in memory.
 
     # in the function of your config registry
     config.checkpoint = DrumlineCheckpoints.Config(enable=True, interval=500, snapshot_interval=20)
@@ -24,17 +24,17 @@ from drumline_client.run import Run, join
 
 
 class DrumlineCheckpoints(CheckpointManager):
-    """Saves at the step that the job agrees on, and goes on from the newest of both tiers."""
+    """Saves at the step that the job agrees on, and resumes from the newest of both tiers."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(CheckpointManager.Config):
-        """Of torchtitan, and of the snapshots."""
+        """Configuration of torchtitan's manager and of the snapshots."""
 
         snapshot_interval: int = 0
-        """Steps between two snapshots in memory; 0: none."""
+        """Steps between two snapshots in memory. 0: none."""
 
     def __init__(self, config: Config, *, run: Run | None = None, **parts: Any) -> None:
-        """As torchtitan builds it; `run` is what `join` returned."""
+        """Create the manager as torchtitan does. `run` is the result of `join`."""
         super().__init__(config, **parts)
         self._run = join() if run is None else run
         self._snapshot_interval = config.snapshot_interval
@@ -63,7 +63,7 @@ class DrumlineCheckpoints(CheckpointManager):
         return self._is_asked or super()._should_save(curr_step, last_step)
 
     def _report(self, step: int) -> None:
-        """Say `saved` once the checkpoint is on storage: at once, or when its future is done."""
+        """Call `saved` when the checkpoint is on storage, immediately or later."""
         path = self._create_checkpoint_id(step)
         if self.save_future is None:
             self._run.saved(step, path)

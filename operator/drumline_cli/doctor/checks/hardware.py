@@ -39,7 +39,7 @@ AHEAD_LIMIT_SECONDS: Final = 30.0
 
 
 def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterator[Result]:
-    """Whether nodes with GPUs offer them as resources that can be counted."""
+    """Check whether nodes with GPUs offer them as countable resources."""
     by_dra = {(device.node, device.driver.removeprefix("gpu.")) for device in slices}
     hidden: dict[str, list[str]] = {}
     by_claims_alone: dict[str, list[str]] = {}
@@ -87,7 +87,7 @@ def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterat
 
 
 def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[Result]:
-    """Whether each pool has nodes with the same GPUs, and each GPU a pool."""
+    """Check whether each pool has nodes with the same GPUs, and each GPU belongs to a pool."""
     if not pools:
         yield Warned(message="there is no GpuPool, so no job can start", fix=_a_pool(nodes))
         return
@@ -149,7 +149,7 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
 
 
 def topology(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[Result]:
-    """Whether nodes say where in the network they are."""
+    """Check whether nodes have labels for their place in the network."""
     levels = [(pool, level) for pool in pools for level in pool.spec.topology_levels or ()]
     if not levels:
         yield Passed(message="no pool defines levels of its network")
@@ -171,7 +171,7 @@ def topology(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterat
 
 
 def clocks(clocks: tuple[NodeClock, ...]) -> Iterator[Result]:
-    """Whether nodes and the API server agree on the time."""
+    """Check whether nodes and the API server agree on the time."""
     if not clocks:
         yield Passed(message="no node has renewed a Lease with a time")
         return
@@ -206,7 +206,7 @@ def clocks(clocks: tuple[NodeClock, ...]) -> Iterator[Result]:
 
 
 def members_of(pool: PoolFact, nodes: Iterable[NodeFact]) -> list[NodeFact]:
-    """The nodes that a pool selects."""
+    """Return the nodes that a pool selects."""
     wanted = pool.spec.node_selector.items()
     return [node for node in nodes if wanted <= node.labels.items()]
 
@@ -237,7 +237,7 @@ def _selector(labels: Mapping[str, str]) -> str:
 
 
 def _a_pool(nodes: Iterable[NodeFact]) -> str:
-    """The command that makes a pool of what nodes say of themselves."""
+    """Return the command that makes a pool of what nodes say of themselves."""
     labels = (
         {label: node.labels[label]}
         for node in nodes

@@ -21,7 +21,7 @@ GROUPS: Final = (
     "scheduling.k8s.io/v1",
     "storage.k8s.io/v1",
 )
-"""What the chart and the operator use beside the core."""
+"""API groups that the chart and the operator use, besides the core."""
 INSTALL: Final = (
     "helm upgrade --install drumline helm/drumline --namespace drumline-system --create-namespace"
 )
@@ -30,7 +30,7 @@ _STALE_LEASES: Final = 4
 
 
 def kubernetes(server: ServerVersion, groups: frozenset[str]) -> Iterator[Result]:
-    """Whether the API server serves what Drumline uses."""
+    """Check whether the API server serves what Drumline uses."""
     oldest = f"{OLDEST[0]}.{OLDEST[1]}"
     if (server.major, server.minor) < OLDEST:
         yield CheckFailed(
@@ -53,7 +53,7 @@ def kubernetes(server: ServerVersion, groups: frozenset[str]) -> Iterator[Result
 def custom_resources(
     schemas: tuple[SchemaFact, ...], expected: Mapping[str, frozenset[str]]
 ) -> Iterator[Result]:
-    """Whether the installed custom resources have the fields that this program knows."""
+    """Check whether the installed custom resources have the fields that this program supports."""
     if not schemas:
         yield Warned(message="Drumline's custom resources are not installed", fix=INSTALL)
         return
@@ -80,7 +80,7 @@ def custom_resources(
 
 
 def operator(installed: OperatorFact | None) -> Iterator[Result]:
-    """Whether a process of the operator runs and leads."""
+    """Check whether a process of the operator runs and leads."""
     if installed is None:
         yield Warned(message="the operator is not installed in this namespace", fix=INSTALL)
         return
@@ -115,7 +115,7 @@ def operator(installed: OperatorFact | None) -> Iterator[Result]:
 def priorities(
     classes: tuple[PriorityFact, ...], installed: OperatorFact | None
 ) -> Iterator[Result]:
-    """Whether something may preempt single pods of a gang."""
+    """Check whether other pods may preempt single pods of a gang."""
     if installed is None:
         yield Passed(
             message="the operator is not installed, so training pods have no priority class yet"

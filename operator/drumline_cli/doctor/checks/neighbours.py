@@ -1,4 +1,4 @@
-"""What else acts on the cluster: autoscalers, other schedulers, monitoring."""
+"""Check other components of the cluster: autoscalers, other schedulers, monitoring."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTOSCALERS: Final[Mapping[str, str]] = {
     "karpenter.sh": "Karpenter",
     "autoscaling.x-k8s.io": "cluster-autoscaler (ProvisioningRequest, CapacityBuffer)",
 }
-"""By the API group that it brings."""
+"""Autoscalers by their API group."""
 SCHEDULERS: Final[Mapping[str, str]] = {
     "kueue.x-k8s.io": "Kueue",
     "scheduling.volcano.sh": "Volcano",
@@ -35,7 +35,7 @@ PROMETHEUS_GROUP: Final = "monitoring.coreos.com/v1"
 def autoscalers(
     groups: frozenset[str], nodes: tuple[NodeFact, ...], pools: tuple[PoolFact, ...]
 ) -> Iterator[Result]:
-    """Whether an autoscaler may take nodes, and whether the pools ask it for any."""
+    """Check whether an autoscaler may remove nodes, and whether the pools request nodes."""
     served = {group.partition("/")[0] for group in groups}
     present = {name for group, name in AUTOSCALERS.items() if group in served}
     if any("karpenter.sh/nodepool" in node.labels for node in nodes):
@@ -62,7 +62,7 @@ def schedulers(
     nodes: tuple[NodeFact, ...],
     groups: frozenset[str],
 ) -> Iterator[Result]:
-    """Whether somebody else places pods on the GPUs of Drumline's pools."""
+    """Check whether other schedulers place pods on the GPUs of Drumline's pools."""
     foreign = False
     for pool in pools:
         resource = pool.spec.gpu_resource
@@ -101,7 +101,7 @@ def monitoring(
     prometheuses: tuple[PrometheusFact, ...],
     monitors: tuple[MonitorFact, ...],
 ) -> Iterator[Result]:
-    """Whether a Prometheus takes up Drumline's monitors: it drops others without a word."""
+    """Check whether a Prometheus selects Drumline's monitors. It ignores others silently."""
     if PROMETHEUS_GROUP not in groups:
         yield Passed(
             message="no Prometheus operator; ConfigMap drumline-prometheus contains the scrape"

@@ -1,4 +1,4 @@
-"""What only pods can find out: image pulls, the limit of locked memory, NetworkPolicies."""
+"""Check facts that need pods: image pulls, the limit of locked memory, NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drumline_cli.doctor.results import CheckFailed, Passed, Result, Undecided, 
 
 
 def images(probes: Probes | None) -> Iterator[Result]:
-    """Whether nodes of every pool pull the trainer's image and start it."""
+    """Check whether nodes of every pool pull and start the trainer's image."""
     if probes is None:
         return
     refused = [probe for probe in probes.nodes if probe.problem]
@@ -28,7 +28,7 @@ def images(probes: Probes | None) -> Iterator[Result]:
 
 
 def locked_memory(probes: Probes | None) -> Iterator[Result]:
-    """Whether NCCL may register memory with InfiniBand and RoCE adapters."""
+    """Check whether NCCL may register memory with InfiniBand and RoCE adapters."""
     if probes is None:
         return
     limited = [probe for probe in probes.nodes if probe.locked_memory_bytes is not None]
@@ -50,7 +50,7 @@ def _limit(probe: NodeProbe) -> int:
 
 
 def network_policies(probes: Probes | None) -> Iterator[Result]:
-    """Whether the network plugin keeps out what a NetworkPolicy forbids."""
+    """Check whether the network plugin enforces NetworkPolicies."""
     if probes is None:
         return
     network = probes.network

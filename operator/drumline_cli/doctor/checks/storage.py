@@ -38,7 +38,7 @@ def shared_storage(
     classes: tuple[ClassFact, ...],
     jobs: tuple[JobFact, ...],
 ) -> Iterator[Result]:
-    """Whether gangs can keep checkpoints."""
+    """Check whether gangs can store checkpoints."""
     known = {(claim.namespace, claim.name): claim for claim in claims}
     wrong = False
     for job in jobs:

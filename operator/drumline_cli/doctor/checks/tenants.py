@@ -32,7 +32,7 @@ _BASELINE_CAPABILITIES: Final = frozenset(
 def queues(
     queues: tuple[QueueFact, ...], pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]
 ) -> Iterator[Result]:
-    """Whether jobs have a queue, and whose jobs each queue takes."""
+    """Check whether jobs have a queue, and which jobs each queue accepts."""
     if not queues:
         yield Warned(
             message="there is no TrainingQueue, so no job can start",
@@ -84,7 +84,7 @@ def queues(
 def guarded_pools(
     operator: OperatorFact | None, pools: tuple[PoolFact, ...], queues: tuple[QueueFact, ...]
 ) -> Iterator[Result]:
-    """Whether pools that are to be guarded exist, and pods that give back can do so."""
+    """Check whether guarded pools exist, and whether pods can give back borrowed GPUs."""
     guarded = frozenset[str]() if operator is None else operator.guarded_pools
     names = {pool.name for pool in pools}
     sound = True
@@ -124,7 +124,7 @@ def pod_security(
     pools: tuple[PoolFact, ...],
     jobs: tuple[JobFact, ...],
 ) -> Iterator[Result]:
-    """Whether namespaces admit the pods that their jobs get."""
+    """Check whether namespaces admit the pods of their jobs."""
     labels = {namespace.name: namespace.labels for namespace in namespaces}
     with_jobs = {job.namespace for job in jobs}
     needs = {pool.name: level_of(pool.spec.pod_profile) for pool in pools}
@@ -161,7 +161,7 @@ def pod_security(
 def _namespaces_of(
     queue: QueueFact, *, labels: Mapping[str, Mapping[str, str]], with_jobs: set[str]
 ) -> set[str]:
-    """Those that a queue names or selects; of one that is open to all those with jobs."""
+    """Return the namespaces of a queue. For a queue that is open to all: those with jobs."""
     if queue.spec.is_open_to_all:
         return with_jobs
     selector = queue.spec.namespace_selector
@@ -172,7 +172,7 @@ def _namespaces_of(
 
 
 def level_of(profile: PodProfile | None) -> str:
-    """The strictest Pod Security level that admits pods with this profile."""
+    """Return the strictest Pod Security level that admits pods with this profile."""
     if profile is None:
         return "restricted"
     sidecars = profile.sidecars or ()

@@ -1,8 +1,8 @@
-"""Readers of public traces of GPU clusters, each in its published format.
+"""Read public traces of GPU clusters, each in its published format.
 
-Read are the submission time, the number of GPUs and the duration of each job; jobs that requested
-no GPU or never ran are skipped, and so are the decisions of the original scheduler. Column names
-are those of the data sets' documentation.
+The readers use the submission time, the number of GPUs and the duration of each job. Jobs that
+requested no GPU or never ran are skipped, and so are the decisions of the original scheduler.
+Column names are those of the data sets' documentation.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ READERS: dict[Format, Reader] = {
 
 
 def read_as(kind: Format, lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
-    """The jobs of a trace in one of the formats.
+    """Return the jobs of a trace in one of the formats.
 
     Raises:
-        InvalidFileError: for the first invalid row.
+        InvalidFileError: a row is invalid. The error names the first one.
     """
     return READERS[kind](lines, file=file)

@@ -1,6 +1,6 @@
-"""Alibaba's GPU clusters: PAI tasks of 2020 and the pods of 2023.
+"""Read Alibaba's GPU clusters: PAI tasks of 2020 and the pods of 2023.
 
-Both clusters share GPUs between jobs; here a job that requests a part of a GPU gets a whole GPU.
+Both clusters share GPUs between jobs. Here a job that requests a part of a GPU gets a whole GPU.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _PERCENT = 100
 
 
 def read_2020(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
-    """Finished GPU tasks of `pai_task_table.csv` with its header.
+    """Return the finished GPU tasks of `pai_task_table.csv` with its header.
 
-    `plan_gpu` is in percent of a GPU for each instance. The table has no users (they are in
-    `pai_job_table`): a `user` column is read if it was joined in, else each job is its own user.
-    `start_time` is taken as the submission.
+    `plan_gpu` is in percent of a GPU for each instance. The table has no users, because they are in
+    `pai_job_table`. A joined `user` column is read. Otherwise each job is its own user.
+    `start_time` is used as the submission time.
 
     Raises:
-        InvalidFileError: for the first invalid row.
+        InvalidFileError: a row is invalid. The error names the first one.
     """
     for row in rows(lines, file=file, needed=_TASKS):
         if not row.has("plan_gpu") or not row.has("end_time") or not row.has("start_time"):
@@ -47,10 +47,10 @@ def read_2020(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
 
 
 def read_2023(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
-    """Pods with GPUs of `openb_pod_list_*.csv` that were scheduled and deleted again.
+    """Return pods with GPUs of `openb_pod_list_*.csv` that were scheduled and deleted.
 
     Raises:
-        InvalidFileError: for the first invalid row.
+        InvalidFileError: a row is invalid. The error names the first one.
     """
     for row in rows(lines, file=file, needed=_PODS):
         gpus = row.integer("num_gpu", least=0)

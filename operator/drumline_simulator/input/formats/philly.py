@@ -1,4 +1,4 @@
-"""Philly (Microsoft, 2017): `cluster_job_log`, a JSON list of jobs with their attempts."""
+"""Read Philly (Microsoft, 2017): `cluster_job_log`, a JSON list of jobs with their attempts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from drumline_simulator.input.trace import TraceJob
 
 
 def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
-    """Its jobs that ran; a virtual cluster is a queue.
+    """Return the jobs that ran. A virtual cluster is a queue.
 
     A job has the GPUs of its last attempt with times, and the duration of all its attempts
-    together: the cost of its own failures is part of it. Entries of a JSON list have no line
-    numbers, so errors count entries.
+    together, including its own failures. Entries of a JSON list have no line numbers, so errors
+    count entries.
 
     Raises:
-        InvalidFileError: if the file is not JSON, or for the first invalid job.
+        InvalidFileError: the file is not JSON, or a job is invalid.
     """
     try:
         listed: object = json.loads("".join(lines))

@@ -1,4 +1,4 @@
-"""Tables of Slurm jobs: Helios (SenseTime, 2020) and Acme (Shanghai AI Laboratory, 2023)."""
+"""Read tables of Slurm jobs: Helios (SenseTime, 2020) and Acme (Shanghai AI Laboratory, 2023)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ _SHARED = ("job_id", "user", "gpu_num", "node_num", "submit_time", "duration")
 
 
 def read_helios(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
-    """GPU jobs of `cluster_log.csv`; a virtual cluster is a queue.
+    """Return the GPU jobs of `cluster_log.csv`. A virtual cluster is a queue.
 
     Raises:
-        InvalidFileError: for the first invalid row.
+        InvalidFileError: a row is invalid. The error names the first one.
     """
     for row in rows(lines, file=file, needed=(*_SHARED, "vc")):
         yield from _job(row, seconds=row.seconds("duration"), queue=row.text("vc"))
 
 
 def read_acme(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
-    """GPU jobs of `trace_seren.csv` or `trace_kalos.csv`; the type of workload is the queue.
+    """Return the GPU jobs of `trace_seren.csv` or `trace_kalos.csv`.
 
-    The tables have no other column like a queue. A job without a duration has not ended.
+    The workload type is the queue, because the tables have no better column. A job without a
+    duration has not ended.
 
     Raises:
-        InvalidFileError: for the first invalid row.
+        InvalidFileError: a row is invalid. The error names the first one.
     """
     for row in rows(lines, file=file, needed=(*_SHARED, "type")):
         seconds = row.seconds("duration") if row.has("duration") else 0.0
@@ -35,7 +36,7 @@ def read_acme(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
 
 
 def _job(row: Row, *, seconds: float, queue: str) -> Iterator[TraceJob]:
-    """The job of a row, unless it had no GPU or never ran."""
+    """Return the job of a row, or None if it had no GPU or never ran."""
     gpus = row.integer("gpu_num", least=0)
     if not gpus or not seconds:
         return

@@ -1,4 +1,4 @@
-"""CSV tables with a header: some columns are required, the others are ignored."""
+"""Read CSV tables with a header. Some columns are required, the others are ignored."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from drumline_simulator.input.rows import Row
 
 
 def rows(lines: Iterable[str], *, file: str, needed: tuple[str, ...]) -> Iterator[Row]:
-    """Each row of a table by the names in its header.
+    """Yield each row of a table by the names in its header.
 
     Raises:
-        InvalidFileError: if a required column is missing, or a row and the header differ in length.
+        InvalidFileError: a required column is missing, or a row and the header differ in length.
     """
     reader = csv.reader(lines)
     first = next(reader, list[str]())
