@@ -209,7 +209,7 @@ def test_a_tensor_is_read_rarely_and_one_of_many_values_not_at_all(agent: Played
 
 
 def test_an_unknown_phase_is_refused_outside_as_inside() -> None:
-    with pytest.raises(ValueError, match="no phase 'lunch'"):
+    with pytest.raises(ValueError, match="unknown phase 'lunch'"):
         Run(None, place=PLACE).phase("lunch")
 
 
