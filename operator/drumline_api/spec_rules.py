@@ -101,7 +101,7 @@ def _is_launched(spec: TrainingJobSpec) -> bool:
     return spec.template is not None and spec.template.launch not in {None, "Direct"}
 
 
-def _goes_on_at_another_size(spec: TrainingJobSpec) -> bool:
+def _can_continue_resized(spec: TrainingJobSpec) -> bool:
     return _is_launched(spec) or (spec.trainer is not None and spec.checkpoint is not None)
 
 
@@ -229,7 +229,7 @@ RULES_OF_THE_SPEC: Final = (
     ),
     _rule(
         f"!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint)) || {_LAUNCHED}",
-        holds=lambda spec: spec.min_nodes is None or _goes_on_at_another_size(spec),
+        holds=lambda spec: spec.min_nodes is None or _can_continue_resized(spec),
         message="minNodes needs trainer and checkpoint, or a template with launch PerGpu or"
         " PerPod, because a gang of another size continues from a checkpoint; add"
         " checkpoint.claimName or template.launch, or remove minNodes",

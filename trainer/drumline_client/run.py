@@ -244,7 +244,7 @@ class Run(AbstractContextManager["Run"]):
             SnapshotError: this rank's snapshot is damaged, or has another state. Let it end the
                 process. All ranks then start again, with an older snapshot or none.
         """
-        self._refuse_a_stranger_s_snapshot()
+        self._reject_foreign_snapshot()
         snapshots = self._open_snapshots()
         if snapshots is None:
             return None
@@ -256,7 +256,7 @@ class Run(AbstractContextManager["Run"]):
             self._step = self._restored_step = step
         return step
 
-    def _refuse_a_stranger_s_snapshot(self) -> None:
+    def _reject_foreign_snapshot(self) -> None:
         """Reject the snapshot of another rank.
 
         A launcher may number its ranks differently than before. The other ranks would continue

@@ -64,7 +64,7 @@ def batch_too_small(goal: Goal, best: Planned | None) -> DecisionSequence | None
     alone = {"tensor": 1, "pipeline": 1, "context": 1}
     larger = with_batch(goal, enough)
     name = f"a batch of {enough}"
-    measures = [_measure(name, larger) if best is None else _again(name, larger, best)]
+    measures = [_measure(name, larger) if best is None else _measure_scaled(name, larger, best)]
     for axis in ("context", "tensor", "pipeline"):
         fixed = {name: degree for name, degree in alone.items() if name != axis}
         measures.append(_measure(f"{axis} parallelism alone", _keeping(goal, fixed)))
@@ -87,13 +87,13 @@ def run_too_long(
     measures = [_measured("as planned", goal, best)]
     if goal.cluster.gpu.fp8_flops is not None and not goal.config.fp8:
         eight = replace(goal, config=replace(goal.config, fp8=True))
-        measures.append(_again("fp8", eight, best))
+        measures.append(_measure_scaled("fp8", eight, best))
     for factor in (2, 4):
         more = with_gpus(goal, factor * gpus)
-        measures.append(_again(f"{factor} times the GPUs", more, best))
+        measures.append(_measure_scaled(f"{factor} times the GPUs", more, best))
     for factor in (2, 4):
         both = with_batch(with_gpus(goal, factor * gpus), factor * batch)
-        measures.append(_again(f"{factor} times GPUs and batch", both, best))
+        measures.append(_measure_scaled(f"{factor} times GPUs and batch", both, best))
     return DecisionSequence(
         failure="run takes too long",
         measures=tuple(measures),
@@ -130,7 +130,7 @@ def _measure(name: str, goal: Goal) -> Measure:
     return _measured(name, goal, next(iter(search(goal, best=1).planned), None))
 
 
-def _again(name: str, goal: Goal, best: Planned) -> Measure:
+def _measure_scaled(name: str, goal: Goal, best: Planned) -> Measure:
     """Return the best layout, or on many GPUs the same layout with more copies."""
     if goal.cluster.gpus <= _SEARCHED_GPUS:
         return _measure(name, goal)

@@ -71,7 +71,7 @@ def advice(goal: Goal, best: Planned | None, *, total_tokens: float | None = Non
     sentences = [
         *_too_big(rungs),
         *(sentence for sequence in shown for sentence in sequence.sentences),
-        *_what_it_waits_for(best),
+        *_bottleneck_advice(best),
     ]
     return Advice(rule=rule, rungs=rungs, sequences=shown, sentences=tuple(sentences))
 
@@ -194,5 +194,5 @@ _REMEDIES = {
 }
 
 
-def _what_it_waits_for(best: Planned | None) -> list[str]:
+def _bottleneck_advice(best: Planned | None) -> list[str]:
     return [] if best is None else [_REMEDIES[best.time.bottleneck]]

@@ -178,7 +178,9 @@ def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
         forward, backward = forward.plus(extra), backward.plus(extra)
         weight = PassSeconds(products=share * products, memory=share * weight.memory)
     return Passes(
-        forward=forward, input=backward.plus(_again(setup, forward, attention)), weight=weight
+        forward=forward,
+        input=backward.plus(_recompute_work(setup, forward, attention)),
+        weight=weight,
     )
 
 
@@ -252,7 +254,7 @@ def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
     return flops * causal / speeds.fused
 
 
-def _again(setup: TrainingSetup, forward: PassSeconds, attention: float) -> PassSeconds:
+def _recompute_work(setup: TrainingSetup, forward: PassSeconds, attention: float) -> PassSeconds:
     """Return the extra time of recompute in a backward pass."""
     match setup.recompute:
         case Recompute.NONE:

@@ -231,7 +231,7 @@ def _waiting(
     if before.outlook is Outlook.SUSPENDED:
         before = _known(before, Outlook.WAITING, at=seconds(job.queued_at) or now)
     if _is_preempted(before, job):
-        if now < _heard_at(job, now=now, patience=patience):
+        if now < _report_time(job, now=now, patience=patience):
             return before, None
         known, change = _to(before, job, Outlook.PREEMPTED, key=job.lost_at, now=now)
         return _with_promise(known, job), change
@@ -251,7 +251,7 @@ def _is_preempted(before: KnownOutlook, job: NotifiableJob) -> bool:
     return (seconds(job.lost_at) or 0.0) >= int(before.at)
 
 
-def _heard_at(job: NotifiableJob, *, now: float, patience: Patience) -> float:
+def _report_time(job: NotifiableJob, *, now: float, patience: Patience) -> float:
     """Return the time to report its preemption: with its forecast, and not if it only moves."""
     lost_at = seconds(job.lost_at) or now
     if job.is_moving:

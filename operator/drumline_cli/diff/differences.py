@@ -45,14 +45,14 @@ def differences(
     """
     asked = [dict(_fields(each.job)) for each, _ in (left, right)]
     became = [dict(_outcome(each.job, report)) for each, report in (left, right)]
-    fields = _beside(asked[0], asked[1], section="spec")
+    fields = _compared_fields(asked[0], asked[1], section="spec")
     return (
         *sorted((each for each in fields if each.left != each.right), key=lambda each: each.field),
-        *_beside(became[0], became[1], section="outcome"),
+        *_compared_fields(became[0], became[1], section="outcome"),
     )
 
 
-def _beside(
+def _compared_fields(
     left: Mapping[str, str], right: Mapping[str, str], *, section: Section
 ) -> Iterator[Difference]:
     for field in dict.fromkeys((*left, *right)):

@@ -227,7 +227,7 @@ def node_probe(pod: ProbePod, *, pool: str, node: str) -> NodeProbe:
     """Return the result on this node."""
     if not pod.over:
         return NodeProbe(pool=pool, node=node, problem="it did not finish in time")
-    said = _said(pod, _Limit)
+    said = _parsed_message(pod, _Limit)
     if said is None:
         problem = pod.problem or "it wrote no result: the image must contain python3"
         return NodeProbe(pool=pool, node=node, problem=problem)
@@ -237,7 +237,7 @@ def node_probe(pod: ProbePod, *, pool: str, node: str) -> NodeProbe:
 
 def network_probe(pod: ProbePod, *, path: str) -> NetworkProbe | None:
     """Return the pods that it reached, or None without a result."""
-    said = _said(pod, _Reached)
+    said = _parsed_message(pod, _Reached)
     if said is None:
         return None
     return NetworkProbe(
@@ -245,7 +245,7 @@ def network_probe(pod: ProbePod, *, path: str) -> NetworkProbe | None:
     )
 
 
-def _said(pod: ProbePod, what: type[M]) -> M | None:
+def _parsed_message(pod: ProbePod, what: type[M]) -> M | None:
     try:
         return msgspec.json.decode(pod.message, type=what)
     except msgspec.DecodeError:

@@ -33,7 +33,7 @@ def card_of(
     resource = _resource(type_name)
     wanted = WantedKinds(namespace=None, queues=True, pods=True, workload=(resource, name))
     cluster, own = cluster_of(chosen, environment, wanted)
-    asked = _asked(cluster, resource, namespace=own, name=name)
+    asked = _requested_object(cluster, resource, namespace=own, name=name)
     if asked is None:
         raise NotAnswered(f"{type_name} {name!r} not found in namespace {own!r}")
     return cluster, workload_card(cluster, asked, plural=resource.plural)
@@ -60,7 +60,7 @@ def _resource(type_name: str) -> Resource:
     )
 
 
-def _asked(
+def _requested_object(
     cluster: ClusterObjects, resource: Resource, *, namespace: str, name: str
 ) -> PodObject | WorkloadObject | None:
     if resource is not PODS:

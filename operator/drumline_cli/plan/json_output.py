@@ -33,7 +33,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "step_seconds": plan.written.seconds,
             "smallest_change": plan.written.change,
         },
-        "scheduler": None if plan.gang is None else _asked(plan.gang),
+        "scheduler": None if plan.gang is None else _scheduler_request(plan.gang),
         "compared": [
             layout_json(each) | {"fits": each.bill.total <= goal.capacity}
             if isinstance(each, Planned)
@@ -60,7 +60,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _asked(gang: Gang) -> dict[str, Any]:
+def _scheduler_request(gang: Gang) -> dict[str, Any]:
     """Return the sizes that the gang may have, and what it asks of the topology."""
     return {
         "sizes": list(gang.legal_sizes),

@@ -240,7 +240,7 @@ def _scatter(
             for x, y, says in placed
         ),
         *(
-            element("text", str(number), **_beside(x, y, above=number % 2 > 0))
+            element("text", str(number), **_label_side(x, y, above=number % 2 > 0))
             for number, (x, y, _) in enumerate(placed, 1)
             if stepped
         ),
@@ -248,7 +248,7 @@ def _scatter(
     )
 
 
-def _beside(x: float, y: float, *, above: bool) -> dict[str, object]:
+def _label_side(x: float, y: float, *, above: bool) -> dict[str, object]:
     """Return the side of a number, alternating because points may be close."""
     if above:
         return {"x": x + 6, "y": y - 7}

@@ -60,7 +60,7 @@ def plan_text(plan: Plan) -> str:
     if plan.written is not None:
         lines += [_as_written(plan.written), ""]
     if plan.gang is not None:
-        lines += _asked(plan.gang)
+        lines += _scheduler_request(plan.gang)
     if not plan.result.planned:
         lines += ["No layout fits.", ""]
     else:
@@ -163,7 +163,7 @@ def _correction(job: JobFile) -> str:
     )
 
 
-def _asked(gang: Gang) -> list[str]:
+def _scheduler_request(gang: Gang) -> list[str]:
     """Return the request to the scheduler, if it is more than a number of pods."""
     lines: list[str] = []
     if gang.sizes:

@@ -96,7 +96,7 @@ class SimulatedJob:
 
     def done(self, now: float) -> float:
         """Return the seconds of work done."""
-        if self._stands_still:
+        if self._is_stalled:
             return self.work
         running = max(0.0, now - self._runs_from)
         return min(self.total_work, self.work + running * self._speed)
@@ -208,7 +208,7 @@ class SimulatedJob:
         self.version += 1
 
     @property
-    def _stands_still(self) -> bool:
+    def _is_stalled(self) -> bool:
         return self.admitted is None or bool(self.admitted.lost) or self.admitted.leaving
 
     @property
