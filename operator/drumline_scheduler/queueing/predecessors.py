@@ -55,7 +55,7 @@ def waiting_for_predecessors(after: Sequence[Predecessor]) -> Rejection:
             ends = [f"{each.key} {_end(each)}" for each in these]
             return Rejection(
                 reason=BlockReason.WAITING_FOR_JOBS,
-                message=f"starts once {named(ends)}",
+                message=f"starts after {named(ends)}",
                 blockers=tuple(keys),
                 remedy=Remedy(kind=RemedyKind.WAIT_FOR),
             )

@@ -42,7 +42,7 @@ def test_a_spent_budget_keeps_jobs_waiting_under_the_next_leader_too(
     operator.start()
     site.submit("late", gpusPerNode=8)
     late = site.wait("late", reason_is("BudgetSpent"))
-    assert f"queue {site.queue} has spent 1" in late["status"]["message"]
+    assert f"queue {site.queue} has used 1" in late["status"]["message"]
     assert "% of its budget of 1 GPU-hour in 7 days" in late["status"]["message"]
     assert site.job("runs")["status"]["phase"] == "Running"
     # With another choice of the owner what runs leaves, too, and comes back with hours to have.

@@ -18,7 +18,7 @@ def test_a_job_starts_when_its_predecessor_has_succeeded_and_outlives_it(site: S
     site.submit("first", **ALL)
     site.wait("first", phase_is("Running"))
     job = site.wait("second", reason_is("WaitingForJobs"))
-    assert job["status"]["message"] == f"starts once {site.namespace}/first has succeeded"
+    assert job["status"]["message"] == f"starts after {site.namespace}/first has succeeded"
     assert site.pods("second") == []
     site.end_pods("first", exit_code=0)
     job = site.wait("second", phase_is("Running"))

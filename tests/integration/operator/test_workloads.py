@@ -157,7 +157,7 @@ def test_a_group_of_pods_is_let_go_as_a_whole_or_not_at_all(site: Site) -> None:
     site.wait("job", phase_is("Running"))
     for name in ("a", "b"):
         gated(site, name, gpus=4, size=3)
-    assert "of 3 pods are there" in wait_for_event(site, "a", "WaitingForGroup")
+    assert "of 3 pods exist" in wait_for_event(site, "a", "WaitingForGroup")
     gated(site, "c", gpus=8, size=3)
     assert wait_for_event(site, "a", "QuotaExhausted")
     pods = site.kube.list("pods", site.namespace, labels="drumline.dev/pod-group=group")

@@ -122,6 +122,6 @@ def test_the_schema_is_the_committed_one_and_describes_every_field() -> None:
 
 def test_a_report_is_described_by_the_names_that_it_prints() -> None:
     properties = schema()["$defs"]["JobReport"]["properties"]
-    assert properties["mood"]["description"] == "How it is, at a glance."
+    assert properties["mood"]["description"] == "Health of the job."
     assert properties["incidents"]["description"] == "Newest first."
     assert "timeline" not in properties

@@ -106,8 +106,7 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
         if not members:
             yield Warned(
                 message=f"{pool.name}: no node has the pool's labels",
-                fix=f"label nodes ({_selector(pool.spec.node_selector)}) or correct the"
-                " nodeSelector",
+                fix=f"label nodes ({_selector(pool.spec.node_selector)}) or fix nodeSelector",
             )
         elif without:
             yield CheckFailed(

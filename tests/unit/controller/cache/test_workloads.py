@@ -141,7 +141,7 @@ def test_a_group_waits_until_all_of_it_is_there_and_has_room(state: ClusterCache
     for name in ("a", "b"):
         state.on_pod(None, grouped(name))
     assert state.scheduling.pending() == []
-    assert waits_for(state) == ["2 of 3 pods are there"]
+    assert waits_for(state) == ["2 of 3 pods exist"]
     small = grouped("c", gpus=1)
     state.on_pod(None, small)
     gangs = state.scheduling.pending()
@@ -201,7 +201,11 @@ def test_a_late_pod_of_a_group_that_names_another_queue_waits_in_no_line(
 
 @pytest.mark.parametrize(
     ("sizes", "message"),
-    [(("2", "3"), "agree on"), (("many", "many"), "agree on"), (("", ""), "agree on")],
+    [
+        (("2", "3"), "must have the same"),
+        (("many", "many"), "must have the same"),
+        (("", ""), "must have the same"),
+    ],
 )
 def test_pods_of_a_group_have_to_agree_on_its_size(
     state: ClusterCache, *, sizes: tuple[str, str], message: str

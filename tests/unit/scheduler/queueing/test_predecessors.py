@@ -79,7 +79,7 @@ def test_once_nothing_holds_it_back_it_starts_also_with_a_cache() -> None:
         (
             [behind("a"), behind("b", must_succeed=False)],
             BlockReason.WAITING_FOR_JOBS,
-            "starts once training/a has succeeded, training/b has ended",
+            "starts after training/a has succeeded, training/b has ended",
         ),
         (
             [behind("a"), behind("b", state=PredecessorState.NOT_FOUND)],

@@ -31,7 +31,7 @@ def test_gpus_by_claims_alone_are_named_as_such_and_other_drivers_are_not_gpus()
     domains = DeviceSlice(node="bare", driver="compute-domain.nvidia.com")
     hidden, alone = gpus((a_node("dra", gpus=0), a_node("bare", gpus=0)), (by_claims, domains))
     assert isinstance(hidden, CheckFailed)
-    assert "that bare have" in hidden.message
+    assert "GPUs on bare, but" in hidden.message
     assert isinstance(alone, CheckFailed)
     assert not missing(alone.message, "dra", "Dynamic Resource Allocation")
 

@@ -30,7 +30,7 @@ def test_queues_that_promise_what_is_not_there() -> None:
     orphan = a_queue("orphan", parent="gone")
     missing, beyond, parentless = queues((absent, large, orphan), (a_pool(),), (a_node(),))
     assert isinstance(missing, CheckFailed)
-    assert "absent: no GpuPool b200" in missing.message
+    assert "absent: GpuPool b200 does not exist" in missing.message
     assert isinstance(beyond, Warned)
     assert "large: 16 GPUs of h100" in beyond.message
     assert isinstance(parentless, CheckFailed)
@@ -72,7 +72,7 @@ def test_a_guarded_pool_that_does_not_exist_is_said() -> None:
     guarding = replace(an_operator(), guarded_pools=frozenset({"h100", "h10"}))
     (result,) = guarded_pools(guarding, (a_pool(),), (a_queue(),))
     assert isinstance(result, Warned)
-    assert "guardedPools names h10: no such GpuPool" in result.message
+    assert "guardedPools names h10, but no such GpuPool" in result.message
 
 
 def test_without_an_operator_nobody_guards_and_nothing_is_wrong_with_that() -> None:
@@ -104,7 +104,7 @@ def test_a_namespace_stricter_than_the_pools_profile_fails() -> None:
     strict = NamespaceFact(name="team", labels={ENFORCED: "baseline"})
     (result,) = pod_security((strict,), (a_queue(),), (pool,), ())
     assert isinstance(result, CheckFailed)
-    assert "namespace team enforces baseline; the podProfile of h100 needs privileged" in (
+    assert "namespace team enforces baseline, but the podProfile of h100 needs privileged" in (
         result.message
     )
     for labels in ({}, {ENFORCED: "privileged"}, {ENFORCED: "of-2030"}):
@@ -127,4 +127,4 @@ def test_an_open_queue_counts_for_the_namespaces_that_have_jobs() -> None:
 def test_a_namespace_that_does_not_exist_is_named() -> None:
     (result,) = pod_security((), (a_queue(),), (a_pool(),), ())
     assert isinstance(result, Warned)
-    assert "queues name team" in result.message
+    assert "do not exist: team" in result.message
