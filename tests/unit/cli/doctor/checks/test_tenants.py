@@ -32,7 +32,7 @@ def test_queues_that_promise_what_is_not_there() -> None:
     assert isinstance(missing, CheckFailed)
     assert "absent: GpuPool b200 does not exist" in missing.message
     assert isinstance(beyond, Warned)
-    assert "large: 16 GPUs of h100" in beyond.message
+    assert "large: quotas promise 16 GPUs of h100" in beyond.message
     assert isinstance(parentless, CheckFailed)
     assert "orphan: no parent gone" in parentless.message
 
