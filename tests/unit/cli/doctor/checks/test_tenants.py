@@ -34,7 +34,7 @@ def test_queues_that_promise_what_is_not_there() -> None:
     assert isinstance(beyond, Warned)
     assert "large: quotas promise 16 GPUs of h100" in beyond.message
     assert isinstance(parentless, CheckFailed)
-    assert "orphan: no parent gone" in parentless.message
+    assert "orphan: parent gone does not exist" in parentless.message
 
 
 def test_a_pool_of_no_nodes_may_grow_to_what_is_promised() -> None:
