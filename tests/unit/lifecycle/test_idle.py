@@ -135,7 +135,7 @@ def test_it_is_said_once_and_taken_back_once() -> None:
     assert planned(job, seen(job, 64.0)).status is None
     idle = after(job, seen(job, 70.0))
     since = timestamp(T0 + 530)
-    words = f"no work since {since} (step 410); its pauses last 2.0 s at most"
+    words = f"no work since {since} (step 410); its longest usual pause is 2.0 s"
     assert (idle.status.phase, idle.status.reason) == (Phase.RUNNING, Reason.NO_STEPS)
     assert (idle_condition(idle).reason, idle_condition(idle).message) == ("NoSteps", words)
     for later in (71.0, 3_000.0):

@@ -115,8 +115,8 @@ def test_jobs_and_other_workloads_stand_in_one_line() -> None:
     [
         ("None", 1, ""),
         ("Hold", 1, "held, nothing starts"),
-        ("HoldAndDrain", 2, "drains, 2 jobs have still to leave"),
-        ("HoldAndDrain", 1, "drains, 1 job has still to leave"),
+        ("HoldAndDrain", 2, "drains, 2 jobs still have to leave"),
+        ("HoldAndDrain", 1, "drains, 1 job still has to leave"),
         ("HoldAndDrain", 0, "drained, nothing starts"),
     ],
 )

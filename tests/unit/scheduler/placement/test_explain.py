@@ -174,7 +174,13 @@ def test_nodes_that_are_out_of_service() -> None:
         ),
         (
             gang("a", selector={"zone": "x"}, required_level="rack"),
-            ("4 of 4 nodes", "1 cordoned", "1 not ready", "2 without the labels", "0 such pods"),
+            (
+                "4 of 4 nodes",
+                "1 cordoned",
+                "1 not ready",
+                "2 without the required labels",
+                "0 such pods",
+            ),
         ),
     ):
         assert rejected(cluster(*nodes), asks, *figures) is BlockReason.NODES_UNAVAILABLE
