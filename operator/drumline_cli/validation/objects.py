@@ -123,7 +123,7 @@ def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     ):
         yield ServerRefusal("metadata.namespace", f"Invalid value: {str(namespace)[:_MAX_SHOWN]!r}")
     for field in ("labels", "annotations"):
-        texts = fields.get(field) or {}
+        texts: Any = fields.get(field) or {}
         if not isinstance(texts, dict) or not all(
             isinstance(text, str) for text in cast("dict[Any, Any]", texts).values()
         ):
@@ -244,12 +244,11 @@ def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[Server
     seen: set[str] = set()
     for number, item in enumerate(items):
         if kind == "map" and not isinstance(item, dict):
-            continue
-        named = (
-            {key: item.get(key, fields.get(key, {}).get("default")) for key in keys}
-            if kind == "map"
-            else item
-        )
+            continue  # said already
+        named: Any = item
+        if kind == "map":
+            entry = cast("dict[str, Any]", item)
+            named = {key: entry.get(key, fields.get(key, {}).get("default")) for key in keys}
         text = json.dumps(named, sort_keys=True)
         if text in seen:
             yield ServerRefusal(f"{at}[{number}]", f"Duplicate value: {text[:_MAX_SHOWN]}")
@@ -264,11 +263,8 @@ def _with_defaults(schema: Schema, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     fields: Schema = schema.get("properties") or {}
-    free_keys = schema.get("additionalProperties")
     stored = {
-        name: _with_defaults(
-            fields.get(name) or (free_keys if isinstance(free_keys, dict) else {}), each
-        )
+        name: _with_defaults(_field_of(schema, name), each)
         for name, each in cast("dict[str, Any]", value).items()
         if each is not None
     }
@@ -278,6 +274,13 @@ def _with_defaults(schema: Schema, value: Any) -> Any:
     return stored
 
 
+def _field_of(schema: Schema, name: str) -> Schema:
+    """Return the schema of a field, or of any field that the schema does not name."""
+    fields: Schema = schema.get("properties") or {}
+    free: Any = schema.get("additionalProperties")
+    return fields.get(name) or (cast("Schema", free) if isinstance(free, dict) else {})
+
+
 def _broken(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
     """Return the rules that a value breaks, and those that its children break."""
     for rule in schema.get("x-kubernetes-validations", []):
@@ -285,11 +288,9 @@ def _broken(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
         if message is not None:
             yield ServerRefusal(f"{at}{rule.get('fieldPath', '')}".removeprefix("."), message)
     if isinstance(value, dict):
-        fields: Schema = schema.get("properties") or {}
-        free_keys = schema.get("additionalProperties")
         for name, each in cast("dict[str, Any]", value).items():
-            below = fields.get(name) or (free_keys if isinstance(free_keys, dict) else {})
-            yield from _broken(below, each, at=f"{at}.{name}" if at else name)
+            path = f"{at}.{name}" if at else name
+            yield from _broken(_field_of(schema, name), each, at=path)
     elif isinstance(value, list):
         for number, each in enumerate(cast("list[Any]", value)):
             yield from _broken(schema.get("items", {}), each, at=f"{at}[{number}]")
