@@ -1,8 +1,8 @@
 """`make bench WHAT=trainer`: the trainer's speed beside a plain script with torch's own wrappers.
 
 Steps, starts and saves, each in turns with what it is compared to, so that the machine's mood is in
-both. Parts can be named: `python -m tools.bench.trainer steps starts layouts saves buckets
-restores`. GPUs have `make gpu`.
+both. Parts can be named: `python -m tools.bench.trainer steps modules starts layouts saves
+buckets restores`. GPUs have `make gpu`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tools.bench import (
     trainer_saves,
     trainer_start,
     trainer_steps,
+    trainer_transformers,
 )
 from tools.bench.report import Row, publish
 
@@ -95,6 +96,29 @@ def steps(pool: Pool, text: Path) -> Iterator[Row]:
         )
 
 
+def modules(pool: Pool, text: Path) -> Iterator[Row]:
+    """A step of a module of transformers, and one of a plain loop with the same module."""
+    for layout in trainer_transformers.LAYOUTS:
+        config = trainer_transformers.config_of(
+            layout, source=text, steps=ROUNDS["fsdp"] + trainer_steps.WARM_UP + 1
+        )
+        made: trainer_steps.Beside = pool.run(
+            trainer_transformers.beside, config, ranks=2, seconds=300
+        )
+        if not made.loss_error <= trainer_steps.LOSS_TOLERANCE:
+            raise AssertionError(f"{layout}: not the same training: {made.losses}")
+        name = f"step of a transformers module, {layout}"
+        yield Row(name=f"{name}: ours", value=1000 * median(made.ours), unit="ms")
+        yield Row(name=f"{name}: plain loop", value=1000 * median(made.theirs), unit="ms")
+        yield Row(
+            name=f"{name}: plain loop / ours",
+            value=made.ratio,
+            unit="x",
+            goal=f">= {STEP_GOAL} x",
+            met=made.ratio >= STEP_GOAL,
+        )
+
+
 def starts(pool: Pool, text: Path) -> Iterator[Row]:
     """From a process's start to its first step, and imports by layout."""
     del pool
@@ -149,6 +173,7 @@ def restores(pool: Pool, text: Path) -> Iterator[Row]:
 
 PARTS: dict[str, Callable[[Pool, Path], Iterator[Row]]] = {
     "steps": steps,
+    "modules": modules,
     "starts": starts,
     "layouts": layouts,
     "saves": saves,

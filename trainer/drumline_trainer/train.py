@@ -32,6 +32,8 @@ from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.held_out_loss import HeldOutLoss
 from drumline_trainer.initial_weights import initialize_weights
 from drumline_trainer.metrics.reporter import RunReporter
+from drumline_trainer.models.transformers.module import CausalModule
+from drumline_trainer.models.transformers.sight import check_sight
 from drumline_trainer.optimization.gradient_clipping import StepTotals, clip_gradients
 from drumline_trainer.optimization.learning_rate import learning_rate
 from drumline_trainer.optimization.loss_scale import LossScale
@@ -165,6 +167,11 @@ class Learner:
         )
         self.optimizer.set_finished_steps(start.step - loss_scale_of(start, config=config).skipped)
         self.model.weights.refresh_copies()
+        (*_, module) = self.model.stages
+        if isinstance(module, CausalModule):
+            words = config.model.vocab_size
+            check_sight(module, words=words, device=checkpointer.device)
+            self.model.weights.refresh_copies()
         return start
 
     def evaluation(

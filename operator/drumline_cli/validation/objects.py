@@ -245,7 +245,7 @@ def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[Server
     for number, item in enumerate(items):
         if kind == "map" and not isinstance(item, dict):
             continue  # said already
-        named: Any = item
+        named = cast("object", item)
         if kind == "map":
             entry = cast("dict[str, Any]", item)
             named = {key: entry.get(key, fields.get(key, {}).get("default")) for key in keys}

@@ -11,6 +11,7 @@ from drumline_contract import checked_bucket
 from drumline_contract.config import (
     MODEL_PRESETS,
     ConfigError,
+    Family,
     FolderConfig,
     HardwareConfig,
     TrainerConfig,
@@ -208,3 +209,30 @@ def test_a_folders_model_has_a_folder_and_no_second_description(
 def test_a_built_in_model_stays_one_where_weights_begin_from_a_folder() -> None:
     config = config_of(trainer={"overrides": {"model_from": "/data/tiny"}})
     assert config.written()["model"] == {"hidden_size": MODEL_PRESETS["tiny"].hidden_size}
+
+
+def test_a_model_of_transformers_is_left_to_its_folder() -> None:
+    described = of_folder(trainer={"model": "Transformers"})
+    assert described.settings.model.family is Family.TRANSFORMERS
+    assert described.written()["model"] == {"family": "transformers"}
+    begun = of_folder(
+        trainer={"model": "Transformers"},
+        overrides={"model_from": None, "config_from": "/data/described"},
+    )
+    assert begun.settings.config_from == "/data/described"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "overrides", "named"),
+    [
+        ({"parallelism": {"tensor": 2}}, {}, "parallelism.tensor"),
+        ({"parallelism": {"mode": "Auto"}}, {}, "parallelism.mode"),
+        ({}, {"model_from": None}, "model_from"),
+        ({}, {"lora": {"rank": 4}}, "lora"),
+    ],
+)
+def test_what_a_model_of_transformers_lacks_is_refused_before_it_waits(
+    trainer: dict[str, Any], overrides: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        of_folder(trainer={"model": "Transformers", **trainer}, overrides=overrides, nodes=2)

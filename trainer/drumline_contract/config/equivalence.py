@@ -23,6 +23,8 @@ def canonical(model: ModelConfig) -> ModelConfig:
     Sizes that follow from others are written out, and what is free to choose or not read is as it
     is by default.
     """
+    if model.family is Family.TRANSFORMERS:
+        return model
     without_effect = {*FREE_TO_CHOOSE}
     if model.family is not Family.GPT2:
         without_effect.add("max_positions")

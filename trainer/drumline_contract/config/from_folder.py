@@ -63,8 +63,8 @@ class FolderConfig:
         """
         changes = raw.get("model", {})
         decode_fields(ModelConfig, changes, path="model.")
-        family = {"family": Family.TRANSFORMERS} if is_of_transformers(raw) else {}
-        settings = TrainerConfig.from_dict({**raw, "model": family})
+        stand_in = changes if is_of_transformers(raw) else {}
+        settings = TrainerConfig.from_dict({**raw, "model": stand_in})
         if settings.folder is None:
             raise ConfigError(
                 "model_from: missing; name the folder or bucket whose model is trained"

@@ -323,8 +323,7 @@ _WHOLE_CONFIG_JSON = 1 << 20
 def _check_transformers(model: ModelConfig) -> None:
     """A module of transformers takes its sizes from config.json alone."""
     defaults = ModelConfig()
-    for field in fields(model):
-        name = field.name
+    for name in (each.name for each in fields(model)):
         if name not in _OF_TRANSFORMERS and getattr(model, name) != getattr(defaults, name):
             raise ConfigError(
                 f"model.{name}: family transformers takes its sizes from config.json; leave it out,"

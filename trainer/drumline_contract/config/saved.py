@@ -30,6 +30,7 @@ WITHOUT_INFLUENCE: Final = frozenset(
             "heartbeat_seconds",
             "model_from",
         ),
+        "config_from",
         *("deterministic", "compile"),
         *("checkpoint", "parallelism", "memory", "hardware", "metrics", "profile"),
         "data.cache_bytes",
@@ -125,10 +126,21 @@ def _differing(there: Any, here: Any, *, path: str) -> Iterator[str]:
         theirs, ours = getattr(there, field.name), getattr(here, field.name)
         if theirs == ours or name in WITHOUT_INFLUENCE:
             continue
+        if field.name == "config_json":
+            yield from _differing_keys(theirs, ours)
+            continue
         if is_dataclass(theirs) and is_dataclass(ours):
             yield from _differing(theirs, ours, path=f"{name}.")
         else:
             yield f"{name} is {_shown(theirs)} there and {_shown(ours)} here"
+
+
+def _differing_keys(there: str, here: str) -> Iterator[str]:
+    """Of two config.json."""
+    theirs, ours = (json.loads(text or "{}") for text in (there, here))
+    for key in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(key) != ours.get(key):
+            yield f"config.json's {key} is {theirs.get(key)} there and {ours.get(key)} here"
 
 
 def _shown(value: Any) -> str:

@@ -150,6 +150,10 @@ class TrainerConfig:
             raise ConfigError("lora.adapters_from: adapters belong on a model; set model_from too")
         if self.dpo is not None:
             self._check_preferences()
+        self._check_origin()
+
+    def _check_origin(self) -> None:
+        """Where the model and its weights come from."""
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
         check_place(self.model_from or "", field="model_from")
@@ -336,6 +340,7 @@ def check_transformers(config: TrainerConfig) -> None:
         ),
         "memory.offload_activations": memory.offload_activations is not Offload.NONE,
         "memory.offload_parameters": memory.offload_parameters is not Offload.NONE,
+        "optimizer.kind muon": config.optimizer.kind is OptimizerKind.MUON,
         "memory.recompute blocks": memory.recompute is Recompute.BLOCKS,
     }
     named = next((name for name, used in lacking.items() if used), None)

@@ -91,8 +91,8 @@ class ShardedAdamW:
         return slices
 
 
-_TABLES = ("embedding.weight",)
-"""Ends of the names of tokens' and positions' embeddings."""
+_TABLES = ("wte", "wpe")
+"""Modules of embeddings whose names, unlike all others', do not contain `emb`."""
 
 
 def by_decay(
@@ -109,7 +109,10 @@ def by_decay(
 def decays(name: str, shape: Sequence[int]) -> bool:
     """Whether weight decay applies to this parameter: to matrices that are no table of vectors.
 
+    Tables are known by the name of their module, as `embedding` or transformers' `embed_tokens`.
     The projection of vit's patches (`embedding.projection.weight`) is a matrix as any other; the
     biases of experts are a row each.
     """
-    return len(shape) > 1 and not name.endswith((*_TABLES, "bias"))
+    module = name.rpartition(".")[0].rpartition(".")[2]
+    is_table = "emb" in module or module in _TABLES
+    return len(shape) > 1 and not is_table and not name.endswith("bias")

@@ -14,7 +14,9 @@ Shapes: B batch, S sequence, R documents, L tokens of the longest, V vocabulary.
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +26,15 @@ from torch import Tensor, nn
 
 from drumline_trainer.models.documents import Documents
 
-_MASKS = frozenset({"create_causal_mask", "create_sliding_window_causal_mask"})
+_MASKS = frozenset(
+    {
+        "create_causal_mask",
+        "create_sliding_window_causal_mask",
+        "create_chunked_causal_mask",
+        "create_masks_for_generate",
+    }
+)
+_POSITIONS = "position_ids"
 _OTHER_MIXERS = ("linear_attention", "mamba", "conv", "recurrent", "hybrid", "compressed")
 
 
@@ -42,29 +52,38 @@ def sees_documents_apart(module: nn.Module) -> bool:
     kinds = getattr(text, "layer_types", None) or ()
     if any(word in str(kind) for kind in kinds for word in _OTHER_MIXERS):
         return False
-    base = getattr(module, "base_model", module)
-    makers = {type(each) for each in (base, *base.modules()) if _makes_masks(type(each))}
-    return any(issubclass(type(module), maker) for maker in makers) or bool(makers)
+    made = [_masks_by_positions(kind) for kind in {type(each) for each in module.modules()}]
+    return True in made and False not in made
 
 
-def _makes_masks(kind: type) -> bool:
-    """Whether this class's own forward pass makes the library's masks and gives them positions."""
-    forward = kind.__dict__.get("forward")
-    if forward is None:
-        return False
+def _masks_by_positions(kind: type) -> bool | None:
+    """Whether a class's forward pass gives positions to all masks it makes; None: makes none."""
     try:
-        source = inspect.getsource(inspect.unwrap(forward))
-    except (OSError, TypeError):
-        return False
-    return any(name in source for name in _MASKS) and "position_ids=position_ids" in source
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward)))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType] - of modules
+        tree = ast.parse(source)
+    except (OSError, TypeError, SyntaxError):
+        return None
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    makers = [call for call in calls if getattr(call.func, "id", "") in _MASKS]
+    if not makers:
+        return None
+    shared = any(_names_positions(each) for each in ast.walk(tree) if isinstance(each, ast.Dict))
+    return all(
+        any(word.arg == _POSITIONS or (word.arg is None and shared) for word in call.keywords)
+        for call in makers
+    )
+
+
+def _names_positions(shared: ast.Dict) -> bool:
+    return any(isinstance(key, ast.Constant) and key.value == _POSITIONS for key in shared.keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRows:
     """Where each token of the windows lies among the rows, one row for each document."""
 
-    places_BS: Tensor
-    """Index into the flattened rows, int64, where the model is."""
+    places: Tensor
+    """Shape B S: index into the flattened rows, int64, where the model is."""
     count: int
     longest: int
 
@@ -77,7 +96,7 @@ class DocumentRows:
         longest = documents.longest
         numbers = torch.from_numpy(numbers_BS).to(positions_BS.device)  # pyright: ignore[reportUnknownMemberType] - untyped in torch
         return cls(
-            places_BS=numbers * longest + positions_BS,
+            places=numbers * longest + positions_BS,
             count=int(numbers_BS.max()) + 1,
             longest=longest,
         )
@@ -85,10 +104,10 @@ class DocumentRows:
     def rows(self, inputs_BS: Tensor) -> Tensor:
         """Tokens of shape R L; 0 after a document's end."""
         rows = inputs_BS.new_zeros(self.count * self.longest)
-        rows[self.places_BS.flatten()] = inputs_BS.flatten()
+        rows[self.places.flatten()] = inputs_BS.flatten()
         return rows.view(self.count, self.longest)
 
     def windows(self, logits_RLV: Tensor) -> Tensor:
         """Logits of shape B S V."""
-        flat = logits_RLV.flatten(0, 1).index_select(0, self.places_BS.flatten())
-        return flat.view(*self.places_BS.shape, -1)
+        flat = logits_RLV.flatten(0, 1).index_select(0, self.places.flatten())
+        return flat.view(*self.places.shape, -1)

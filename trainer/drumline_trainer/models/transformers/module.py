@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ from drumline_contract.config import ConfigError, ModelConfig
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.transformers.documents import DocumentRows, sees_documents_apart
 
-_POSITIONS = "position_ids"
+_POSITIONS, _CACHE = "position_ids", "use_cache"
 
 
 class CausalModule:
@@ -35,6 +35,7 @@ class CausalModule:
     tied: list[list[tuple[nn.Module, str]]]
     """Places that hold one parameter, where there are several."""
     takes_positions: bool
+    takes_cache: bool
     documents_apart: bool
     """Whether its own masks keep documents apart by their positions."""
 
@@ -49,7 +50,9 @@ class CausalModule:
 
     def _logits(self, inputs_BS: Tensor, *, positions_BS: Tensor | None = None) -> Tensor:
         given: dict[str, Any] = {"input_ids": inputs_BS}
-        if positions_BS is not None and self.takes_positions:
+        if self.takes_cache:  # a cache would also switch off masks by documents
+            given[_CACHE] = False
+        if positions_BS is not None:
             given[_POSITIONS] = positions_BS
         made: Any = super().forward(**given)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - of the class beside this one
         return cast("Tensor", made.logits)
@@ -66,6 +69,7 @@ def build_module(config: ModelConfig) -> nn.Module:
     with _parameters_on_meta(), without_initial_values():
         module = new_module(described)
     cast("Any", module).tie_weights(recompute_mapping=False)  # left out with the initial values
+    _constants_to_buffers(module)
     tied = _tied_places(module)
     module.__class__ = type(type(module).__name__, (CausalModule, type(module)), {})
     causal = cast("CausalModule", module)
@@ -77,9 +81,22 @@ def build_module(config: ModelConfig) -> nn.Module:
     ]
     causal.tied = tied
     original = type(module).__mro__[2]
-    causal.takes_positions = _POSITIONS in inspect.signature(original.forward).parameters
+    taken = inspect.signature(original.forward).parameters
+    causal.takes_positions, causal.takes_cache = _POSITIONS in taken, _CACHE in taken
     causal.documents_apart = causal.takes_positions and sees_documents_apart(module)
     return module
+
+
+def _constants_to_buffers(module: nn.Module) -> None:
+    """Make parameters that the library itself does not train buffers that are stored, in place.
+
+    So checkpoints hold them, and no gradient is waited for.
+    """
+    for owner in module.modules():
+        for name, parameter in list(owner.named_parameters(recurse=False)):
+            if not parameter.requires_grad:
+                delattr(owner, name)
+                owner.register_buffer(name, torch.zeros(parameter.shape, dtype=parameter.dtype))
 
 
 def description(config: ModelConfig) -> Any:
@@ -184,24 +201,29 @@ def persistent_buffers(stage: nn.Module) -> list[tuple[str, Tensor]]:
 def units_of(module: nn.Module) -> list[nn.Module]:
     """The outermost modules of the kinds that the model says are not to be split, in order.
 
-    Of a model that names none, or none that it has: the members of its longest list of modules.
+    Of a model that names none, or none that it has: the members of its longest list of modules. A
+    module that shares a parameter with others, as an embedding with the head, is no unit.
     """
     kinds = frozenset(getattr(module, "_no_split_modules", None) or ())
-    units: list[nn.Module] = []
-    _collect(module, kinds, units)
-    if units:
-        return units
-    lists = [each for each in module.modules() if isinstance(each, nn.ModuleList)]
-    return list(max(lists, key=len, default=nn.ModuleList()))
+    units = list(dict.fromkeys(_outermost(module, kinds)))
+    if not units:
+        lists = [each for each in module.modules() if isinstance(each, nn.ModuleList)]
+        units = list(max(lists, key=len, default=nn.ModuleList()))
+    tied = [{owner for owner, _ in places} for places in _tied_places(module)]
+    return [unit for unit in units if not any(_divides(unit, owners) for owners in tied)]
 
 
-def _collect(module: nn.Module, kinds: frozenset[str], units: list[nn.Module]) -> None:
+def _outermost(module: nn.Module, kinds: frozenset[str]) -> Iterator[nn.Module]:
     for child in module.children():
         if type(child).__name__ in kinds and next(child.parameters(), None) is not None:
-            if child not in units:
-                units.append(child)
+            yield child
         else:
-            _collect(child, kinds, units)
+            yield from _outermost(child, kinds)
+
+
+def _divides(unit: nn.Module, owners: set[nn.Module]) -> bool:
+    inside = owners.intersection(unit.modules())
+    return bool(inside) and inside != owners
 
 
 def _tied_places(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
@@ -236,7 +258,7 @@ def _parameters_on_meta() -> Generator[None]:
         if param is not None and param.device.type != "meta":
             made = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
             made.__dict__.update(param.__dict__)
-            self._parameters[name] = made  # noqa: SLF001 - as Accelerate does # pyright: ignore[reportPrivateUsage] - as functional_call does
+            self._parameters[name] = made  # pyright: ignore[reportPrivateUsage] - as Accelerate does
 
     nn.Module.register_parameter = on_meta
     try:

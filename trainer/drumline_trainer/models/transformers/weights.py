@@ -50,8 +50,7 @@ def fill_slices(
     """
     whole = whole_module(config)
     _check_whole_numbers(whole, module)
-    apart = dict(whole.named_parameters()).keys() ^ dict(module.named_parameters()).keys()
-    if apart:
+    if apart := _learning(whole) ^ _learning(module):
         raise ConfigError(
             f"model_from: {min(apart)} is tied by config.json, and the folder holds other values of"
             " its own; set tie_word_embeddings to false there"
@@ -62,6 +61,10 @@ def fill_slices(
         tensor = named[part.name].detach().reshape(part.shape)
         everything = Box(offsets=(0,) * tensor.dim(), shape=part.shape)
         part.tensor.copy_(tensor[part.box.slices_within(everything)])
+
+
+def _learning(module: nn.Module) -> set[str]:
+    return {name for name, weight in module.named_parameters() if weight.requires_grad}
 
 
 def whole_module(config: TrainerConfig) -> nn.Module:
@@ -103,9 +106,9 @@ def _check_whole_numbers(whole: nn.Module, module: nn.Module) -> None:
     """Checkpoints hold no tables of whole numbers: they must be as the module is made."""
     made, stored = dict(module.named_buffers()), whole.state_dict(keep_vars=True)
     for name, buffer in whole.named_buffers():
-        if name in stored and not buffer.is_floating_point():
-            if not torch.equal(buffer, made[name].cpu()):
-                raise ConfigError(
-                    f"model_from: {name} is a table of whole numbers that is not as config.json"
-                    " makes it, and checkpoints hold none; this model is not trained here"
-                )
+        is_table = name in stored and not buffer.is_floating_point()
+        if is_table and not torch.equal(buffer, made[name].cpu()):
+            raise ConfigError(
+                f"model_from: {name} is a table of whole numbers that is not as config.json makes"
+                " it, and checkpoints hold none; this model is not trained here"
+            )

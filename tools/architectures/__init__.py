@@ -1,0 +1,1 @@
+"""Every causal language model of the installed transformers, tiny, trained beside a plain loop."""

@@ -1,0 +1,67 @@
+"""What a module of transformers sees of other tokens, asked before it is trained.
+
+The library lists models that see both sides unless told otherwise (XLNet, XLM), and a version that
+comes later may mask in ways that nobody here knows. So two short windows pass through the module: a
+change of the last token must change nothing before it, and a change of one document nothing in the
+next. A model that fails the first is refused. One that fails the second gets documents as rows.
+
+Shapes: B batch (1), S sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from drumline_contract.config import ConfigError
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.transformers.module import CausalModule
+
+_HALF = 6
+"""Tokens of each of the two documents of a window."""
+_TOLERANCES = {torch.float32: 1e-4}
+_LOW_PRECISION = 2e-2
+"""Of the largest logit: what another order of sums may change."""
+
+
+@torch.no_grad()
+def check_sight(module: CausalModule, *, words: int, device: torch.device) -> None:
+    """Raise ConfigError where a module sees later tokens; keep documents apart. Collective.
+
+    Gathered weights have to be dropped afterwards.
+
+    Args:
+        module: with weights.
+        words: of its vocabulary.
+        device: of the module.
+    """
+    whole = cast("nn.Module", module)
+    tokens_BS = (torch.arange(2 * _HALF, device=device) * 7 + 3).remainder(words).unsqueeze(0)
+    first_BS, last_BS = tokens_BS.clone(), tokens_BS.clone()
+    first_BS[:, :_HALF] = (first_BS[:, :_HALF] + 1).remainder(words)
+    last_BS[:, -1] = (last_BS[:, -1] + 1).remainder(words)
+    numbers = np.repeat(np.arange(2, dtype=np.int32), _HALF)[None]
+    places = np.tile(np.arange(_HALF, dtype=np.int32), 2)[None]
+    documents = Documents.of(numbers, places).to(device)
+    whole.eval()
+    sees_later = _differ(lambda each: whole(each)[:, :-1], tokens_BS, last_BS)
+    if module.documents_apart and not sees_later:
+        module.documents_apart = not _differ(
+            lambda each: whole(each, documents)[:, _HALF:], tokens_BS, first_BS
+        )
+    whole.train()
+    if sees_later:
+        raise ConfigError(
+            f"config.json: {type(module).__name__} sees the tokens that it is to predict; set what"
+            " makes it causal there, or take another model"
+        )
+
+
+def _differ(logits_of: Callable[[Tensor], Tensor], one: Tensor, other: Tensor) -> bool:
+    left, right = logits_of(one), logits_of(other)
+    tolerance = _TOLERANCES.get(left.dtype, _LOW_PRECISION) * left.abs().max()
+    return bool((left - right).abs().max() > tolerance)
