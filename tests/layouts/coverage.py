@@ -21,10 +21,17 @@ _FIGURES: Final = "figures that are written, and read by no step"
 _TIMING: Final = (
     "asynchronous workers' losses depend on who is first; tests/gloo/parallelism/test_workers.py"
 )
+_MODULE: Final = (
+    "a module of transformers is not cut; tests/gloo/test_transformers_modules.py and"
+    " test_architectures.py train it beside a plain loop"
+)
 REASONS: Final[Mapping[str, str]] = {
     "epochs": "how many steps there are; tests/unit/trainer/data/test_run_data.py",
     "heartbeat_seconds": "how often a rank says where it stands",
     "data.cache_bytes": "how much of streamed shards is kept; tests/unit/trainer/data",
+    "config_from": _MODULE,
+    "model.config_json": _MODULE,
+    "model.family=transformers": _MODULE,
     "hardware": _PLANNED,
     "metrics": _FIGURES,
     "profile": "what is recorded; tests/unit/trainer/profiling",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -47,16 +48,13 @@ def export_module(
         ConfigError: transformers is missing, or cannot make the model.
     """
     library = imported_library()
-    from transformers.core_model_loading import (  # noqa: PLC0415 - as the library # pyright: ignore[reportMissingTypeStubs] - partly typed
-        revert_weight_conversion,
-    )
-
+    loading: Any = importlib.import_module("transformers.core_model_loading")
     module = build_module(config)
     state = {
         name: weights[name].detach().cpu().to(dtype).reshape(own.shape)
         for name, own in state_names(module).items()
     }
-    tensors: dict[str, Tensor] = revert_weight_conversion(module, state)  # pyright: ignore[reportUnknownVariableType, reportArgumentType] - untyped in transformers
+    tensors: dict[str, Tensor] = loading.revert_weight_conversion(module, state)
     make_folder(folder)
     remove_file(folder / CONFIG_FILE)
     write_tensors(

