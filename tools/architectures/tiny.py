@@ -49,7 +49,7 @@ SIZES: Final[dict[str, Any]] = {
     **dict.fromkeys(("mamba_n_groups", "n_groups", "mamba_ngroups"), 1),
     **dict.fromkeys(("mamba_chunk_size", "chunk_size"), 8),
 }
-DROPOUTS: Final = ("dropout", "drop", "layerdrop")
+DROPOUTS: Final = ("drop", "jitter")
 """Parts of the names of rates that are set to 0, so that two programs draw nothing."""
 
 

@@ -64,7 +64,8 @@ def _masks_by_positions(kind: type) -> bool | None:
     except (OSError, TypeError, SyntaxError):
         return None
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
-    makers = [call for call in calls if getattr(call.func, "id", "") in _MASKS]
+    named = _MASKS | _aliases(tree)
+    makers = [call for call in calls if getattr(call.func, "id", "") in named]
     if not makers:
         return None
     shared = any(_names_positions(each) for each in ast.walk(tree) if isinstance(each, ast.Dict))
@@ -72,6 +73,20 @@ def _masks_by_positions(kind: type) -> bool | None:
         any(word.arg == _POSITIONS or (word.arg is None and shared) for word in call.keywords)
         for call in makers
     )
+
+
+def _aliases(tree: ast.AST) -> set[str]:
+    """Names that one of the mask functions is given, as in `f = create_causal_mask if ... else`."""
+    assigned = [each for each in ast.walk(tree) if isinstance(each, ast.Assign)]
+    return {
+        target.id
+        for each in assigned
+        if isinstance(each.value, ast.Name | ast.IfExp)
+        and any(isinstance(part, ast.Name) and part.id in _MASKS for part in ast.walk(each.value))
+        and not any(isinstance(part, ast.Call) for part in ast.walk(each.value))
+        for target in each.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _names_positions(shared: ast.Dict) -> bool:
