@@ -55,6 +55,7 @@ def test_rows_are_the_documents_and_come_back_to_their_places(windows: list[list
 )
 def test_only_masks_that_are_given_positions_keep_documents_apart(kind: str, apart: bool) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 32, "pad_token_id": 0}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
     config = AutoConfig.for_model(kind, **sizes)
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config)

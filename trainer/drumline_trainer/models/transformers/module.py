@@ -55,8 +55,8 @@ class CausalModule:
             given[_CACHE] = False
         if positions_BS is not None:
             given[_POSITIONS] = positions_BS
-        made: Any = super().forward(**given)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - of the class beside this one
-        return cast("Tensor", made.logits)
+        compute: Any = getattr(super(), "forward")  # noqa: B009 - of the class beside this one, which no type checker knows
+        return cast("Tensor", compute(**given).logits)
 
 
 def build_module(config: ModelConfig) -> nn.Module:
@@ -81,7 +81,7 @@ def build_module(config: ModelConfig) -> nn.Module:
         if buffer is not None
     ]
     causal.tied = tied
-    original = type(module).__mro__[2]
+    original: Any = type(module).__mro__[2]
     taken = inspect.signature(original.forward).parameters
     causal.takes_positions, causal.takes_cache = _POSITIONS in taken, _CACHE in taken
     causal.documents_apart = causal.takes_positions and sees_documents_apart(module)
