@@ -11,7 +11,7 @@ from tests.gloo.gang import GangStarter
 from tools.architectures.page import PAGE, listed
 from tools.architectures.truth import model_types, outcomes
 
-TRAINED, OTHERS = listed(PAGE.read_text())
+TRAINED, REFUSED = listed(PAGE.read_text())
 
 
 def outcome_rank(placement: Placement, pipe: Connection, name: str) -> None:
@@ -27,12 +27,12 @@ def test_a_model_type_trains_as_in_a_plain_loop(gangs: GangStarter, name: str) -
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("name", sorted(OTHERS))
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_model_type_that_is_not_trained_has_a_reason(gangs: GangStarter, name: str) -> None:
     outcome = gangs.run(outcome_rank, name, world_size=2)[0]
     assert not outcome.trains, f"{name} trains now: run python -m tools.architectures"
 
 
 def test_the_page_lists_every_model_type_of_the_installed_library() -> None:
-    assert set(model_types()) == TRAINED | OTHERS
+    assert set(model_types()) == TRAINED | REFUSED
     assert len(TRAINED) >= 100

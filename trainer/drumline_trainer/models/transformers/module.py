@@ -174,9 +174,9 @@ def settle(stage: nn.Module, device: torch.device) -> None:
     """
     if not isinstance(stage, CausalModule):
         return
-    for (first, first_name), *others in stage.tied:
+    for (first, first_name), *places in stage.tied:
         parameter = first._parameters[first_name]  # noqa: SLF001 - no other way past FSDP2 # pyright: ignore[reportPrivateUsage] - as functional_call does
-        for owner, name in others:
+        for owner, name in places:
             owner._parameters[name] = parameter  # noqa: SLF001 - as above # pyright: ignore[reportPrivateUsage] - as functional_call does
     moved: dict[int, Tensor] = {}
     for owner, name, buffer in stage.kept_buffers:

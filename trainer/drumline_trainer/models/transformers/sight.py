@@ -61,7 +61,7 @@ def check_sight(module: CausalModule, *, words: int, device: torch.device) -> No
         )
 
 
-def _differ(logits_of: Callable[[Tensor], Tensor], one: Tensor, other: Tensor) -> bool:
-    left, right = logits_of(one), logits_of(other)
+def _differ(logits_of: Callable[[Tensor], Tensor], tokens_BS: Tensor, changed_BS: Tensor) -> bool:
+    left, right = logits_of(tokens_BS), logits_of(changed_BS)
     tolerance = _TOLERANCES.get(left.dtype, _LOW_PRECISION) * left.abs().max()
     return bool((left - right).abs().max() > tolerance)
