@@ -27,7 +27,7 @@ def headers_of(user: Mapping[str, Any]) -> Headers:
     """
     name, uid = _text(user, "as"), _text(user, "as-uid")
     groups = _texts(user.get("as-groups"), "as-groups")
-    extra = user.get("as-user-extra") or {}
+    extra: object = user.get("as-user-extra") or {}
     if not isinstance(extra, dict):
         raise ValueError("as-user-extra must be a map of lists")  # noqa: TRY004 - of the file
     extras = [

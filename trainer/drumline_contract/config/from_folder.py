@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from drumline_contract.config.decoding import decode_fields, merge
 from drumline_contract.config.errors import ConfigError
@@ -40,7 +40,7 @@ def has_model_of_folder(raw: Mapping[str, Any]) -> bool:
         return False
     if is_of_transformers(raw):
         folder = raw.get("model_from") or raw.get("config_from")
-        return isinstance(folder, str) and not model.get(_MODULE)
+        return isinstance(folder, str) and not cast("dict[str, Any]", model).get(_MODULE)
     return isinstance(raw.get("model_from"), str) and _WIDTH not in model
 
 
@@ -61,7 +61,7 @@ class FolderConfig:
             ConfigError: no folder is named or the model is described here too; else as
                 `TrainerConfig.from_dict`.
         """
-        changes = raw.get("model", {})
+        changes: dict[str, Any] = raw.get("model", {})
         decode_fields(ModelConfig, changes, path="model.")
         stand_in = changes if is_of_transformers(raw) else {}
         settings = TrainerConfig.from_dict({**raw, "model": stand_in})

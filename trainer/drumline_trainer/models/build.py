@@ -28,8 +28,6 @@ def build_on_meta(config: ModelConfig) -> nn.Module:
                 return GPT2(config)
             case Family.VIT:
                 return ViT(config)
-            case Family.TRANSFORMERS:
-                raise AssertionError  # built above
 
 
 def layer_modules(model: nn.Module) -> list[nn.Module]:

@@ -167,7 +167,8 @@ def _with_module_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
 def _words_of(described: Mapping[str, Any], folder: str) -> int:
     """The vocabulary of a language model, or of the one inside of a multimodal model."""
     inner = (described.get(name) for name in _INNER)
-    for part in (described, *(each for each in inner if isinstance(each, dict))):
+    parts = (cast("dict[str, Any]", each) for each in inner if isinstance(each, dict))
+    for part in (described, *parts):
         for name in _WORDS:
             size = part.get(name)
             if isinstance(size, int) and not isinstance(size, bool):
