@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline_contract.config import ConfigError
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_contract.layout import Layout
 from drumline_contract.layout_validation import (
     ViolationReason,
@@ -212,9 +212,17 @@ def test_what_is_refused_names_the_field_and_the_figures(
         validated_layout(trainer, world_size=ranks)
 
 
-def test_every_reason_is_in_the_table_above() -> None:
+def test_a_module_of_transformers_is_not_cut() -> None:
+    raw = {"model": {"family": "transformers"}, "model_from": "/m", "parallelism": {"tensor": 2}}
+    (violation,) = violations(TrainerConfig.from_dict(raw), world_size=2)
+    assert violation.reason is ViolationReason.TRANSFORMERS
+    assert "set parallelism.tensor to 1" in violation.text
+
+
+def test_every_reason_is_tried_above() -> None:
     marks = test_what_is_refused_names_the_field_and_the_figures.pytestmark  # type: ignore[attr-defined]
-    assert {case[0] for case in marks[0].args[1]} == set(ViolationReason)
+    cases = {case[0] for case in marks[0].args[1]}
+    assert cases | {ViolationReason.TRANSFORMERS} == set(ViolationReason)
 
 
 @pytest.mark.parametrize("micro_batch_size", [None, 1])

@@ -61,6 +61,7 @@ class CycleThread(Generic[Result]):
         self._work = Work()
         self._thread = threading.Thread(target=self._run, name="cycle", daemon=True)
         self._lock = threading.Lock()
+        self._was_cut = False
         self._is_running = False
         self._done: asyncio.Future[Result] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -100,10 +101,10 @@ class CycleThread(Generic[Result]):
             try:
                 result = self._call(self._work)
             finally:
-                # From here on no exception comes from outside, nor one that is on its way.
                 with self._lock:
                     self._is_running = False
-                    _raise_in(threading.get_ident(), None)
+                if self._was_cut:
+                    _await_exception()
         except BaseException as raised:  # noqa: BLE001 - it is raised where the result is awaited
             error = raised
         assert self._loop is not None  # noqa: S101 - set before the thread starts
@@ -153,16 +154,27 @@ class CycleThread(Generic[Result]):
         """Raise in the thread, about a gang if one is known."""
         with self._lock:
             if self._is_running and self._thread.ident is not None:
+                self._was_cut = True
                 self._work.blamed = frame
                 self._seen = {}  # the next attempt begins anew
                 _raise_in(self._thread.ident, CycleCutError)
 
 
-def _raise_in(ident: int, error: type[BaseException] | None) -> None:
-    """Raise an exception in a thread before its next instruction; None takes one back."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(ident), None if error is None else ctypes.py_object(error)
-    )
+def _raise_in(ident: int, error: type[BaseException]) -> None:
+    """Raise an exception in a thread before its next instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
+
+
+def _await_exception() -> None:
+    """Take an exception that is still on its way to this thread: it arrives at a jump.
+
+    CPython 3.11 cannot take one back: a call with None leaves a flag of the interpreter set that
+    only a delivered exception clears. Then every thread checks for exceptions at each jump, and a
+    profiler or tracer never returns.
+    """
+    with suppress(CycleCutError):
+        for _ in range(8):
+            pass
 
 
 def _used_by(ident: int) -> float | None:

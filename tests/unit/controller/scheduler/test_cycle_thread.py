@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -148,3 +150,29 @@ async def test_a_cancelled_cycle_leaves_no_thread_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await asyncio.to_thread(ended.wait, HANG_SECONDS)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_a_cycle_leaves_no_flag_in_the_interpreter(cut: bool) -> None:
+    """A flag that stays set would slow down every thread, and a profiler would never return."""
+
+    def call(_: Work) -> None:
+        while cut:
+            pass
+
+    limits = CycleLimits(attempt_seconds=0.01, look_seconds=0.01)
+    with suppress(CycleCutError):
+        await CycleThread(call, limits=limits).result()
+
+    script_calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal script_calls
+        script_calls += 1
+
+    sys.setprofile(count)
+    try:
+        sorted([3, 1, 2])
+    finally:
+        sys.setprofile(None)
+    assert script_calls

@@ -63,7 +63,7 @@ LONGROPE: dict[str, Any] = {
         ({"family": "gpt2", "sliding_window": 4}, "sliding_window: only llama has it, not gpt2"),
         ({"family": "gpt2", "attention_bias": "all"}, "gpt2 always has all biases"),
         ({"family": "vit", "patch_size": 7}, "image_size 32 does not divide by 7"),
-        ({"family": "bert"}, "model.family: must be one of llama, gpt2, vit, not 'bert'"),
+        ({"family": "bert"}, "must be one of llama, gpt2, vit, transformers, not 'bert'"),
         ({"expert_ffn_size": 0}, "model.expert_ffn_size: must be greater than 0"),
         ({"layers": 0}, "model.layers: must be greater than 0"),
         ({"balance_weight": -1.0}, "model.balance_weight: must not be negative"),
