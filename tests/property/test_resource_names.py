@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
-from drumline_api.resource_names import is_gpu, is_known
+from drumline_api.resource_names import is_device, is_gpu, is_known
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Decisions
@@ -34,7 +34,10 @@ ASKED = 2**30
 def decided(resource: str, *, taken: bool) -> Decisions:
     """A job asks for some of a resource; node-0 has none of it, or pods of others have it all."""
     state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
-    state.on_pool(None, pool_view())
+    pool = pool_view()
+    if is_device(resource):  # no quota counts it, so the pool must allow it
+        pool = msgspec.structs.replace(pool, spec={**pool.spec, "auxiliaryResources": [resource]})
+    state.on_pool(None, pool)
     state.on_queue(None, queue_view())
     amounts = {**PLENTY, "pods": 110, resource: 4 * ASKED}
     without = {name: amount for name, amount in amounts.items() if name != resource}

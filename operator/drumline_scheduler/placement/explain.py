@@ -22,7 +22,7 @@ from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang, Node
-from drumline_scheduler.placement.blockers import find_blockers
+from drumline_scheduler.placement.blockers import find_blockers, hanging_pods
 from drumline_scheduler.placement.eligibility import Ineligibility
 from drumline_scheduler.placement.remedies import remedy_for
 from drumline_scheduler.placement.search import Search, is_exact
@@ -181,6 +181,8 @@ def _has_ineligible_node(search: Search) -> bool:
 
 def _closed_text(*, search: Search, node: Node) -> str | None:
     why = search.shape.node_filter.ineligibility(node)
+    if why is Ineligibility.VOLUME:
+        return f"out of reach of {search.shape.node_filter.unreachable(node)}"
     return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
 
 
@@ -211,9 +213,11 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
     head = needs(search)
     if resource not in ("gpus", "pods"):
         head += f" and {amount(resource=resource, count=needed)}"
+    hanging = hanging_pods(search.view, search.domain(best)) if names else []
+    stuck = f"; should have ended: {named(hanging)}" if hanging else ""
     return Rejection(
         reason=reason,
-        message=f"{head}; {tail}; {named(held)}",
+        message=f"{head}; {tail}; {named(held)}{stuck}",
         blockers=tuple(dict.fromkeys(key for blocker in blockers for key in blocker.keys)),
         resource=resource,
         needed=needed,

@@ -82,6 +82,8 @@ class Preemptor:
         Returns:
             The victims and the gang's future slots; None if no permitted preemption helps.
         """
+        if gang.evicts_not:
+            return None
         moves = self._consolidator.make_room(gang=gang, rejections=rejections)
         if moves is not None:
             return self._consolidate(gang=gang, moves=moves)
@@ -107,6 +109,8 @@ class Preemptor:
         """Evict the cheapest victims so that all lost positions of a running gang can be filled."""
         gang, lost = held.gang, sorted(held.lost)
         if queue.preemption == _NO_PREEMPTION or rejection.reason not in HELPED_BY_PREEMPTION:
+            return None
+        if gang.evicts_not:
             return None
         request = PreemptionRequest(
             gang=gang,

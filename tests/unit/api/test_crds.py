@@ -15,7 +15,12 @@ from drumline.lifecycle.model.job import Job
 from drumline_api import crds
 from drumline_api.base import GROUP, VERSION
 from drumline_api.manifest_yaml import HEADER, write_files
-from drumline_api.trainingjob import MODEL_OF_FOLDER, TrainingJobSpec, TrainingJobStatus
+from drumline_api.trainingjob import (
+    MODEL_OF_FOLDER,
+    MODEL_OF_TRANSFORMERS,
+    TrainingJobSpec,
+    TrainingJobStatus,
+)
 from drumline_api.variables import RESERVED_ENV
 from drumline_contract.config import MODEL_PRESETS
 
@@ -53,7 +58,7 @@ def test_every_field_is_described(definition: crds.Definition) -> None:
 def test_models_offered_are_the_presets_of_the_trainer() -> None:
     job = crds.DEFINITIONS[0].manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     trainer = job["properties"]["spec"]["properties"]["trainer"]["properties"]
-    assert trainer["model"]["enum"] == [*MODEL_PRESETS, MODEL_OF_FOLDER]
+    assert trainer["model"]["enum"] == [*MODEL_PRESETS, MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS]
 
 
 def test_the_client_names_the_kinds_as_the_crds_do() -> None:

@@ -182,7 +182,7 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
             ("report", "-f", "-", "--context", "here"),
             "--file cannot be combined with --context or --kubeconfig; remove them",
         ),
-        (("report", "llama", "--kubeconfig", "none"), "no usable kubeconfig: kubeconfig none: "),
+        (("report", "llama", "--kubeconfig", "none"), "no usable kubeconfig: none does not exist"),
         (("report", "..", "--kubeconfig", "{config}"), "'..' is not a valid object name"),
         (
             ("report", "llama", "--kubeconfig", "{config}", "--context", "there"),

@@ -32,7 +32,7 @@ def test_the_archive_has_the_charts_files_and_the_commits_time(source: Source) -
 def test_another_checkout_gives_the_same_bytes(source: Source, tmp_path: Path) -> None:
     copy = tmp_path / "elsewhere"
     shutil.copytree(CHART, copy)
-    (copy / "NOTES.md").write_text("what .helmignore leaves out")
+    (copy / ".DS_Store").write_text("what .helmignore leaves out")
     for path in copy.rglob("*"):
         path.chmod(0o700)
         os.utime(path, (1, 1))
@@ -66,7 +66,7 @@ def test_the_images_of_a_release_are_the_charts_default_by_digest(
     assert values["image"]["digest"] == digests["operator"]
     assert values["trainerImage"]["digest"] == digests["trainer"]
     assert values["agentImage"]["digest"] == ""
-    assert b"# sha256:...; wins over the tag" in shown.stdout
+    assert b"# sha256:...; overrides the tag" in shown.stdout
     rendered = subprocess.run([helm, "template", "a", file], capture_output=True, check=True)
     assert f"drumline/operator@{digests['operator']}".encode() in rendered.stdout
     with pytest.raises(ValueError, match=r"image\.digest"):

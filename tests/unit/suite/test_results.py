@@ -108,6 +108,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "lightning",
         "lm_eval",
         "peft",
+        "record_tokens",
         "records",
         "torchao",
         "torchtitan",

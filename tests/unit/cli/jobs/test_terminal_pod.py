@@ -122,5 +122,5 @@ def test_who_does_not_wait_for_room_leaves_the_job_in_line(tmp_path: Path) -> No
             process.send_signal(signal.SIGINT)
             said = process.stderr.read()
     assert process.returncode == 1
-    assert "drumline shell mine comes back" in said
+    assert "drumline shell mine connects to it again" in said
     assert served.patched[-1][1] == {"spec": {"suspend": False}}

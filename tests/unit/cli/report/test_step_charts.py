@@ -55,7 +55,7 @@ def test_the_loss_has_marks_for_checkpoints_memberships_and_incidents() -> None:
     assert "Loss 3.5 at step 3\N{NO-BREAK SPACE}800" in said
     assert "checkpoint of step 4\N{NO-BREAK SPACE}000" in said
     assert "checkpoint of step 2\N{NO-BREAK SPACE}000" not in said  # before the first point
-    assert "generation 3 trains from step 3\N{NO-BREAK SPACE}800 on" in said
+    assert "generation 3 trains from step 3\N{NO-BREAK SPACE}800" in said
     assert any(each.startswith("Infrastructure at step 3\N{NO-BREAK SPACE}804") for each in said)
 
 

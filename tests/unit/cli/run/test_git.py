@@ -194,7 +194,7 @@ def test_missing_objects_of_a_partial_clone_are_not_fetched(tmp_path: Path) -> N
         ["git", "-C", str(folder), "rev-parse", "HEAD^{tree}"], check=True, capture_output=True
     ).stdout.decode()
     (folder / ".git" / "objects" / commit[:2] / commit[2:].strip()).unlink()
-    with pytest.raises(BadInput, match="git refuses"):
+    with pytest.raises(BadInput, match="git fails"):
         code_from("git", folder=folder, image="", environment=HERE)
     assert list((tmp_path / "marks").iterdir()) == []
 

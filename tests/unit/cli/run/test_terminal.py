@@ -51,7 +51,7 @@ def test_another_command_and_another_time_of_idleness() -> None:
 @pytest.mark.parametrize("words", [["--rank", "1"], ["--delete"]])
 def test_what_is_about_a_job_needs_one(words: list[str]) -> None:
     done = drumline("shell", "-q", "research", "--image", "any:1", "--dry-run", *words)
-    assert (done.returncode, "which job?" in done.stderr) == (2, True)
+    assert (done.returncode, "drumline shell JOB" in done.stderr) == (2, True)
 
 
 class Terminal:

@@ -136,9 +136,9 @@ def test_no_foreign_text_becomes_markup_or_style(foreign: str) -> None:
 def test_the_cards_say_what_the_command_line_says() -> None:
     text = {kind: Tags(card).text for kind, card in cards().items()}
     assert "team/llama" in text["jobs"]
-    assert not missing(text["jobs"], "#1", "10 min")
+    assert not missing(text["jobs"], "1", "10 min")
     assert "8 of 8 GPUs of gpus" in text["queues"]
-    assert "Place in line: 2 of 2" in text["why"]
+    assert "Position: 2 of 2" in text["why"]
     assert "team/llama" in text["why"]  # who holds the GPUs
     assert "16.4 s" in text["report"]
     assert "[0] plain" in text["log"]

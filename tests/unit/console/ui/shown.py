@@ -44,7 +44,7 @@ class Shown:
         return self._manifest(job)
 
     async def what_if(self, change: Change) -> WhatIfAnswer:
-        raws = [{"apiVersion": GROUPS.get(each["kind"], "v1"), **each} for each in self.objects]
+        raws = [_stored(each) for each in self.objects]
         known = what_if.baseline(documents(raws, as_of=NOW), policy=read_policy(None))
         return what_if.answer(known, change)
 
@@ -65,3 +65,9 @@ class Shown:
             ) == (job.namespace, job.name):
                 return each
         raise NotAnswered(f"trainingjob {job.name!r} not found in namespace {job.namespace!r}")
+
+
+def _stored(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return an object as the API server prints it."""
+    metadata = {"resourceVersion": "1", **raw["metadata"]}
+    return {"apiVersion": GROUPS.get(raw["kind"], "v1"), **raw, "metadata": metadata}

@@ -276,7 +276,7 @@ def test_a_budget_that_will_be_spent_says_when_and_draws_it() -> None:
     document = str(pages.overview(a_cluster(limited)))
     assert "60 of 100 GPU-hours of 3 days spent" in document
     assert "2027-01-16" in document
-    assert "40 of 100 GPU-hours are left" in document
+    assert "40 of 100 GPU-hours remain" in document
 
 
 def test_the_page_of_a_waiting_job_has_its_line_and_a_button() -> None:

@@ -105,11 +105,14 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
 
     def long_forecast(_cycle: CycleInput, *, go_on: Callable[[], bool], **_: object) -> tuple[()]:
         began.set()
-        for _moment in range(10_000):
-            if not go_on():
+        moments = 0
+        try:
+            while go_on() and moments < 10_000:
+                moments += 1
+                time.sleep(0.001)
+        finally:  # told by `go_on`, or stopped by an exception
+            if moments < 10_000:
                 stopped.set()
-                break
-            time.sleep(0.001)
         return ()
 
     forecasts = Forecasts(

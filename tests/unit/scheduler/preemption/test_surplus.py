@@ -47,7 +47,7 @@ def test_a_running_gang_gives_up_as_many_pods_as_are_needed_and_goes_on() -> Non
         ),
     )
     assert decisions.preemptions[0].assignment == ("n2",)
-    assert "goes on with 4 pods" in decisions.preemptions[0].message
+    assert "continues with 4 pods" in decisions.preemptions[0].message
 
 
 def test_without_the_owners_leave_all_of_it_goes() -> None:
