@@ -388,7 +388,7 @@ def test_jobs_that_wait_are_the_operator_s_to_resume(
         kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(waits))
         patch = ("patch", "job", "any", "-n", namespace, "--type=merge", "-p")
         for body, refusal in (
-            ({"spec": {"suspend": False}}, "resumed by the operator"),
+            ({"spec": {"suspend": False}}, "only the operator resumes"),
             ({"metadata": {"labels": {QUEUE: "other"}}}, "cannot change"),
         ):
             with pytest.raises(AssertionError, match=refusal):

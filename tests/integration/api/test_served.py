@@ -41,7 +41,7 @@ def test_discovery_lists_short_names_category_and_status(server: Server) -> None
     [
         ("trainingjob", "all of its pods run, or none"),
         ("trainingjob.spec.topology", "the whole gang must be in one domain"),
-        ("trainingjob.spec.trainer.overrides", "at most 16 KiB"),
+        ("trainingjob.spec.trainer.overrides", "most 16 KiB"),
         ("trainingjob.spec.checkpoint.everySteps", "Default: 50."),
         ("trainingqueue.spec.quotas", "one per GpuPool"),
         ("gpupool.spec.topologyLevels", "broadest first"),

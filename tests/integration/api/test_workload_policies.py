@@ -218,7 +218,7 @@ def test_what_ray_and_kubeflow_make_is_the_operator_s_to_resume_and_nothing_else
         row = OTHER_KINDS[kind]
         resumed_by_hand = json.loads(json.dumps(stored))
         at(resumed_by_hand, row.suspend[:-1])["suspend"] = False
-        with pytest.raises(AssertionError, match="resumed by the operator"):
+        with pytest.raises(AssertionError, match="only the operator resumes"):
             kubectl(*replace, stdin=json.dumps(resumed_by_hand))
         other = json.loads(json.dumps(stored))
         other["metadata"]["labels"][QUEUE] = "other"

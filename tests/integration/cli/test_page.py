@@ -188,7 +188,7 @@ async def test_each_tenant_sees_his_namespace_alone(
         assert status == 200
         assert f"{mine.namespace}/job-of-{mine.namespace}" in text
         assert other.namespace not in text
-        assert f"Showing only jobs of namespace {mine.namespace} are seen" in text
+        assert f"Showing only jobs of namespace {mine.namespace}:" in text
         assert mine.token not in text
 
 

@@ -84,11 +84,18 @@ def test_what_a_dry_run_prints_is_what_the_api_server_takes(
 def test_a_refused_job_leaves_no_code_behind(
     control_plane: Cluster, kube: Kube, namespace: str, folder: Path
 ) -> None:
-    done = drumline(
-        *(control_plane.kubeconfig, folder, "run", "-n", namespace, "-N0", "--", "python", "x.py")
+    arguments = ("run", "-n", namespace, "--name", "taken", "--detach", "--", "python", "x.py")
+    kube.create(
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": "taken", "namespace": namespace},
+            "spec": {"queue": "q", "template": {"image": "any:1", "command": ["true"]}},
+        }
     )
-    assert done.returncode == 1
-    assert "spec.nodes" in done.stderr
+    done = drumline(control_plane.kubeconfig, folder, *arguments)
+    assert done.returncode == 2
+    assert "taken" in done.stderr
     left = [each["metadata"]["name"] for each in kube.list("configmaps", namespace)]
     assert [name for name in left if name.startswith("drumline-code")] == []
 
