@@ -147,8 +147,8 @@ class Proxy:
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         """A write's answer is held back until the gate has seen it: dying then, nobody gets it."""
-        if request.method not in MUTATING:
-            return await self._stream(request)
+        if request.method not in MUTATING or "dryRun" in request.query:
+            return await self._stream(request)  # a dry run writes nothing
         self._count(1)
         try:
             return await self._write(request)

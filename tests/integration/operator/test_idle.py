@@ -84,7 +84,7 @@ def test_idle_gpus_are_said_and_given_back_also_under_the_next_leader(
     job = site.wait("gang", phase_is("Suspended"))
     status = job["status"]
     assert (status["reason"], status["checkpoint"]["step"]) == ("IdleGpus", 410)
-    assert "step 410 is saved. drumline resume gang" in status["message"]
+    assert "step 410 is saved. To continue it: drumline resume gang" in status["message"]
     assert not job["spec"]["suspend"]
     site.kube.wait_all(
         "pods", site.namespace, lambda pods: not pods, labels="drumline.dev/job=gang"

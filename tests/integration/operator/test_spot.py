@@ -116,7 +116,7 @@ def test_jobs_fall_back_to_on_demand_and_return_to_spot_at_their_next_start(
     assert pool_of(site.wait("second", phase_is("Running"), seconds=SECONDS)) == site.pool
     submit(site, "poor", maxPricePerGpuHour="0.50")
     poor = site.wait("poor", reason_is("PriceTooHigh"), seconds=SECONDS)
-    assert "the job pays at most 0.50 for a GPU-hour" in poor["status"]["message"]
+    assert "the job pays at most 0.50 per GPU-hour" in poor["status"]["message"]
     wait_used(site, spot.name, 8)
     site.kube.delete("trainingjobs", "first", site.namespace)
     wait_used(site, spot.name, 0)
