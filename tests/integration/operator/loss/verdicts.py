@@ -14,6 +14,7 @@ from drumline.controller.scheduler import loop
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.work import Work
 from tests.property.invariants import violations
 
 
@@ -48,8 +49,10 @@ def judged_cycles() -> Iterator[CycleVerdicts]:
     """Every cycle of every operator in this process is judged."""
     verdicts, decide = CycleVerdicts(), loop.decide
 
-    def judged(cycle: CycleInput, *, cache: CycleCache | None = None) -> Decisions:
-        decisions = decide(cycle, cache=cache)
+    def judged(
+        cycle: CycleInput, *, cache: CycleCache | None = None, work: Work | None = None
+    ) -> Decisions:
+        decisions = decide(cycle, cache=cache, work=work)
         verdicts.judge(cycle, decisions=decisions)
         return decisions
 
