@@ -101,6 +101,8 @@ class Gate:
         """Send a write, if the operator lives on; what ends here never returns."""
         if self.ended.is_set():
             await never()
+        if "dryRun" in request.query:
+            return await send()  # nothing is written
         spot = self._note(request)
         if spot is not None and self._ends_before(spot):
             await self._end_unsent(request, spot)
