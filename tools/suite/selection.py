@@ -22,7 +22,7 @@ from tests.seeds import seed_of
 
 MARK = "extended"
 SEED_VARIABLE = "SUITE_SEED"
-SHARE = 5
+SHARE = 40
 ESSENTIAL, SLICE, EXTENDED, ALL = "essential", "slice", "extended", "all"
 CHOICES = (ESSENTIAL, SLICE, EXTENDED, ALL)
 
