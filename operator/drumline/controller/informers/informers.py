@@ -75,7 +75,7 @@ class DeviceInformers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeInformers:
-    """Of volumes, and of what is bound to them."""
+    """Cache of volumes, and of the claims that are bound to them."""
 
     volumes: Informer[VolumeView]
     classes: Informer[StorageClassView]

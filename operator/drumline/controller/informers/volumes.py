@@ -24,14 +24,14 @@ class VolumeCache:
 
     def __init__(self) -> None:
         self.is_known = False
-        """Whether any volume or storage class restricts its nodes."""
+        """Return whether a volume or a storage class restricts its nodes."""
         self._claims: dict[tuple[str, str], ClaimView] = {}
         self._volumes: dict[str, _Terms] = {}
-        """By name: the node affinity of a volume that has one."""
+        """Node affinity of each volume that has one, by name."""
         self._classes: dict[str, _Terms] = {}
-        """By name: the allowedTopologies of a class that has them."""
+        """allowedTopologies of each class that has them, by name."""
         self._reach: dict[str, tuple[TrainingJobSpec, tuple[VolumeReach, ...]]] = {}
-        """By uid of a job, as long as nothing changes: its spec, and the answer."""
+        """Spec and answer of each job by uid, until something changes."""
 
     def on_claim(self, old: ClaimView | None, new: ClaimView | None) -> bool:
         """Take in an event; None as `new`: deleted; returns whether it may change a decision."""

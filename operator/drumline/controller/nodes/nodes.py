@@ -83,7 +83,7 @@ class NodeCache:
         self._clock = clock
         self._overdue_seconds = overdue_seconds
         self._expected_since: dict[str, float] = {}
-        """By uid of a pod that is to be deleted and is not being deleted: since when."""
+        """Time since which a pod should be deleted and is not, by uid."""
         self.devices = DeviceCache()
         """Of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
@@ -92,7 +92,7 @@ class NodeCache:
         self.standings: Mapping[str, NodeStanding] = {}
         """Of the nodes that something speaks against; set by `node_standings.judge`."""
         self._nominated: dict[str, set[str]] = defaultdict(set)
-        """By node: uids of pods that are not bound, and for which another scheduler keeps room."""
+        """Uids of unbound pods for which another scheduler keeps room, by node."""
         self._out_of_service: set[str] = set()
         self.promised: set[str] = set()
         """Nodes with the taint that keeps kube-scheduler off what gangs were promised."""
