@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tools.cluster.binaries import module_source
+from tools.cluster.go_modules import module_source
 
 PROMETHEUS_OPERATOR = ("github.com/prometheus-operator/prometheus-operator", "0.92.0")
 MONITORS = ("podmonitors", "prometheusrules", "servicemonitors")

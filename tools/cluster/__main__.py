@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.cluster.binaries import MissingToolError
+from tools.cluster.cache import MissingToolError
 from tools.cluster.context import IMAGES, write_context
 from tools.cluster.lifecycle import load, start, stop, update_images
 from tools.cluster.model import ClusterError, ClusterSpec, Provider

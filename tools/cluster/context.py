@@ -25,7 +25,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.cluster.binaries import cache_dir
+from tools.cluster.cache import cache_dir
 from tools.cluster.model import ClusterError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

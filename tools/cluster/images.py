@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tools.cluster.binaries import cache_dir
+from tools.cluster.cache import cache_dir
 from tools.cluster.context import (
     REPOSITORY,
     ensure_app,

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tools.cluster.binaries import cache_dir
+from tools.cluster.cache import cache_dir
 
 
 class ClusterError(RuntimeError):

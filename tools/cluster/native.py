@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.cluster import cgroups
@@ -56,11 +57,11 @@ class Native:
 
     def start(self, spec: ClusterSpec, *, progress: Progress) -> Cluster:
         """Start the cluster; whatever happens on the way, `remove` removes it."""
-        binaries = ensure_binaries(_needed_binaries(spec), say=progress.say)
-        seed = None
-        if spec.nodes:
-            ensure_packages(progress=progress)
-            seed = ensure_seed(ensure_images(progress=progress), progress=progress)
+        # compilers use the processors; packages and images mostly wait for downloads and disks
+        with ThreadPoolExecutor(1) as beside:
+            made = beside.submit(ensure_binaries, _needed_binaries(spec), say=progress.say)
+            seed = _node_images(progress) if spec.nodes else None
+            binaries = made.result()
         authority = new_authority()
         with progress.step("control plane"), ReservedPorts() as ports:
             place = _place(spec, ports)
@@ -98,10 +99,16 @@ class Native:
         delete_namespaces(name)
 
 
+def _node_images(progress: Progress) -> Path:
+    """Install the packages of nodes, build the images, and return the seed of their stores."""
+    ensure_packages(progress=progress)
+    return ensure_seed(ensure_images(progress=progress), progress=progress)
+
+
 def _needed_binaries(spec: ClusterSpec) -> list[str]:
     wanted = [*CONTROL_PLANE]
     if spec.nodes:
-        wanted.append("kubelet")
+        wanted += ["kubelet", "helm"]  # helm shares packages: built alone it costs two minutes
     if spec.has_kwok:
         wanted.append("kwok")
     return wanted

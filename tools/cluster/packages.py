@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.cluster.binaries import cache_dir
+from tools.cluster.cache import cache_dir
 from tools.cluster.model import ClusterError
 from tools.cluster.nodes import CNI_FOLDERS
 from tools.cluster.progress import Progress

@@ -15,7 +15,7 @@ import socket
 from pathlib import Path
 from typing import Self
 
-from tools.cluster.binaries import cache_dir
+from tools.cluster.cache import cache_dir
 from tools.cluster.model import ClusterError
 
 LOOPBACK = "127.0.0.1"

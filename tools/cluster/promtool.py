@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tools.cluster.binaries import cache_dir
+from tools.cluster.cache import cache_dir
 from tools.cluster.model import ClusterError
 from tools.cluster.packages import apt
 

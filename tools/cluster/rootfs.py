@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tools.cluster.binaries import cache_dir
+from tools.cluster.cache import cache_dir
 from tools.cluster.context import scratch_folder
 from tools.cluster.model import ClusterError
 from tools.cluster.progress import Progress

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 from tests.kube import Kube
 from tools.cluster import Cluster, ClusterError, ClusterSpec, load, start, update_images
-from tools.cluster.binaries import MissingToolError, ensure_binaries
+from tools.cluster.binaries import ensure_binaries
+from tools.cluster.cache import MissingToolError
 from tools.cluster.rest import ApiStatusError
 from tools.demo import farewell, live, site
-from tools.demo.plan import about, plan
+from tools.demo.plan import about, made_once, plan
+from tools.demo.preview import shown_beside
 from tools.demo.screen import Screen
 
 _OWN_CLOCK = re.compile(r"^\[ *[0-9.]+ s\] ")
@@ -93,10 +95,12 @@ def _cluster(spec: ClusterSpec, *, screen: Screen) -> Cluster:
         screen.say(_OWN_CLOCK.sub("", line))
 
     with screen.working("cluster"):
-        ensure_binaries(["kubectl", "helm"], say=say)
         if load(spec.name) is not None:
             update_images(spec.name, say=say)
-        return start(spec, say=say)
+        with shown_beside(bool(made_once()), say=say):
+            cluster = start(spec, say=say)
+        ensure_binaries(["kubectl", "helm"], say=say)
+        return cluster
 
 
 def _racks(cluster: Cluster) -> dict[str, str]:

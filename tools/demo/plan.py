@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tools.cluster import ClusterSpec, load
-from tools.cluster.binaries import CATALOGUE, CONTROL_PLANE, binary_path, cache_dir
+from tools.cluster.binaries import CONTROL_PLANE, build_estimate_seconds, missing
+from tools.cluster.cache import cache_dir
 from tools.cluster.model import Provider
 from tools.cluster.packages import absent
 from tools.cluster.providers import choose
@@ -16,6 +17,7 @@ from tools.cluster.providers import choose
 _BINARIES = (*CONTROL_PLANE, "kubelet", "helm")
 _PACKAGES_SECONDS = 20
 _IMAGES_SECONDS = 150
+_IMAGES_BESIDE_SECONDS = 30
 _START_SECONDS = 35
 _INSTALL_SECONDS = 10
 _JOBS_SECONDS = 120
@@ -60,7 +62,7 @@ def _cluster(spec: ClusterSpec) -> list[Part]:
 
 def made_once() -> list[Part]:
     """What this machine lacks and has to be installed or built, once."""
-    binaries = [CATALOGUE[name] for name in _BINARIES if not binary_path(name).exists()]
+    binaries = missing(_BINARIES)
     packages = absent()
     parts: list[Part] = []
     if packages:
@@ -69,10 +71,13 @@ def made_once() -> list[Part]:
     if binaries:
         named = ", ".join(binary.name for binary in binaries[:3])
         more = f" and {len(binaries) - 3} more" if len(binaries) > 3 else ""
-        seconds = sum(binary.build_seconds for binary in binaries)
-        parts.append(Part(text=f"once: build {named}{more} from source", seconds=seconds))
+        text = f"once: download {named}{more}, or build from source"
+        parts.append(Part(text=text, seconds=build_estimate_seconds(binaries)))
     if not any((cache_dir() / "images").glob("archive-*.tar")):
-        parts.append(Part(text="once: build the images of nodes and pods", seconds=_IMAGES_SECONDS))
+        beside = ", beside the build" if binaries else ""
+        seconds = _IMAGES_BESIDE_SECONDS if binaries else _IMAGES_SECONDS
+        text = f"once: make the images of nodes and pods{beside}"
+        parts.append(Part(text=text, seconds=seconds))
     return parts
 
 

@@ -16,8 +16,9 @@ import time
 from collections.abc import Sequence
 from itertools import chain
 
+from tools.cluster.binaries import MODULES, Binary, build_estimate_seconds, missing
 from tools.suite.lanes import FOLDER, run_all
-from tools.suite.parts import chosen
+from tools.suite.parts import BINARIES, chosen
 from tools.suite.results import Result
 from tools.suite.selection import ESSENTIAL, EXTENDED, SLICE
 
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         print(error)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    announce(missing(set(BINARIES) - set(MODULES)))
     started = time.monotonic()
     results = run_all(parts)
     report(results, minutes=(time.monotonic() - started) / 60)
@@ -41,6 +43,14 @@ def main(arguments: Sequence[str]) -> int:
     (FOLDER / f"{options.choice}.counts").write_text(f"{passed} {failed} {skipped}\n")
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not passed else 0
+
+
+def announce(absent: Sequence[Binary]) -> None:
+    """Print which programs have to be made first, and about how long that takes."""
+    if absent:
+        minutes = max(1, round(build_estimate_seconds(absent) / 60))
+        names = ", ".join(binary.name for binary in absent)
+        print(f"once: download or build {names}: up to {minutes} min on two idle cores", flush=True)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

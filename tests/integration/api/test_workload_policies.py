@@ -26,7 +26,7 @@ from tests.integration.api.test_chart_policies import (
     role,
     workload,
 )
-from tools.cluster.binaries import module_source
+from tools.cluster.go_modules import module_source
 
 pytestmark = pytest.mark.extended(keep=2)
 

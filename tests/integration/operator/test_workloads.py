@@ -19,7 +19,8 @@ from tests.integration.operator.conftest import LOG_LINES, Site, a_site
 from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess, is_established
-from tools.cluster.binaries import MODULES, module_source
+from tools.cluster.binaries import MODULES
+from tools.cluster.go_modules import module_source
 
 pytestmark = pytest.mark.extended(keep=2)
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tools.cluster.binaries import KUBERNETES_VERSIONS, MissingToolError, kubernetes_version
+from tools.cluster.binaries import KUBERNETES_VERSIONS, kubernetes_version
+from tools.cluster.cache import MissingToolError
 
 
 def test_without_a_wish_it_is_the_newest_minor() -> None:

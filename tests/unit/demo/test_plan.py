@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tools.cluster import ClusterError, ClusterSpec
-from tools.cluster.binaries import CATALOGUE, binary_path, cache_dir
+from tools.cluster.binaries import CATALOGUE, binary_path
+from tools.cluster.cache import cache_dir
 from tools.demo.plan import about, made_once, plan
 
 SPEC = ClusterSpec(name="nobody-runs-this")
@@ -29,14 +30,14 @@ def test_without_root_and_docker_the_missing_things_are_named(
 
 def test_what_is_in_the_cache_is_not_announced() -> None:
     before = [part.text for part in made_once()]
-    assert any(text.startswith("once: build etcd, ") for text in before)
-    assert "once: build the images of nodes and pods" in before
+    assert any(text.startswith("once: download etcd, ") for text in before)
+    assert "once: make the images of nodes and pods, beside the build" in before
     for name in CATALOGUE:
         binary_path(name).parent.mkdir(parents=True)
         binary_path(name).touch()
     (cache_dir() / "images").mkdir()
     (cache_dir() / "images" / "archive-0123.tar").touch()
-    assert not any(part.text.startswith("once: build") for part in made_once())
+    assert not any(part.text.startswith(("once: download", "once: make")) for part in made_once())
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "~5 s"), (99, "~99 s"), (434, "~7 min")])

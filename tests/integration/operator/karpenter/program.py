@@ -20,7 +20,9 @@ import yaml
 
 from tests.kube import Json, Kube
 from tests.operator_process import is_established
-from tools.cluster.binaries import MissingToolError, Say, cache_dir, go_tool
+from tools.cluster.binaries import Say
+from tools.cluster.cache import MissingToolError, cache_dir
+from tools.cluster.go_modules import go_tool
 from tools.cluster.ports import ReservedPorts
 from tools.cluster.process import Process, log_path, spawn
 
