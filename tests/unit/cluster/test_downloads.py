@@ -170,9 +170,9 @@ def test_ensure_binaries_downloads_before_it_builds(
 
 
 def test_checksum_lists_are_read_as_the_tools_write_them() -> None:
-    one, other = "a" * 64, "b" * 64
-    assert checksum_of(one, file="kubectl") == one
-    assert checksum_of(f"{one}\n", file="kubectl") == one
-    assert checksum_of(f"{one}  helm.tar.gz\n{other} *kind\n", file="kind") == other
-    assert checksum_of(f"{one}  helm.tar.gz", file="kind") is None
+    alone, other = "a" * 64, "b" * 64
+    assert checksum_of(alone, file="kubectl") == alone
+    assert checksum_of(f"{alone}\n", file="kubectl") == alone
+    assert checksum_of(f"{alone}  helm.tar.gz\n{other} *kind\n", file="kind") == other
+    assert checksum_of(f"{alone}  helm.tar.gz", file="kind") is None
     assert checksum_of("not a digest", file="kind") is None

@@ -58,8 +58,8 @@ def test_one_command_builds_programs_that_share_packages(proxy: Path) -> None:
     sources = {"first": _source(MODULE, stamp), "second": _source(f"{MODULE}/cmd/second")}
     build(sources, proxy, say=said.append)
     for name in sources:
-        told = subprocess.run([proxy / name], capture_output=True, text=True, check=True)
-        assert told.stderr == "stamped\n"
+        answer = subprocess.run([proxy / name], capture_output=True, text=True, check=True)
+        assert answer.stderr == "stamped\n"
 
 
 def test_a_failed_build_shows_the_words_of_the_compiler(proxy: Path) -> None:
