@@ -46,6 +46,7 @@ class _Tally:
 
     jobs: int = 0
     pods: int = 0
+    rounds: int = 0
     ours: dict[str, list[load.Timed]] = field(default_factory=dict[str, list[load.Timed]])
 
 
@@ -117,8 +118,9 @@ async def _measure_raw(stand: Stand, *, nodes: int) -> list[load.Timed]:
     for number in range(RAW_ROUNDS if nodes < MANY_NODES else 1):
         await load.settled(stand.servers[API_SERVER])
         print(f"raw limit on {nodes} nodes, round {number + 1}", flush=True)
-        pods = load.bound_pods("raw", names, gpus=GPUS)
+        pods = load.bound_pods(f"raw-r{number}", names, gpus=GPUS)
         timed = await load.timed(
+            client,
             bound,
             lambda pods=pods: load.submit_pods(client, pods),
             pods=nodes,
@@ -133,15 +135,17 @@ async def _measure_shape(stand: Stand, shape: Shape, *, tally: _Tally) -> None:
     client, bound = stand.client, stand.bound
     rounds = tally.ours[shape.name] = []
     for number in range(shape.rounds):
-        fillers, jobs = shape.before(), shape.jobs()
+        tally.rounds += 1
+        fillers = load.of_round(shape.before(), tally.rounds)
+        jobs = load.of_round(shape.jobs(), tally.rounds)
         if fillers:
             bound.begin(len(fillers))
             await load.submit_jobs(client, fillers)
-            async with asyncio.timeout(300):
-                await bound.reached.wait()
+            await load.all_bound(client, bound, seconds=300)
         await load.settled(stand.servers[API_SERVER])
         print(f"{shape.name}, round {number + 1} of {shape.rounds}", flush=True)
         timed = await load.timed(
+            client,
             bound,
             lambda jobs=jobs: load.submit_jobs(client, jobs),
             pods=shape.pods,

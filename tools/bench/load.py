@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,7 +144,57 @@ class Timed:
     cpu_seconds: dict[str, float]
 
 
+class StalledError(RuntimeError):
+    """Pods were not bound in time; the message says how many, and how the jobs stand."""
+
+
+async def all_bound(client: KubeClient, bound: BoundPods, *, seconds: float) -> None:
+    """Wait until as many pods are bound as `begin` asked for.
+
+    Raises:
+        StalledError: they were not within `seconds`.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await bound.reached.wait()
+    except TimeoutError:
+        stored = await reads.list_all(client, TRAINING_JOBS, namespace=NAMESPACE)
+        views = [codec.custom_object(raw) for raw in stored]
+        seen = stalled([(view.name, view.status) for view in views])
+        raise StalledError(
+            f"{bound.since} of {bound.wanted} pods were bound after {seconds:g} s; {seen}"
+        ) from None
+
+
+def stalled(jobs: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    """Return the number of jobs per phase and reason, each with one job and its message.
+
+    Args:
+        jobs: name and status of each job.
+    """
+    kinds: dict[str, list[str]] = {}
+    for name, status in jobs:
+        kind = " ".join(filter(None, (status.get("phase") or "new", status.get("reason"))))
+        text = f"{name}: {status.get('message') or 'no message'}"
+        kinds.setdefault(kind, []).append(text)
+    most_first = sorted(kinds.items(), key=lambda item: -len(item[1]))
+    parts = [f"{len(texts)} {kind}, such as {texts[0]}" for kind, texts in most_first]
+    return "; ".join(parts) or "no job is left"
+
+
+def of_round(manifests: list[Json], number: int) -> list[Json]:
+    """Give the jobs of a round names of their own.
+
+    KWOK deletes pods by name, half a minute late on a slow machine: with the names of the last
+    round it would delete pods of this one.
+    """
+    for manifest in manifests:
+        manifest["metadata"]["name"] += f"-r{number}"
+    return manifests
+
+
 async def timed(
+    client: KubeClient,
     bound: BoundPods,
     submit: Callable[[], Awaitable[Any]],
     *,
@@ -156,8 +206,7 @@ async def timed(
     before = {name: cpu_seconds(pid) for name, pid in processes.items()}
     started = time.perf_counter()
     await submit()
-    async with asyncio.timeout(600):
-        await bound.reached.wait()
+    await all_bound(client, bound, seconds=600)
     took = bound.last_at - started
     after = {name: cpu_seconds(pid) for name, pid in processes.items()}
     return Timed(seconds=took, cpu_seconds={n: after[n] - before[n] for n in processes})
