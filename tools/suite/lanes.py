@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from tools.suite.parts import Part, obstacle
+from tools.suite.parts import BINARIES_GROUP, Part, obstacle
 from tools.suite.results import Result, result_of
 
 ROOT = Path(__file__).parents[2]
@@ -103,8 +103,8 @@ def _ended(parts: Sequence[Part]) -> Iterator[Result]:
     pause_seconds = PROGRESS_SECONDS if sys.stdout.isatty() else 4 * PROGRESS_SECONDS
     try:
         while waiting or running:
-            while waiting and _fits(waiting[0], beside=running):
-                part = waiting.popleft()
+            while (part := next_part(waiting, [each.part for each in running])) is not None:
+                waiting.remove(part)
                 reason = obstacle(part)
                 if reason is not None:
                     yield Result(part=part, minutes=0, skipped=1, obstacle=reason)
@@ -125,8 +125,25 @@ def _ended(parts: Sequence[Part]) -> Iterator[Result]:
             left.process.wait()
 
 
-def _fits(part: Part, *, beside: Sequence[Running]) -> bool:
-    return len(beside) < LANES and all(each.part.group == part.group for each in beside)
+def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
+    """Return the part that may start now, or None.
+
+    Two lanes run parts in the order of the table, those of one group at a time. A third lane runs
+    the parts that yield (`niceness`) in what the others leave of the processors. Both wait for the
+    part that makes the binaries.
+    """
+    lanes = [part for part in running if not part.niceness]
+    for part in waiting:
+        if part.niceness:
+            continue
+        if len(lanes) < LANES and all(each.group == part.group for each in lanes):
+            return part
+        break  # no part overtakes another one of these lanes
+    if any(part.group == BINARIES_GROUP for part in (*waiting, *running)):
+        return None
+    if any(part.niceness for part in running):
+        return None
+    return next((part for part in waiting if part.niceness), None)
 
 
 def _show(result: Result) -> None:

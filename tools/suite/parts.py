@@ -29,7 +29,7 @@ class Part:
     checks: int = 0
     """How many that command makes."""
     group: str = "processes"
-    """Parts of one group run beside one another, and beside no other part."""
+    """Parts of one group run beside one another, and beside no other part without niceness."""
     niceness: int = 0
     """19: it takes what processor time the part beside it leaves."""
     seeds: tuple[str, ...] = ()
@@ -90,6 +90,8 @@ BINARIES = (
     *("kubectl", "kwok", "kubelet", "helm-unittest", "kubeconform", "versitygw"),
     "jobset",
 )
+BINARIES_GROUP = "binaries"
+"""Of the part that must end before any other begins."""
 PARTS = (
     # instant where the cache has them; otherwise about 10 min for all of two cores
     Part(
@@ -97,7 +99,7 @@ PARTS = (
         budget_minutes=12,
         command=(sys.executable, "-m", "tools.cluster.binaries", *BINARIES),
         checks=1,
-        group="binaries",
+        group=BINARIES_GROUP,
     ),
     # side by side as they follow: integration's waits would end late beside eight ranks
     Part(
@@ -145,7 +147,7 @@ PARTS = (
         needs_binaries=True,
         needs_nodes=True,
     ),
-    # real nodes leave almost half of two cores: what one process computes runs there
+    # beside all others: waits for API servers, nodes and peers leave processors for one process
     Part(
         name="unit",
         budget_minutes=8,
@@ -154,7 +156,6 @@ PARTS = (
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
         ),
         seeds=("LIFE_SEED", "VACANCY_SEED", "DECIDE_SEED", "EXPLORATION_SEED", "HOSTILE_SEED"),
-        group="nodes",
         niceness=19,
     ),
     Part(
@@ -162,7 +163,6 @@ PARTS = (
         budget_minutes=4,
         command=(sys.executable, "-m", "tools.lint"),
         checks=len(lint.CHECKS),
-        group="nodes",
         niceness=19,
     ),
 )

@@ -24,10 +24,12 @@ sys.exit(1 if (folder / "alone").exists() and name != "alone" else 0)
 """
 
 
-def part(name: str, folder: Path, *awaited: str, group: str = "any") -> Part:
+def part(name: str, folder: Path, *awaited: str, group: str = "any", niceness: int = 0) -> Part:
     """Touches a file of its name, and ends when those of the awaited parts are there."""
     command = (sys.executable, "-c", WAIT_FOR, str(folder), name, *awaited)
-    return Part(name=name, budget_minutes=1, command=command, checks=1, group=group)
+    return Part(
+        name=name, budget_minutes=1, command=command, checks=1, group=group, niceness=niceness
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,25 @@ def test_a_part_runs_beside_those_of_its_group_alone(tmp_path: Path) -> None:
         part("alone", tmp_path, "first", "second", group="alone"),
     ]
     assert [result.failed for result in lanes.run_all(parts)] == [0, 0, 0]
+
+
+def test_a_part_that_yields_runs_beside_two_others_of_any_group(tmp_path: Path) -> None:
+    parts = [
+        part("first", tmp_path, "second", "yields"),
+        part("second", tmp_path, "first", "yields"),
+        part("yields", tmp_path, "first", "second", group="nodes", niceness=1),
+        part("after", tmp_path, "yields", niceness=1),
+    ]
+    assert [result.failed for result in lanes.run_all(parts)] == [0, 0, 0, 0]
+
+
+def test_everything_waits_for_the_binaries(tmp_path: Path) -> None:
+    binaries = part("binaries", tmp_path, group=lanes.BINARIES_GROUP)
+    rest = [part("first", tmp_path), part("yields", tmp_path, niceness=1)]
+    assert lanes.next_part([binaries, *rest], []) is binaries
+    assert lanes.next_part(rest, [binaries]) is None
+    assert lanes.next_part(rest, []) is rest[0]
+    assert lanes.next_part(rest[1:], [rest[0]]) is rest[1]
 
 
 def test_a_part_may_yield_to_what_runs_beside_it(capfd: pytest.CaptureFixture[str]) -> None:
