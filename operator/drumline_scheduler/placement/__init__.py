@@ -1,1 +1,5 @@
-"""Where pods can be: the view of who holds what, the search for places, and why there are none."""
+"""Find nodes for the pods of a gang, or the reason why there are none.
+
+`cluster_view` holds the allocations and free capacity, `search` finds nodes, `explain` says why
+none were found, and `remedies` what would help.
+"""

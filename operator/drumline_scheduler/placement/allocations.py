@@ -21,20 +21,20 @@ EvictionOrder = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What a gang holds of a pool, without lost pods and nodes that are gone."""
+    """The pool capacity that a gang holds, without lost pods and nodes that no longer exist."""
 
     gang: Gang
     places: Mapping[int, int]
     """Pods by node ordinal."""
     amounts: Mapping[int, Vector]
-    """What these pods hold, by node ordinal."""
+    """Resources that these pods hold, by node ordinal."""
 
     def pods_in(self, domain: Domain) -> int:
-        """How many of its pods are in a domain."""
+        """Return the number of the gang's pods in a domain."""
         return sum(n for i, n in self.places.items() if domain.start <= i < domain.stop)
 
     def held_in(self, domain: Domain, resource: int) -> int:
-        """How much of a resource it holds in a domain."""
+        """Return the amount of a resource that the gang holds in a domain."""
         return sum(
             amount[resource]
             for i, amount in self.amounts.items()
@@ -61,17 +61,18 @@ class Allocations(dict[str, Allocation]):
         super().__init__(allocations or {})
         self._tree = tree
         self._line: list[EvictionOrder] | None = None
-        """All of them, in eviction order."""
+        """All allocations in eviction order. None until the order is needed for the first time."""
         self._leaves: dict[int, set[str]] = defaultdict(set)
-        """By leaf domain: the uids with pods there."""
+        """Uids of gangs with pods in a leaf domain, by leaf domain."""
         self._uids_of: dict[str, set[str]] | None = None
-        """By the gang's key; a deleted job may share it with its successor."""
+        """Uids by the key of the gang. A deleted job and its successor may share a key."""
         self._before: dict[str, Allocation | None] = {}
-        """By uid, of all that changed since `mark`: the allocation at the mark."""
+        """Allocations at the last `mark`, by uid, for the uids that changed since."""
 
     def __setitem__(self, uid: str, allocation: Allocation) -> None:
         before = self.get(uid)
         self._before.setdefault(uid, before)
+        # The line and the key index exist only after their first use. Most cycles need neither.
         if self._line is not None:
             if before is not None:
                 self._remove(before)
@@ -103,7 +104,7 @@ class Allocations(dict[str, Allocation]):
                 del self[uid]
 
     def of_key(self, key: str) -> list[Allocation]:
-        """The allocations of the job with this key: of its gang, and what it holds beside."""
+        """Return the allocations of the job with this key: its gang, and its residuals."""
         if self._uids_of is None:
             self._uids_of = defaultdict(set)
             for uid, allocation in self.items():
@@ -111,19 +112,23 @@ class Allocations(dict[str, Allocation]):
         return [self[uid] for uid in sorted(self._uids_of.get(key, ()))]
 
     def in_eviction_order(self, domain: Domain) -> Iterator[Allocation]:
-        """The allocations with pods in a domain, in eviction order."""
+        """Yield the allocations with pods in a domain, in eviction order."""
         ordered = self._line
         if ordered is None:
             ordered = self._line = []
             for allocation in self.values():
                 self._enter(allocation, sort=False)
             ordered.sort()
+        # The line is sorted by pods in the whole pool, so the root domain needs no second sort.
         if not domain.path:
             yield from (self[uid] for _, _, uid in tuple(ordered))
             return
+        # A narrower domain: collect the gangs from its leaf domains and sort them by pods inside
+        # it.
         leaves = self._tree.domain_of[self._tree.leaf_depth][domain.start : domain.stop]
         uids = {uid for leaf in set(leaves) for uid in self._leaves[leaf]}
         inside = [(self[uid].pods_in(domain), self[uid]) for uid in uids]
+        # A domain below the leaf depth is a part of its leaf, so pods are counted inside it.
         inside = [(pods, allocation) for pods, allocation in inside if pods]
         inside.sort(key=lambda entry: (entry[1].gang.priority, -entry[0], entry[1].gang.uid))
         yield from (allocation for _, allocation in inside)
@@ -142,6 +147,7 @@ class Allocations(dict[str, Allocation]):
     def _remove(self, allocation: Allocation) -> None:
         if self._line is None or not allocation.places:
             return
+        # The key is unique because it ends with the uid, so bisection finds the exact entry.
         del self._line[bisect_left(self._line, _eviction_order(allocation))]
         row = self._tree.domain_of[self._tree.leaf_depth]
         for ordinal in allocation.places:

@@ -1,6 +1,6 @@
-"""Where a gang goes: the tightest domain that fits, and inside it the fullest nodes (best fit).
+"""Find the tightest domain that fits a gang, and in it the fullest nodes (best fit).
 
-Among equals those go first that less speaks against (`Node.suspicion`).
+Among equal domains and nodes, those with less evidence against them come first (`Node.suspicion`).
 
 The search climbs from the narrowest level that is asked for to the widest one that is allowed. At
 each level it takes the domain with the fewest free GPUs that holds the gang, so whole racks stay
@@ -33,7 +33,7 @@ from drumline_scheduler.placement.topology import Counts, TopologyTree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How many pods need a node, and which topology they need."""
+    """The number of pods that need a node, and the topology that they need."""
 
     pods: int
     """Main pods, without the anchored ones."""
@@ -45,16 +45,16 @@ class Demand:
     """Main pods that join a slice that has pods already, broadest first."""
     required_depth: int = 0
     start_depth: int = 0
-    """Where the search begins: at the required depth or further down."""
+    """Depth at which the search begins: the required depth or a deeper one."""
     spread_depth: int = 0
-    """Depth over whose domains a new gang is balanced; 0: it is not."""
+    """Depth over whose domains a new gang is balanced. 0: the gang is not balanced."""
     beside: tuple[int, ...] = ()
-    """Node ordinals of the gang's other pods, where only some pods need a node. The domain with
-    most of them is preferred, and none outside their required domain is used."""
+    """Node ordinals of the gang's other pods, if only some pods need a node. The search prefers the
+    domain with most of these pods, and uses no node outside their required domain."""
 
     @property
     def placed_freely(self) -> bool:
-        """Whether there are pods beside the anchored ones."""
+        """True if there are pods beside the anchored ones."""
         return bool(self.pods or any(self.roles))
 
 
@@ -69,7 +69,7 @@ class ChosenNodes:
 
 
 class CapacityIndex:
-    """What a view of a pool has room for: pods of one shape, and the roles beside them."""
+    """Slots of one pool view for pods of one shape, and for the role pods beside them."""
 
     def __init__(self, *, index: SlotIndex, requests: tuple[Vector, ...] = ()) -> None:
         self.index = index
@@ -96,12 +96,15 @@ class CapacityIndex:
             in_order.renew()
 
     def most(self, *, demand: Demand, depth: int) -> Counts:
-        """By domain id: how many main pods fit beside the role pods and the anchored pods.
+        """Return the number of main pods that fit, by domain id.
 
-        Negative where not even these fit.
+        The role pods and anchored pods are placed first. The number is negative if even these do
+        not fit.
         """
+        # 1. Count slots in whole slices beside the anchored pods.
         self.index.catch_up()
         rooms: Sequence[Counts] = self._beside_anchored(demand) if demand.anchors else []
+        # 2. Count main slots beside the role pods. Without roles, step 1 has the result.
         if any(demand.roles):
             most = self._beside_roles(demand=demand, depth=depth)
         elif demand.anchors:
@@ -110,6 +113,8 @@ class CapacityIndex:
             return self.index.slots_in_slices(demand.slice_levels)[depth]
         if not demand.anchors:
             return most
+        # 3. Limit each domain so that pods anchored around it still fit. If they do not fit in the
+        # pool, no domain can hold the gang.
         if rooms[0][0] < 0:
             return np.full_like(most, NO_ROOM)
         return self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
@@ -144,12 +149,13 @@ class CapacityIndex:
         return slots
 
     def is_exact(self, demand: Demand) -> bool:
-        """Whether a placement of a demand is found whenever one exists."""
+        """Return whether the search finds a placement of this demand whenever one exists."""
         return RoleMix(requests=self.requests, pods=demand.roles).is_searchable
 
     def in_order(self, demand: Demand) -> RolesInOrder:
-        """The roles of a demand placed one after another, up to date."""
+        """Return the up-to-date placement of the demand's roles one after another."""
         key = (demand.roles, demand.slice_levels)
+        # A repair depends on the gang's own pods, so its result cannot be shared with other gangs.
         is_repair = bool(demand.anchors or demand.beside)
         in_order = None if is_repair else self._in_order.get(key)
         if in_order is None:
@@ -166,7 +172,7 @@ class CapacityIndex:
         return in_order
 
     def frontiers(self, demand: Demand) -> Frontiers:
-        """The frontiers for the roles of a demand, up to date."""
+        """Return the up-to-date frontiers for the roles of a demand."""
         key = (demand.roles, demand.slice_levels)
         frontiers = None if demand.anchors else self._frontiers.get(key)
         if frontiers is None:
@@ -203,7 +209,10 @@ class CapacityIndex:
 
 
 def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
-    """Ids of the domains of a depth that a demand may use, whether it fits or not; ascending."""
+    """Return the ids of domains of a depth that a demand may use, ascending.
+
+    Whether the demand fits there is not checked.
+    """
     tree = index.tree
     usable = tree.usable(depth, within=demand.required_depth)
     for slice_level in demand.slice_levels:
@@ -216,7 +225,10 @@ def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
 
 
 def best_domain(*, capacity: CapacityIndex, demand: Demand, depth: int) -> int | None:
-    """The tightest domain of a depth that holds the demand; of a repair, beside most pods."""
+    """Return the tightest domain of a depth that holds the demand; None if no domain does.
+
+    A repair prefers the domain with most of the gang's other pods.
+    """
     index = capacity.index
     most = capacity.most(demand=demand, depth=depth)
     ids = candidates(index=index, demand=demand, depth=depth)
@@ -225,6 +237,8 @@ def best_domain(*, capacity: CapacityIndex, demand: Demand, depth: int) -> int |
         return None
     if ids.size == 1:
         return int(ids[0])
+    # Order: fewest free GPUs, then fewest slots, then least suspicion, then id. `lexsort` takes the
+    # most significant key last.
     gpus = index.gpus[depth][ids]
     suspicion = index.tree.suspicion_in(depth, ids)
     if not demand.beside:
@@ -237,12 +251,12 @@ def best_domain(*, capacity: CapacityIndex, demand: Demand, depth: int) -> int |
 def choose_nodes(
     *, view: PoolView, capacity: CapacityIndex, demand: Demand, domain: tuple[int, int]
 ) -> ChosenNodes:
-    """The nodes in a domain that can hold the demand.
+    """Return the nodes in a domain that can hold the demand.
 
     1. Role pods go where the main pods still fit beside them.
     2. Pods that are anchored inside the domain go into the domain of their slice, deepest first.
     3. The main pods without an anchor are packed into the domain.
-    4. Pods that are anchored around or beside the domain use the slots that are left there.
+    4. Pods that are anchored around or beside the domain use the remaining slots there.
 
     Each phase takes its slots from the view. All slots are given back at the end.
 
@@ -250,9 +264,9 @@ def choose_nodes(
     The 2 main pods fill the rack, so the anchored pod goes to the other rack, not before them.
 
     Args:
-        view: of the pool; it is as before afterwards.
-        capacity: what is free in it for the demand.
-        demand: what is asked for.
+        view: view of the pool; it is unchanged afterwards.
+        capacity: free capacity in the view for the demand.
+        demand: the pods and their topology; the domain can hold them.
         domain: depth and id.
     """
     index = capacity.index
@@ -266,6 +280,7 @@ def choose_nodes(
     roles: list[list[int]] = [[] for _ in demand.roles]
     anchored: list[list[int]] = [[] for _ in demand.anchors]
     shares = [(depth, identity, demand.pods)] if demand.pods else []
+    # Every phase registers its undo in `taken`, so leaving the block restores the view.
     with ExitStack() as taken:
         if any(demand.roles):
             placement = _place_roles(
@@ -283,6 +298,7 @@ def choose_nodes(
                 taken.callback(view.take_anonymously(request=index.shape.request, places=places))
             return places
 
+        # Anchors inside the domain come before the free pods, because they have no choice.
         inside, outside = _split_anchors(demand, tree=index.tree, domain=domain)
         for i, anchor in inside:
             anchored[i] = listed(fill(anchor.depth, anchor.identity, anchor.pods))
@@ -301,7 +317,7 @@ def _place_roles(
     packer: Packer,
     shares: list[tuple[int, int, int]],
 ) -> RolePlacement:
-    """The nodes of role pods; `shares` says where the main pods go if they are placed in order."""
+    """Return the nodes of role pods. If roles are placed in order, `shares` has the main pods."""
     depth, identity = domain
     if not capacity.is_exact(demand):
         nodes = capacity.in_order(demand).nodes(depth=depth, identity=identity)
@@ -326,7 +342,10 @@ def _split_anchors(
 
 
 def listed(places: Mapping[int, int]) -> list[int]:
-    """Node ordinals by pod, ascending, so that neighbouring ranks are neighbours in the tree."""
+    """Return node ordinals by pod, ascending.
+
+    So neighbouring ranks are neighbours in the topology tree.
+    """
     return [i for i in sorted(places) for _ in range(places[i])]
 
 

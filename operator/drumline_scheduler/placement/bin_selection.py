@@ -1,12 +1,12 @@
-"""Which domains or nodes ("bins") hold role pods and main pods together: a knapsack table.
+"""Select domains or nodes ("bins") that hold role pods and main pods together: a knapsack table.
 
 The table over (bins used, role pods placed) holds the most main pods that fit, bin after bin. So
-the fewest bins that hold everything are found exactly. O(bins x bins used x pairs of
-combinations of role pods).
+the fewest bins that hold everything are found exactly. O(bins x bins used x pairs of combinations
+of role pods).
 
 A table with more than `MOST_STEPS` is not computed. The role pods are then divided between the two
-halves of the bins, then between the quarters, and so on, where they leave the most main pods. That
-holds as many pods, but may use more bins. O(bins x combinations).
+halves of the bins, then between the quarters, and so on, to leave the most main pods. This holds as
+many pods, but may use more bins. O(bins x combinations).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from drumline_scheduler.work import spend
 
 NEVER: Final = -(1 << 50)
 MOST_STEPS: Final = 1 << 22
-"""Sums that are compared for one table."""
+"""Largest number of sums that are compared for one table."""
 _FEW: Final = 8
-"""Bins that are tried at first: mostly enough, and the table stays small."""
+"""Number of bins that are tried first. It is mostly enough, and the table stays small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinOption:
-    """What a bin may get."""
+    """One combination of role pods that a bin can get."""
 
     roles: int
     """The combination of role pods."""
     counts: bool
-    """Whether the bin counts as used."""
+    """True if the bin counts as used."""
     room: int
-    """Main pods that it can hold beside the role pods."""
+    """Main pods that the bin can hold beside the role pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """A domain or node with its options, beside the one to get nothing."""
+    """A domain or node with its options. Every bin may also get nothing."""
 
     identity: int
     options: Sequence[BinOption]
@@ -57,7 +57,7 @@ class BinChoice:
 
 
 def bin_of_domain(identity: int, frontier: Frontier) -> Bin:
-    """A bin that counts as used with each of its options."""
+    """Return a bin that counts as used with each of its options."""
     options = [
         BinOption(roles=roles, counts=True, room=room)
         for roles, room in enumerate(frontier)
@@ -67,10 +67,11 @@ def bin_of_domain(identity: int, frontier: Frontier) -> Bin:
 
 
 def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list[BinChoice] | None:
-    """The fewest bins that hold a combination of role pods and so many main pods.
+    """Return the fewest bins that hold a combination of role pods and `pods` main pods.
 
-    Earlier bins are preferred.
+    Earlier bins are preferred. None if all bins together do not hold the pods.
     """
+    # Try a small table first, then one over all bins. `dict.fromkeys` drops the repeated size.
     for most in dict.fromkeys((min(_FEW, len(bins)), len(bins))):
         if _steps(mix=mix, bins=bins, most=most) > MOST_STEPS:
             return divided(mix=mix, bins=bins, target=target, pods=pods)
@@ -82,7 +83,7 @@ def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list
 
 
 def cheapest(*, mix: RoleMix, bins: Sequence[Bin], target: int, most: int) -> list[BinChoice]:
-    """The bins that hold a combination of role pods and leave the most slots for main pods."""
+    """Return the bins that hold a combination of role pods and leave the most main slots."""
     if _steps(mix=mix, bins=bins, most=most) > MOST_STEPS:
         return divided(mix=mix, bins=bins, target=target) or []
     table = _Table(mix=mix, bins=bins, most=most)
@@ -92,16 +93,16 @@ def cheapest(*, mix: RoleMix, bins: Sequence[Bin], target: int, most: int) -> li
 def divided(
     *, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int = NEVER // 2
 ) -> list[BinChoice] | None:
-    """Divide role pods between halves of the bins, where they leave the most main pods.
+    """Divide role pods between halves of the bins so that they leave the most main pods.
 
     Args:
         mix: the role pods.
         bins: the bins in the order of preference.
         target: the combination of role pods.
-        pods: main pods that have to fit beside.
+        pods: main pods that must fit beside them.
 
     Returns:
-        What each bin gets that gets anything; None if the bins do not hold it.
+        The option of each bin that gets any pods; None if the bins do not hold them.
     """
     spend(len(bins) * mix.pairs)
     # 1. What halves, quarters and so on hold: a row by combination for each.
@@ -131,7 +132,7 @@ def divided(
 
 
 def _choices(*, bins: Sequence[Bin], targets: Sequence[int], pods: int) -> list[BinChoice]:
-    """The options for role pods that were divided; main pods alone use as few bins as possible."""
+    """Return the options for divided role pods. Main pods alone use as few bins as possible."""
     choices: list[BinChoice] = []
     idle: list[BinChoice] = []
     for bin_, roles in zip(bins, targets, strict=True):
@@ -152,7 +153,7 @@ def _choices(*, bins: Sequence[Bin], targets: Sequence[int], pods: int) -> list[
 
 
 def _most(bin_: Bin, *, size: int) -> Counts:
-    """By combination of role pods: the most main pods that a bin holds beside them."""
+    """Return the most main pods that a bin holds beside each combination of role pods."""
     most = np.full(size, NEVER, dtype=np.int64)
     most[0] = 0  # it may get nothing
     for option in bin_.options:
@@ -161,7 +162,7 @@ def _most(bin_: Bin, *, size: int) -> Counts:
 
 
 def _steps(*, mix: RoleMix, bins: Sequence[Bin], most: int) -> int:
-    """Sums that a table compares."""
+    """Return the number of sums that a table compares."""
     return len(bins) * (most + 1) * mix.pairs
 
 
@@ -173,7 +174,7 @@ class _Table:
         self._bins = bins
         spend(_steps(mix=mix, bins=bins, most=most))
         self._before: list[Counts] = []
-        """By bin: the table without it and the bins behind it."""
+        """Table by bin, without this bin and the bins behind it."""
         self.holds = np.full((most + 1, len(mix.combinations)), NEVER, dtype=np.int64)
         self.holds[0, 0] = 0
         for bin_ in bins:
@@ -182,6 +183,7 @@ class _Table:
     def _add(self, bin_: Bin) -> None:
         before, after = self.holds, self.holds
         first, second, begins = self._mix.sums
+        # Options that count as used move one row down in the table, the others stay in their row.
         for counts in (False, True):
             options = [option for option in bin_.options if option.counts is counts]
             if not options:
@@ -192,17 +194,20 @@ class _Table:
             sums = before[: len(before) - step, second] + rooms[first]
             best = np.full_like(before, NEVER)
             best[step:] = np.maximum.reduceat(sums, begins, axis=1)
+            # A strict comparison keeps the earlier bins where a later one is only as good.
             after = np.where(best > np.maximum(after, NEVER // 2), best, after)
         self._before.append(before)
         self.holds = after
 
     def walk_back(self, *, count: int, target: int) -> list[BinChoice]:
-        """The bins of the best solution of an entry."""
+        """Return the bins of the best solution for an entry of the table."""
         choices: list[BinChoice] = []
         afters = [*self._before[1:], self.holds]
         for bin_, before, after in zip(
             reversed(self._bins), reversed(self._before), reversed(afters), strict=True
         ):
+            # The entry did not change when this bin was added, so the solution does not use the
+            # bin.
             if before[count, target] == after[count, target]:
                 continue
             for option in bin_.options:

@@ -1,7 +1,8 @@
-"""Which gangs would have to leave a domain before some pods fit there.
+"""Find the gangs that must leave a domain before some pods fit there.
 
-Candidates are removed from the view, lowest priority and largest first, then the capacity withheld
-for nominated gangs, foreign pods last; then each is put back whose removal was not necessary.
+Candidates are removed from the view in this order: gangs with the lowest priority and most pods,
+capacity withheld for nominated gangs, foreign pods. Then each candidate comes back if its removal
+was not necessary.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from drumline_scheduler.undo import Undo, minimal_subset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """A holder of capacity whose removal may make room."""
+    """A holder of capacity that may make room by leaving."""
 
     keys: tuple[str, ...]
     names: tuple[str, ...]
     """Resource names, in the order of the axis."""
     held: Callable[[int], int]
-    """How much of a resource, by its index on the axis, it holds in the domain."""
+    """Amount of a resource that it holds in the domain, by the resource's index on the axis."""
     verb: str
     rank: str
     remove: Callable[[], Undo]
 
     def text(self, resource: int) -> str:
-        """`training/a holds 2 (priority 0)`; with a unit for everything but GPUs."""
+        """Return `training/a holds 2 (priority 0)`, with a unit for everything but GPUs."""
         name, count = self.names[resource], self.held(resource)
         what = amount(resource=name, count=count) if resource else str(count)
         return f"{', '.join(self.keys)} {self.verb} {what}{self.rank}"
 
 
 def find_blockers(search: Search, identity: int) -> list[Blocker]:
-    """The smallest set of blockers, in the order above, without which a domain holds the pods.
+    """Return the smallest set of blockers without which a domain holds the pods.
 
     Args:
         search: the search; its own gang is never a blocker.
-        identity: of the domain.
+        identity: id of the domain.
     """
     domain = search.domain(identity)
     return _blockers_among_gangs(search, identity, domain) or _any_blockers(
@@ -57,8 +58,13 @@ def find_blockers(search: Search, identity: int) -> list[Blocker]:
 
 
 def _blockers_among_gangs(search: Search, identity: int, domain: Domain) -> list[Blocker]:
-    """Blockers among gangs, counted without changing the view; none if that is not enough."""
+    """Return blockers among gangs, counted without changing the view.
+
+    Empty if the pods do not fit even without all gangs.
+    """
     view = search.view
+    # With evictions in progress, a release changes what is withheld. Slot counts alone do not show
+    # it.
     if view.leaving or not HypotheticalCapacity.can_be(search):
         return []
     hypothetical = HypotheticalCapacity(search)
@@ -92,7 +98,7 @@ def _any_blockers(search: Search, identity: int, domain: Domain) -> list[Blocker
 
 
 def _release(view: PoolView, allocation: Allocation) -> Undo:
-    """Free an allocation; what of it is kept for nominated gangs is withheld."""
+    """Free an allocation and return the undo. Capacity kept for nominated gangs stays withheld."""
     if allocation.gang.uid in view.leaving:
         return view.release(allocation)
     view.shift(allocation, sign=1)
@@ -120,13 +126,13 @@ def _rank(view: PoolView, allocation: Allocation) -> str:
 
 
 def hanging_pods(view: PoolView, domain: Domain) -> list[str]:
-    """The pods on nodes of a domain that should have left: `team/old (finalizer x) on n1`."""
+    """Return the pods in a domain that should have left: `team/old (finalizer x) on n1`."""
     nodes = view.tree.nodes[domain.start : domain.stop]
     return [f"{pod} on {node.name}" for node in nodes for pod in node.hanging]
 
 
 def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
-    """The capacity withheld for nominated gangs, as one blocker."""
+    """Yield the capacity withheld for nominated gangs as one blocker, if there is any."""
     ordinals = view.withheld.among(range(domain.start, domain.stop))
     nominees = [held for uid, held in view.nominees.items() if uid != own]
     waiting = [held for held in nominees if not held.places.keys().isdisjoint(ordinals)]
@@ -157,17 +163,17 @@ def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Block
 
 
 def _foreign_usage(view: PoolView, ordinal: int) -> Vector:
-    """What foreign pods hold on a node."""
+    """Return the resources that foreign pods hold on a node."""
     return tuple(max(0, amount) for amount in view.used[ordinal])
 
 
 def _nodes_with_foreign_pods(view: PoolView) -> list[int]:
-    """Ordinals of the nodes on which foreign pods hold anything."""
+    """Return the ordinals of nodes on which foreign pods hold anything."""
     return [ordinal for ordinal, used in enumerate(view.used) if max(used) > 0]
 
 
 def _without_foreign_pods(view: PoolView, ordinals: Sequence[int]) -> Undo:
-    """Free what foreign pods hold on these nodes."""
+    """Free the resources that foreign pods hold on these nodes."""
     freed = [(ordinal, _foreign_usage(view, ordinal)) for ordinal in ordinals]
     for ordinal, foreign in freed:
         view.free[ordinal] = tuple(map(add, view.free[ordinal], foreign))

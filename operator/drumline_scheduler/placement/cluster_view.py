@@ -36,18 +36,19 @@ from drumline_scheduler.undo import Undo
 
 _NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
 _MAX_LOG: Final = 200_000
-"""Changes in a log before it and everything that reads it is dropped."""
+"""Number of changes in a log above which it is dropped with everything that reads it."""
 _MAX_ENTRIES: Final = 2000
-"""Capacities, and plans, before all of them are dropped."""
+"""Number of capacities or plans above which all of them are dropped."""
 _MAX_CELLS: Final = 8_000_000
-"""Numbers in the frontiers of all capacities before all frontiers are dropped: some 100 MB."""
+"""Numbers in the frontiers of all capacities (some 100 MB) above which all frontiers are dropped.
+"""
 
 Kept = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SearchPlan:
-    """What gangs with equal requests share."""
+    """The demand variants and capacities that gangs with equal requests share."""
 
     variants: Sequence[DemandVariant]
     capacities: Sequence[CapacityIndex]
@@ -61,30 +62,34 @@ class ClusterView:
         self.quota = quota
         self._capacities: dict[Hashable, CapacityIndex] = {}
         self._eligible: dict[tuple[str, NodeFilter], list[bool]] = {}
-        """By pool and filter: the eligible nodes; the indexes keep them up to date."""
+        """Eligible nodes by pool and filter. The indexes keep the lists up to date."""
         self._idle: dict[Hashable, CapacityIndex] = {}
-        """Capacities in other circumstances (`what_if`)."""
+        """Capacities under hypothetical conditions (`what_if`)."""
         self._plans: dict[tuple[str, int, Hashable, Kept], _SearchPlan | Rejection] = {}
         self.never: dict[Hashable, Rejection | None] = {}
-        """By question: why gangs that hold nothing do not fit even into the empty pool."""
+        """Rejections of gangs that hold nothing and do not fit even into the empty pool, by
+        question."""
         self._latest: Search | None = None
         """One gang is searched for several times in a row: for nodes, reasons and remedies."""
 
     def copy(self) -> ClusterView:
-        """A view of the same moment that can be changed separately. O(nodes + admitted gangs)."""
+        """Return a view of the same moment that can be changed separately.
+
+        O(nodes + admitted gangs).
+        """
         pools = {pool: view.copy() for pool, view in self.pools.items()}
         return ClusterView(pools=pools, quota=self.quota.copy())
 
     def search(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> Search | Rejection:
-        """The search for nodes for some pods of a gang, or why it cannot even be tried.
+        """Return the search for nodes for pods of a gang, or why it cannot be tried.
 
         Args:
-            gang: whose pods they are.
-            pool: where.
-            pods: how many main pods it has when all nodes are found.
-            kept: nodes by position of the pods that stay where they are.
+            gang: the gang.
+            pool: the name of the pool.
+            pods: main pods of the gang once all nodes are found.
+            kept: nodes by position, for the pods that keep their node.
         """
         view, latest = self.pools[pool], self._latest
         same = latest and latest.gang is gang and latest.pods == pods and latest.view is view
@@ -94,6 +99,8 @@ class ClusterView:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plan(gang=gang, view=view, pods=pods, kept=kept)
+            # The smallest and the wanted size are searched in every cycle. Other sizes are tried
+            # once, so their plans would only fill the cache.
             if pods in (gang.legal_sizes[0], gang.nodes):  # other sizes are tried once
                 self._plans[key] = plan
         if isinstance(plan, Rejection):
@@ -112,10 +119,11 @@ class ClusterView:
         return search
 
     def renew(self, node: Node) -> None:
-        """Replace a node by its new value and count it again where that may differ."""
+        """Replace a node by its new value, and count it again if its eligibility may differ."""
         view = self.pools[node.pool]
         before = view.tree.nodes[view.ordinal_of[node.name]]
         ordinal = view.renew(node)
+        # `used` alone changes often and reaches the indexes by the log. Everything else is rare.
         if before.allocatable != node.allocatable or not _equally_eligible(before, node):
             self.never.clear()
             for capacity in (*self._capacities.values(), *self._idle.values()):
@@ -123,7 +131,7 @@ class ClusterView:
                     capacity.renew(ordinal)
 
     def tidy(self) -> None:
-        """Drop what another cycle does not need, and all caches once one of them is too large."""
+        """Drop plans of repairs, and all caches once one of them is too large."""
         self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
         self._latest = None
         changes = max((len(view.log) for view in self.pools.values()), default=0)
@@ -146,6 +154,7 @@ class ClusterView:
             return unknown
         required = tree.depth_of(gang.required_level or "") or 0
         vacant = vacant_positions(gang=gang, pods=pods, kept=kept, view=view)
+        # A repair must stay in the required domain of the remaining pods, so its label must exist.
         domains = {tree.domain_of[required][ordinal] for ordinal in vacant.kept.values()}
         if kept and required and not any(tree.known[required][i] for i in domains):
             return _infeasible(level=gang.required_level or "")
@@ -156,6 +165,8 @@ class ClusterView:
             required=required,
             preferred=tree.depth_of(gang.preferred_level or "") or 0,
         )
+        # Required slices must survive in the last variant, even after all preferred ones are
+        # dropped.
         required_slices = [piece for piece in gang.slices if piece.required]
         if not ways or len(ways[-1].slice_levels) < len(required_slices):
             asked = (required_slices[0].level, gang.required_level or "")
@@ -184,7 +195,7 @@ class ClusterView:
         return self._capacities[key]
 
     def _bound_frontiers(self) -> None:
-        """Drop the frontiers once they use too much memory: they are computed again."""
+        """Drop the frontiers once they use too much memory. They are computed again when needed."""
         with_roles = [
             capacity
             for capacity in (*self._capacities.values(), *self._idle.values())
@@ -197,29 +208,34 @@ class ClusterView:
     def fits(
         self, *, gang: Gang, pool: str, nodes: Sequence[str], kept: Mapping[int, str] = _NONE_KEPT
     ) -> bool:
-        """Whether a gang can run on exactly these nodes: eligible, free, and in its topology.
+        """Return whether a gang can run on exactly these nodes.
+
+        The nodes must be eligible, have enough free, and satisfy the gang's topology.
 
         Args:
-            gang: whose pods they are.
-            pool: where.
-            nodes: of all its positions but those that are kept, in their order.
-            kept: nodes by position of the pods that stay where they are.
+            gang: the gang.
+            pool: the name of the pool.
+            nodes: nodes of all positions except the kept ones, in order of position.
+            kept: nodes by position, for the pods that keep their node.
         """
         pods = len(nodes) + len(kept) - gang.extras
         search = self.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection):
             return False
         view = search.view
+        # 1. Every node must still exist.
         vacant = [i for i in range(gang.extras + pods) if i not in kept]
         node_of = {**kept, **dict(zip(vacant, nodes, strict=True))}
         if not all(name in view.ordinal_of for name in node_of.values()):
             return False
+        # 2. Each node must be eligible and have enough of every requested resource.
         amounts = view.allocation(gang=gang, nodes=nodes, positions=vacant).amounts
         for ordinal, wanted in amounts.items():
             free = view.free[ordinal]
             short = any(need > have for need, have in zip(wanted, free, strict=True) if need)
             if short or not search.index.eligible[ordinal]:
                 return False
+        # 3. The nodes must satisfy the required level and the required slices.
         ordinals = [view.ordinal_of[node_of[position]] for position in range(gang.extras + pods)]
         depth, _ = view.tree.common(ordinals)
         if depth < search.depth or not _are_labelled(view, ordinals, search.depth):
@@ -236,23 +252,23 @@ class ClusterView:
         nodes: Sequence[str],
         positions: Sequence[int] | None = None,
     ) -> None:
-        """Give a gang capacity on some nodes, beside what it may hold already.
+        """Give a gang capacity on some nodes, in addition to what it may hold already.
 
         Args:
-            gang: whose pods they are.
-            pool: where.
-            nodes: by position.
-            positions: which positions these are; None: the first ones.
+            gang: the gang.
+            pool: the name of the pool.
+            nodes: node names, one for each position.
+            positions: the positions of these nodes. None: the first positions.
         """
         view = self.pools[pool]
         view.occupy(view.allocation(gang=gang, nodes=nodes, positions=positions))
 
     def has_places(self, gang: Gang) -> bool:
-        """Whether a gang has any in this view."""
+        """Return whether a gang holds any slot in this view."""
         return any(gang.uid in view.allocations for view in self.pools.values())
 
     def dismiss(self, *, gang: Gang, pool: str) -> Undo:
-        """Take capacity and quota from a gang that holds both."""
+        """Take capacity and quota from a gang that holds both, and return the undo."""
         view = self.pools[pool]
         undo_release = view.release(view.allocations[gang.uid])
         undo_quota = self.quota.credit(gang=gang, pool=pool)
@@ -265,7 +281,7 @@ class ClusterView:
 
 
 def _equally_eligible(before: Node, after: Node) -> bool:
-    """Whether two values of a node are eligible for the same gangs."""
+    """Return whether two values of a node are eligible for the same gangs."""
     return (
         before.ready == after.ready
         and before.starting == after.starting
@@ -279,7 +295,7 @@ def _equally_eligible(before: Node, after: Node) -> bool:
 
 
 def _request_of(gang: Gang) -> Hashable:
-    """Everything of a gang that decides where it fits."""
+    """Return everything about a gang that decides where it fits."""
     return (
         gang.per_pod,
         gang.required_level,
@@ -296,7 +312,7 @@ def _request_of(gang: Gang) -> Hashable:
 
 
 def _are_labelled(view: PoolView, ordinals: Sequence[int], depth: int) -> bool:
-    """Whether all these nodes carry the label of a depth's level."""
+    """Return whether all these nodes carry the label of the level at a depth."""
     known, ids = view.tree.known[depth], view.tree.domain_of[depth]
     return all(known[ids[ordinal]] for ordinal in ordinals)
 
@@ -309,7 +325,7 @@ def _infeasible(*, level: str) -> Rejection:
 
 
 def _unknown_level(gang: Gang, view: PoolView) -> Rejection | None:
-    """The rejection of a gang that names a level which its pool does not have."""
+    """Return the rejection of a gang that names a level that its pool does not have."""
     tree = view.tree
     asked = (gang.required_level, gang.preferred_level, gang.balanced_level)
     for level in (*asked, *(piece.level for piece in gang.slices)):

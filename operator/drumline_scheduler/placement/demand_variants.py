@@ -1,8 +1,8 @@
-"""What a gang asks for in a pool, in terms of the topology tree.
+"""Express the request of a gang in terms of the topology tree of a pool.
 
-Preferred slices may be dropped, the broadest first. Each way to ask is a `DemandVariant`; the first
-has everything, the last only what is required. Slices of a level at which every domain is a single
-node become the grain of the pod shape.
+Preferred slices may be dropped, the broadest first. Each possible request is a `DemandVariant`. The
+first has everything, the last only the required slices. Slices of a level at which every domain is
+a single node become the grain of the pod shape.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from drumline_scheduler.placement.topology import TopologyTree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandVariant:
-    """One way to ask for nodes, and the positions that it is for."""
+    """One way to request nodes, and the positions that it is for."""
 
     shape: PodShape
     demand: Demand
     slice_levels: tuple[SliceLevel, ...]
-    """All slices that are asked for, those inside nodes included."""
+    """All requested slices, including those inside nodes."""
     main: Sequence[int]
-    """Positions of the main pods without anchor or fixed node."""
+    """Positions of the main pods without an anchor or a fixed node."""
     roles: tuple[Sequence[int], ...]
     """Positions by role."""
     anchored: tuple[Sequence[int], ...] = ()
     """Positions by anchor."""
     fixed: tuple[tuple[int, Sequence[int]], ...] = ()
-    """Node ordinals and positions of main pods that have to share a node with others."""
+    """Node ordinals and positions of main pods that must share a node with other pods of their
+    slice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacantPositions:
-    """Which positions of a gang have a node and which need one."""
+    """The positions of a gang that have a node, and the positions that need one."""
 
     kept: Mapping[int, int]
     """Node ordinals by position, of the pods that stay on nodes that exist."""
     main: Sequence[int]
-    """Positions of main pods without a node; a range where all have none."""
+    """Positions of main pods without a node. A range if no main pod has a node."""
     roles: tuple[Sequence[int], ...]
     """Positions without a node, by role."""
 
@@ -52,13 +53,13 @@ class VacantPositions:
 def vacant_positions(
     *, gang: Gang, pods: int, kept: Mapping[int, str], view: PoolView
 ) -> VacantPositions:
-    """Which of a gang's positions are to be filled.
+    """Divide the positions of a gang into those with a node and those without.
 
     Args:
-        gang: whose.
-        pods: main pods when it is whole.
-        kept: node names by position of the pods that stay.
-        view: of the pool.
+        gang: the gang.
+        pods: main pods of the whole gang.
+        kept: node names by position, for the pods that keep their node.
+        view: view of the pool.
     """
 
     def vacant(positions: range) -> Sequence[int]:
@@ -69,6 +70,7 @@ def vacant_positions(
     for role in gang.roles:
         roles.append(vacant(range(begin, begin + role.pods)))
         begin += role.pods
+    # A kept pod on a node that no longer exists is not vacant, but it also anchors nothing.
     ordinals = {i: view.ordinal_of[name] for i, name in kept.items() if name in view.ordinal_of}
     return VacantPositions(
         kept=ordinals,
@@ -80,14 +82,14 @@ def vacant_positions(
 def variants(
     *, gang: Gang, view: PoolView, vacant: VacantPositions, required: int, preferred: int
 ) -> list[DemandVariant]:
-    """The ways to ask for the vacant places, best first; none where slices are nowhere known.
+    """Return the ways to request the vacant slots, best first; empty if the slices are unknown.
 
     Args:
-        gang: who asks.
-        view: of the pool.
-        vacant: the places.
-        required: the depth of its required level.
-        preferred: the depth of its preferred level.
+        gang: the gang.
+        view: view of the pool.
+        vacant: the positions to fill.
+        required: depth of the required level.
+        preferred: depth of the preferred level.
     """
     tree = view.tree
     ways = [
@@ -106,7 +108,7 @@ def variants(
 
 
 def _fewer_and_fewer(slices: tuple[Slice, ...]) -> list[tuple[Slice, ...]]:
-    """All slices, then without the broadest preferred one, and so on to the required ones."""
+    """Return all slices, then one broadest preferred slice less in each step."""
     rows = [slices]
     while any(not piece.required for piece in rows[-1]):
         broadest = next(i for i, piece in enumerate(rows[-1]) if not piece.required)
@@ -125,10 +127,13 @@ def _variant(
     spread: int,
 ) -> DemandVariant | None:
     tree, extras = view.tree, gang.extras
+    # 1. Translate level names into depths. Slices inside single nodes become the grain of the
+    # shape.
     slice_levels = [
         SliceLevel(depth=tree.depth_of(piece.level) or 0, pods=piece.pods) for piece in slices
     ]
     shape = _shape(gang=gang, view=view, slice_levels=slice_levels)
+    # 2. Group vacant main pods by the domain that their slice is anchored to. None: no anchor.
     ranks = {i - extras: ordinal for i, ordinal in vacant.kept.items() if i >= extras}
     positions: dict[tuple[int, int] | None, Sequence[int]] = {None: vacant.main}
     if ranks and slice_levels:
@@ -144,6 +149,7 @@ def _variant(
         positions = {
             place: tuple(rank + extras for rank in members) for place, members in groups.items()
         }
+    # 3. Anchors deeper than the leaves mean one certain node, the others a domain.
     free = positions.pop(None, ())
     places = sorted(place for place in positions if place is not None)
     wide = [place for place in places if place[0] <= tree.leaf_depth]
@@ -175,7 +181,7 @@ def _variant(
 
 
 def _shape(*, gang: Gang, view: PoolView, slice_levels: Sequence[SliceLevel]) -> PodShape:
-    """The main pods; slices deeper than the leaves are a matter of single nodes."""
+    """Return the shape of the main pods. Slices deeper than the leaves become its grain."""
     tree: TopologyTree = view.tree
     deep = [slice_level for slice_level in slice_levels if slice_level.depth > tree.leaf_depth]
     return PodShape(

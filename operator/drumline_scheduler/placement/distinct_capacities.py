@@ -1,7 +1,7 @@
-"""The distinct vectors of a list by node, so that each distinct vector is looked at once.
+"""The distinct vectors of a list by node, so that each one is examined once.
 
-Every pod shape asks each node what fits there, and most nodes of a pool are in one of few states.
-The grouping is kept up to date by the log of the view that the list belongs to.
+Every pod shape counts what fits on each node, and most nodes of a pool are in one of few states.
+The log of the view that the list belongs to keeps the grouping up to date.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy.typing as npt
 from drumline_scheduler.placement.allocations import Vector
 
 MOST: Final = 1 << 62
-"""Larger amounts are counted as this, so that they fit into 64 bits."""
+"""Bound for amounts, so that they fit into 64 bits."""
 
 
 class DistinctCapacities:
-    """The distinct vectors of a list, and which of them each node has.
+    """The distinct vectors of a list, and the vector of each node.
 
     Args:
-        amounts: by ordinal.
-        log: ordinals where they changed.
+        amounts: vectors by ordinal.
+        log: ordinals of vectors that changed.
     """
 
     def __init__(self, *, amounts: Sequence[Vector], log: Sequence[int] = ()) -> None:
@@ -34,11 +34,11 @@ class DistinctCapacities:
         self.distinct: list[Vector] = []
         self._table = np.zeros((0, 0), dtype=np.int64)
         self.places = np.array([self._sort(amount) for amount in amounts], dtype=np.int64)
-        """By ordinal: where in `distinct` its amount stands."""
+        """Index into `distinct`, by ordinal."""
 
     @property
     def table(self) -> npt.NDArray[np.int64]:
-        """The distinct vectors, a row each."""
+        """The distinct vectors as rows of an array."""
         rows, known = len(self.distinct), len(self._table)
         if rows > known:
             fresh = np.array([_bounded(vector) for vector in self.distinct[known:]], dtype=np.int64)
@@ -46,7 +46,7 @@ class DistinctCapacities:
         return self._table
 
     def catch_up(self) -> None:
-        """Read what changed since the last look."""
+        """Read the changes since the last call."""
         if self._read != len(self._log):
             for ordinal in set(self._log[self._read :]):
                 self.places[ordinal] = self._sort(self._amounts[ordinal])

@@ -1,4 +1,4 @@
-"""Which nodes a gang may use, whatever is free on them.
+"""Decide which nodes a gang may use, regardless of what is free on them.
 
 Pods are bound directly, so the checks of the default scheduler are made here: readiness, cordon,
 taints, node labels, required node affinity. A node is ineligible for the first reason that applies,
@@ -51,18 +51,18 @@ OUT_OF_SERVICE: Final = frozenset(
         Ineligibility.QUARANTINED,
     }
 )
-"""Reasons that end without a change of the job."""
+"""Reasons that can end without a change of the job."""
 QUARANTINE: Final = "drumline.dev/quarantined"
-"""A toleration with this key is for quarantined nodes too, as a check needs them; no taint has it.
+"""Key of a toleration that also allows quarantined nodes, for node checks. No taint has it.
 
-Who makes a gang gives it to the platform's own jobs alone.
+Only the platform's own jobs get this toleration.
 """
 _HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFilter:
-    """Everything of a gang that decides which nodes it may use."""
+    """Everything about a gang that decides which nodes it may use."""
 
     selector: tuple[tuple[str, str], ...]
     affinity: tuple[tuple[NodeRequirement, ...], ...]
@@ -72,10 +72,11 @@ class NodeFilter:
     may_share: bool = False
 
     def ineligibility(self, node: Node) -> Ineligibility | None:
-        """Why a node is ineligible; None: it is eligible."""
+        """Return the reason why a node is ineligible; None if it is eligible."""
         return self._out_of_service(node) or self._closed_to_gang(node)
 
     def _out_of_service(self, node: Node) -> Ineligibility | None:
+        # No toleration overrides these conditions, quarantine excepted.
         if not node.ready:
             return Ineligibility.NOT_READY
         if node.starting:
@@ -106,7 +107,9 @@ class NodeFilter:
         return None
 
     def eligible(self, nodes: Sequence[Node]) -> list[bool]:
-        """Whether each node is eligible."""
+        """Return for each node whether it is eligible."""
+        # The common filter has no selector, affinity or volume. Most nodes pass on their flags
+        # alone, which saves the full check for thousands of nodes.
         if self.selector or self.affinity or self.excluded or self.volumes:
             return [self.ineligibility(node) is None for node in nodes]
         return [
@@ -119,7 +122,8 @@ class NodeFilter:
         ]
 
     def unreachable(self, node: Node) -> str:
-        """The first volume that cannot be used from a node; '' if all can."""
+        """Return the first volume that cannot be used from a node; '' if all can."""
+        # Affinity of a local volume may name its node. `metadata.name` is that field's key.
         names = {**node.labels, "metadata.name": node.name}
         return next(
             (
@@ -139,7 +143,7 @@ class NodeFilter:
 
 
 def node_filter_of(gang: Gang) -> NodeFilter:
-    """The node filter of a gang."""
+    """Return the node filter of a gang."""
     return NodeFilter(
         selector=tuple(sorted(gang.selector.items())),
         affinity=gang.affinity,
@@ -151,7 +155,7 @@ def node_filter_of(gang: Gang) -> NodeFilter:
 
 
 def _meets(labels: Mapping[str, str], term: tuple[NodeRequirement, ...]) -> bool:
-    """Whether all requirements hold; a term without any never holds (as in core/v1)."""
+    """Return whether all requirements hold. A term without requirements never holds (core/v1)."""
     return bool(term) and all(
         _holds(labels.get(requirement.key), requirement) for requirement in term
     )

@@ -38,14 +38,14 @@ _PODS: Final = PLAIN_RESOURCES.index("pods")
 
 
 def needs(search: Search) -> str:
-    """The head of every message: the request and its topology."""
+    """Return the head of every message: the request and its topology."""
     where = f"one {search.level}" if search.depth else f"pool {search.view.tree.pool.name}"
     beside = " beside its other pods" if search.demand.beside and search.depth else ""
     return f"needs {asked_for(search)} in {where}{beside}"
 
 
 def asked_for(search: Search) -> str:
-    """As in `5 GPUs (1 launcher of 1, 2 pods of 2, every 2 in one rack)`."""
+    """Return the request as text: `5 GPUs (1 launcher of 1, 2 pods of 2, every 2 in one rack)`."""
     gang, pods, roles = search.gang, search.vacant, search.demand.roles
     slices = [f"every {piece.pods} in one {piece.level}" for piece in gang.slices if piece.required]
     if not any(roles):
@@ -64,7 +64,7 @@ def asked_for(search: Search) -> str:
 def _reject(
     *, search: Search, reason: BlockReason, tail: str, room: int, helped: bool = True
 ) -> Rejection:
-    """A rejection about GPUs (about pods, where the gang asks for no GPU)."""
+    """Return a rejection about GPUs, or about pods if the gang requests no GPU."""
     gpus, each = search.total[0], search.gang.per_pod.gpus
     return Rejection(
         reason=reason,
@@ -77,10 +77,12 @@ def _reject(
 
 
 def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
-    """The rejection of a gang that does not fit into the empty pool; None: it does. O(nodes).
+    """Return the rejection of a gang that does not fit into the empty pool; None if it fits.
+
+    O(nodes).
 
     Args:
-        search: what was looked for.
+        search: the search that failed.
         helped: whether only nodes are missing, so that a remedy can be given.
     """
     rejection = _never(search, helped=helped)
@@ -88,6 +90,8 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
 
 
 def _never(search: Search, *, helped: bool) -> Rejection | None:
+    # The largest domain of the empty pool decides. Ties go to the lowest id, so messages are
+    # stable.
     most = search.most(capacity_if_empty(search, all_nodes=True))
     best = max(search.ids, key=lambda i: (most[i], -i), default=None)
     if best is not None and most[best] >= search.demand.pods:
@@ -95,6 +99,8 @@ def _never(search: Search, *, helped: bool) -> Rejection | None:
     room = 0 if best is None else max(0, most[best])
     name = search.domain(best).name if best is not None else ""
     such = _such(search, room)
+    # The tail names the most specific limit: own pods, size of the domain, combination of pods,
+    # node.
     if search.demand.beside:
         tail = f"{name or 'it'} has room for {such} even without other jobs"
     elif room:
@@ -116,17 +122,17 @@ def _never(search: Search, *, helped: bool) -> Rejection | None:
 
 
 def why_blocked(search: Search, *, names: bool = True) -> Rejection:
-    """The rejection of a gang that has its quota and finds no nodes now.
+    """Return the rejection of a gang that has its quota and finds no nodes now.
 
     Args:
-        search: what was looked for.
-        names: whether blockers are looked for, if others' ends would help.
+        search: the search that failed.
+        names: whether to search for blockers, if the end of other gangs would help.
     """
     return _stated(search, _why(search, names=names and is_exact(search)))
 
 
 def _stated(search: Search, rejection: Rejection) -> Rejection:
-    """Add to a rejection that the search was not exact."""
+    """Add to the message that the search was not exact, if that is so."""
     if is_exact(search):
         return rejection
     pods = counted(sum(search.demand.roles), "role pod")
@@ -141,11 +147,13 @@ def _why(search: Search, *, names: bool) -> Rejection:
     never = _never(search, helped=True)
     if never is not None:
         return never
+    # The empty pool could hold the gang. Check whether it can on the eligible nodes.
     wanted = search.demand.pods
     emptied = search.most(capacity_if_empty(search, all_nodes=False))
     roomy = [i for i in search.ids if emptied[i] >= wanted]
     if not roomy or _has_ineligible_node(search):
         return _unavailable(search=search, most=emptied)
+    # Other gangs hold the capacity. Ask what is short now: topology, another resource, or GPUs.
     if fits_without_topology(search):
         return _occupied(
             search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT, names=names
@@ -175,7 +183,7 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
 
 
 def _has_ineligible_node(search: Search) -> bool:
-    """Whether a pod has to go to a certain node that the gang may not use."""
+    """Return whether a pod must go to a certain node that the gang may not use."""
     return not all(search.index.eligible[ordinal] for ordinal, _ in search.variants[-1].fixed)
 
 
@@ -187,16 +195,19 @@ def _closed_text(*, search: Search, node: Node) -> str | None:
 
 
 def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: bool) -> Rejection:
+    # 1. Choose the domain with the most room now, then with the most free GPUs.
     most = search.most()
     search.index.catch_up()  # pods with a fixed node were taken from it for `most`
     gpus = search.index.gpus[search.depth].tolist()
     best = max(ids, key=lambda i: (most[i], gpus[i], -i))
+    # 2. Choose the resource that the message is about. Index 0 is GPUs.
     scarce = 0
     if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.total[0]:
         scarce = _scarcest(search=search, identity=best)
     free = int(gpus[best])
     if scarce:
         free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
+    # 3. Describe what is free there, and what the rest of the pool could hold.
     whole = _whole(search=search, identity=best, resource=scarce)
     needed = search.total[scarce]
     resource = search.view.axis.names[scarce]
@@ -208,6 +219,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
     if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
         whole_pool = int(search.index.slots[0][0])
         tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
+    # 4. Name the gangs whose end would make room, and pods that should have left.
     blockers = find_blockers(search, best) if names else []
     held = [blocker.text(scarce) for blocker in blockers]
     head = needs(search)
@@ -227,7 +239,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
 
 
 def _such(search: Search, room: int) -> str:
-    """`2 such pods`, and whether whole slices or the roles were counted."""
+    """Return `2 such pods`, with a note if whole slices or pods beside the roles were counted."""
     text = counted(room, "such pod")
     text += " in whole slices" if search.demand.slice_levels else ""
     return f"{text} beside {_roles(search)}" if any(search.demand.roles) else text
@@ -244,7 +256,7 @@ def _roles(search: Search) -> str:
 
 
 def _whole(*, search: Search, identity: int, resource: int) -> int:
-    """How much of a resource the counted nodes of a domain have."""
+    """Return the amount of a resource on the counted nodes of a domain."""
     if not resource and search.gang.uid not in search.view.allocations:
         return int(capacity_if_empty(search, all_nodes=False).index.gpus[search.depth][identity])
     amounts = search.view.capacity
@@ -254,14 +266,14 @@ def _whole(*, search: Search, identity: int, resource: int) -> int:
 def _total(
     *, search: Search, identity: int, amounts: Sequence[Sequence[int]], resource: int
 ) -> int:
-    """The sum of a resource over the counted nodes of a domain."""
+    """Return the sum of a resource over the counted nodes of a domain."""
     span = search.view.tree.span(search.depth, identity)
     inside = compress(amounts[span.start : span.stop], search.index.counted[span.start : span.stop])
     return sum(max(0, amount[resource]) for amount in inside)
 
 
 def _scarcest(*, search: Search, identity: int) -> int:
-    """The requested resource that alone limits the pods most."""
+    """Return the requested resource that alone limits the pods most."""
     span, total = search.view.tree.span(search.depth, identity), search.total
     is_open = search.index.counted[span.start : span.stop]
     inside = list(compress(search.view.free[span.start : span.stop], is_open))
@@ -277,7 +289,7 @@ def _scarcest(*, search: Search, identity: int) -> int:
 
 
 def _free_text(*, resource: str, free: int, whole: int) -> str:
-    """`2 of 4` GPUs, `0 of 110 pod slots`, `4 of 64 CPU`: the unit stands once."""
+    """Return `2 of 4` for GPUs, `0 of 110 pod slots` or `4 of 64 CPU`. The unit appears once."""
     if resource == "gpus":
         return f"{free} of {whole}"
     number = amount(resource=resource, count=free).partition(" ")[0]

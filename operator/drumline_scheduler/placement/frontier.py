@@ -35,11 +35,12 @@ from drumline_scheduler.work import spend
 
 Frontier = tuple[int, ...]
 MOST_PAIRS: Final = 7000
-"""Pairs of combinations in a join. Below it are one role of 116 pods, two of 11, and eight of 1."""
+"""Most pairs of combinations in a join. One role of 116 pods, two of 11 and eight of 1 are below
+it."""
 _AT_ONCE: Final = 1 << 20
-"""Numbers in one array of a computation, so that memory is bounded."""
+"""Numbers in one array of a computation. It bounds memory."""
 _MOST_MEMORIES: Final = 4096
-"""Entries of a memory before it is emptied."""
+"""Entries of a cache above which it is emptied."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +48,18 @@ class RoleMix:
     """The role pods that are placed together with main pods."""
 
     requests: tuple[Vector, ...]
-    """By role."""
+    """Requests of one pod, by role."""
     pods: tuple[int, ...]
-    """By role: how many."""
+    """Number of pods, by role."""
 
     @property
     def pairs(self) -> int:
-        """Pairs of combinations that make up another one: the steps of a join."""
+        """Number of pairs of combinations that make up another one: the steps of a join."""
         return prod((count + 1) * (count + 2) // 2 for count in self.pods)
 
     @property
     def is_searchable(self) -> bool:
-        """Whether frontiers are small enough to be computed."""
+        """True if frontiers are small enough to be computed."""
         return self.pairs <= MOST_PAIRS
 
     @cached_property
@@ -68,20 +69,21 @@ class RoleMix:
 
     @cached_property
     def joins(self) -> dict[tuple[Frontier, Frontier], Frontier]:
-        """The frontiers of two parts together, as far as they are known."""
+        """The known frontiers of two parts together."""
         return {}
 
     @property
     def sums(self) -> tuple[Counts, Counts, Counts]:
         """All pairs of combinations that make up another one.
 
-        The places of both, in the order of their sums, and where each sum begins.
+        Three arrays: the indices of both parts in the order of their sums, and the start of each
+        sum.
         """
         return _sums(self.pods)
 
     @property
     def shifts(self) -> list[tuple[Counts, Counts]]:
-        """By combination: the places of all to which it can be added, and of what comes out."""
+        """For each combination, the indices that it can be added to and the indices of the sums."""
         return _shifts(self.pods)
 
     def join(self, pairs: Collection[tuple[Frontier, Frontier]]) -> None:
@@ -91,6 +93,7 @@ class RoleMix:
             return
         spend(self.pairs * len(missing))
         first, second, begins = self.sums
+        # Chunks bound the memory of the arrays, whatever the number of pairs.
         step = max(1, _AT_ONCE // len(first))
         for at in range(0, len(missing), step):
             chunk = missing[at : at + step]
@@ -105,9 +108,11 @@ class RoleMix:
     def fold(self, parts_of: Sequence[Sequence[Frontier]]) -> list[Frontier | None]:
         """Return the frontier of each of several wholes; None for one without parts.
 
-        Equal parts are neighbours and are joined once.
+        Equal parts are sorted next to each other, and each distinct pair is joined once.
         """
         wholes = [sorted(parts) for parts in parts_of]
+        # Join neighbours in rounds, as in a tournament: log2(parts) rounds. Sorting makes equal
+        # pairs frequent, and `joins` remembers them.
         while True:
             pairs_of = [list(zip(parts[::2], parts[1::2], strict=False)) for parts in wholes]
             pairs = {pair for pairs in pairs_of for pair in pairs}
@@ -133,11 +138,16 @@ class RoleMix:
         return powers
 
     def node(self, *, shape: PodShape, free: Vector, for_main: bool) -> Frontier:
-        """The frontier of an eligible node."""
+        """Return the frontier of an eligible node."""
         return self.nodes(shape=shape, kinds=[(free, for_main)])[0]
 
     def nodes(self, *, shape: PodShape, kinds: Sequence[tuple[Vector, bool]]) -> list[Frontier]:
-        """The frontiers of eligible nodes, by what is free and whether main pods may be there."""
+        """Return the frontiers of eligible nodes.
+
+        Args:
+            shape: the main pods.
+            kinds: free amounts of a node, and whether main pods may use it.
+        """
         spend(len(self.combinations) * len(kinds))
         counts = np.array(self.combinations, dtype=np.int64)
         requests = amounts(self.requests)
@@ -146,6 +156,8 @@ class RoleMix:
         frontiers: list[Frontier] = []
         for at in range(0, len(kinds), step):
             chunk = kinds[at : at + step]
+            # A role pod does not fit if a resource that it requests would become negative.
+            # Resources that it does not request may be over-committed.
             left = amounts([free for free, _ in chunk])[:, None, :] - taken
             fits = ~((left < 0) & (asked > 0)).any(axis=2)
             room = shape.slots_in_each(left.reshape(-1, left.shape[2])).reshape(fits.shape)
@@ -162,7 +174,7 @@ def amounts(vectors: Sequence[Vector]) -> Counts:
 
 @lru_cache(maxsize=64)
 def _sums(pods: tuple[int, ...]) -> tuple[Counts, Counts, Counts]:
-    """`RoleMix.sums`, which depends on the numbers of pods alone."""
+    """Return `RoleMix.sums`, which depends only on the numbers of pods."""
     totals = firsts = seconds = np.zeros(1, dtype=np.int64)
     for count in pods:
         # All pairs of one role: (total, part), the total changing slowest.
@@ -179,7 +191,7 @@ def _sums(pods: tuple[int, ...]) -> tuple[Counts, Counts, Counts]:
 
 @lru_cache(maxsize=64)
 def _shifts(pods: tuple[int, ...]) -> list[tuple[Counts, Counts]]:
-    """`RoleMix.shifts`, which depends on the numbers of pods alone."""
+    """Return `RoleMix.shifts`, which depends only on the numbers of pods."""
     first, second, begins = _sums(pods)
     goals = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(first)))
     order = np.argsort(first, kind="stable")
@@ -188,13 +200,13 @@ def _shifts(pods: tuple[int, ...]) -> list[tuple[Counts, Counts]]:
 
 
 class Frontiers:
-    """The frontiers of all domains for one shape and mix, in step with the index.
+    """The frontiers of all domains for one shape and mix, kept in step with the index.
 
     Args:
-        index: of the main pods.
+        index: slots of the main pods.
         mix: the role pods.
-        cuts: slices of the main pods, broadest first.
-        anchors: main pods to be placed in given domains.
+        slice_levels: slices of the main pods, broadest first.
+        anchors: main pods that must be placed in given domains.
     """
 
     def __init__(
@@ -221,7 +233,7 @@ class Frontiers:
         self._refresh(set(range(len(self._rows[-1]))))
 
     def of(self, depth: int, identity: int) -> Frontier:
-        """The frontier of a domain; its last entry is for all role pods together."""
+        """Return the frontier of a domain. Its last entry is for all role pods together."""
         tree = self._index.tree
         if depth > tree.leaf_depth:
             return self.by_node[tree.span(depth, identity).start] if tree.nodes else self._closed
@@ -229,15 +241,15 @@ class Frontiers:
 
     @property
     def cells(self) -> int:
-        """Numbers that are kept in memory."""
+        """Number of values in memory."""
         return len(self._closed) * (len(self._nodes) + len(self.mix.joins))
 
     def anchored_in(self, depth: int, identity: int) -> int:
-        """How many anchored main pods a domain has to hold."""
+        """Return the number of anchored main pods that a domain must hold."""
         return self._taken.get((depth, identity), 0)
 
     def catch_up(self) -> None:
-        """Read what changed since the last look. O(changed nodes x their domains' parts)."""
+        """Read the changes since the last call. O(changed nodes x their domains' parts)."""
         changed = self._index.changed_since(self._read)
         self._read = self._index.read
         if changed:
@@ -248,6 +260,7 @@ class Frontiers:
         before = {ordinal: self.by_node[ordinal] for ordinal in ordinals}
         self._count(ordinals)
         leaves = self._index.tree.domain_of[self._index.tree.leaf_depth]
+        # Only leaves with a changed frontier are folded again.
         dirty = {leaves[i] for i, frontier in before.items() if frontier != self.by_node[i]}
         if dirty:
             self._refresh(dirty)
@@ -258,13 +271,14 @@ class Frontiers:
         Args:
             depth: depth of the result, at most the leaf depth.
             leaf: id of the leaf domain.
-            free: what is free on each of the additional nodes.
-            count: how many they are.
+            free: free amounts on each additional node.
+            count: number of additional nodes.
         """
         tree = self._index.tree
         node = self.mix.node(shape=self._index.shape, free=free, for_main=True)
         identity, parts = leaf, self._parts(tree.leaf_depth, leaf)
         changed = self._folded(tree.leaf_depth, identity, parts + self.mix.multiple(node, count))
+        # Only the ancestors of the leaf change: replace one child at each level on the way up.
         for below in range(tree.leaf_depth, depth, -1):
             identity, child = self._parent(below, identity), identity
             parts = self._parts(below - 1, identity)
@@ -283,6 +297,7 @@ class Frontiers:
             if index.eligible[ordinal]
         }
         missing = list(dict.fromkeys(kind for kind in kinds.values() if kind not in self._nodes))
+        # Old kinds may never come back, so the cache is emptied rather than searched for them.
         if len(missing) + len(self._nodes) > _MOST_MEMORIES + len(index.tree.nodes):
             self._nodes.clear()
             missing = list(dict.fromkeys(kinds.values()))
@@ -296,6 +311,7 @@ class Frontiers:
         """Compute some leaf domains and their ancestors again."""
         if len(self.mix.joins) > _MOST_MEMORIES:
             self.mix.joins.clear()
+        # From the leaves up: a domain needs the new frontiers of its children.
         for depth in range(self._index.tree.leaf_depth, -1, -1):
             ids = list(dirty)
             wholes = self.mix.fold([self._parts(depth, identity) for identity in ids])
@@ -305,12 +321,12 @@ class Frontiers:
                 dirty = {self._parent(depth, identity) for identity in dirty}
 
     def _folded(self, depth: int, identity: int, parts: Sequence[Frontier]) -> Frontier:
-        """The frontier of a domain if it had these parts."""
+        """Return the frontier of a domain if it had these parts."""
         (folded,) = self.mix.fold([parts])
         return self._whole(depth, identity, folded or self._closed)
 
     def _parts(self, depth: int, identity: int) -> list[Frontier]:
-        """The frontiers of a domain's nodes or child domains, in their order."""
+        """Return the frontiers of a domain's nodes or child domains, in their order."""
         tree = self._index.tree
         if depth == tree.leaf_depth:
             span = tree.span(depth, identity)
@@ -324,6 +340,8 @@ class Frontiers:
 
     def _whole(self, depth: int, identity: int, frontier: Frontier) -> Frontier:
         taken, size = self._taken.get((depth, identity), 0), self._size.get(depth)
+        # Anchored pods use their slots before others. Then the slots are rounded down to whole
+        # slices, which need a domain with a known label.
         if taken:
             frontier = tuple(n - taken if n >= taken else NO_ROOM for n in frontier)
         if size is None:

@@ -1,8 +1,7 @@
-"""The slots that domains would have without some gangs, counted without changing the view.
+"""Count the slots that domains would have without some gangs, without changing the view.
 
-Every index over a view would read a change and its undo. Where gangs are removed only to see
-whether the pods would fit, adding up the slots of the nodes they hold is enough: O(nodes of the
-gang) each.
+Every index over a view would read a change and its undo. To see whether the pods would fit, it is
+enough to add up the slots on the nodes of the removed gangs: O(nodes of the gang) each.
 """
 
 from __future__ import annotations
@@ -31,28 +30,33 @@ class HypotheticalCapacity:
         self._slots = self._index.slots[depth]
         self._pods = search.demand.pods
         self._changed: dict[int, tuple[Vector, int]] = {}
-        """By ordinal, where it differs from the view: free amounts and slots."""
+        """Free amounts and slots by ordinal, for nodes that differ from the view."""
         self._gains: dict[int, int] = {}
-        """By domain id: additional slots."""
+        """Additional slots by domain id."""
 
     @staticmethod
     def can_be(search: Search) -> bool:
-        """Whether counting slots alone answers a search."""
+        """Return whether counting slots alone answers a search."""
         demand = search.demand
+        # Slices, anchors and roles need more than a sum of slots.
         special = demand.slice_levels or demand.anchors or demand.beside or any(demand.roles)
         return not special and not search.variants[-1].fixed
 
     def release(self, allocation: Allocation) -> Undo:
-        """Remove a gang that is not being evicted already; undone in any order."""
+        """Remove a gang that is not being evicted.
+
+        The undo functions may be called in any order.
+        """
         self._shift(allocation, add)
         return lambda: self._shift(allocation, sub)
 
     def holds(self, identity: int) -> bool:
-        """Whether a domain could hold the pods without the removed gangs."""
+        """Return whether a domain could hold the pods without the removed gangs."""
         return bool(self._slots[identity] + self._gains.get(identity, 0) >= self._pods)
 
     def has_room(self) -> bool:
-        """Whether any domain could hold the pods without the removed gangs."""
+        """Return whether any domain could hold the pods without the removed gangs."""
+        # A domain without gains has no more room than before, so only changed domains are checked.
         return any(self._usable[domain] and self.holds(domain) for domain in self._gains)
 
     def _shift(self, allocation: Allocation, change: Callable[[int, int], int]) -> None:

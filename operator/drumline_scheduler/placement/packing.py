@@ -1,11 +1,11 @@
-"""How main pods that are known to fit are packed into a domain.
+"""Pack main pods that are known to fit into a domain.
 
-At each level as few child domains as possible, and of these the tightest ones; domains with a label
-before nameless ones. On the nodes: one node for all remaining pods if it can hold them, else nodes
-in use before empty nodes. A repair or a growth uses the domains with most of the gang's other pods
-first. A new gang that asks for balance is spread evenly (`spreading`).
+At each level the pods use as few child domains as possible, and the tightest of these. Domains with
+a label come before nameless ones. On the nodes, one node takes all remaining pods if it can hold
+them. Otherwise nodes in use come before empty nodes. A repair or a growth first uses the domains
+with most of the gang's other pods. A new gang that requests balance is spread evenly (`spreading`).
 
-Example: 6 pods, racks with 5, 4 and 2 slots and 20, 16 and 8 free GPUs. No rack holds all; the two
+Example: 6 pods, racks with 5, 4 and 2 slots and 20, 16 and 8 free GPUs. No rack holds all. The two
 with most slots (5 and 4) hold 9, so 3 slots are spare. The rack of 5 may be exchanged for one with
 at least 2 slots and fewer free GPUs: the rack of 2. It gets 2 pods and the rack of 4 gets 4.
 """
@@ -26,7 +26,7 @@ from drumline_scheduler.placement.topology import Counts
 PodsByNode = dict[int, int]
 """Pods by node ordinal."""
 PodShares = list[tuple[int, int]]
-"""Domain ids and how many pods each gets."""
+"""Domain ids and the number of pods for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +39,19 @@ class Packer:
     index: SlotIndex
     slice_levels: tuple[SliceLevel, ...] = ()
     beside: tuple[int, ...] = ()
-    """Ordinals of the gang's other pods, by pod."""
+    """Ordinals of the gang's other pods, one entry for each pod."""
     spread_depth: int = 0
-    """Depth over whose domains the pods are balanced; 0: they are not."""
+    """Depth over whose domains the pods are balanced. 0: the pods are not balanced."""
 
     def fill(self, *, depth: int, identity: int, pods: int) -> PodsByNode:
-        """The nodes for pods in a domain that has slots for them."""
+        """Return the nodes for pods in a domain that has slots for them."""
         tree = self.index.tree
+        # Below the leaf depth every domain is a single node.
         if depth > tree.leaf_depth:
             return {tree.span(depth, identity).start: pods}
         below = depth + 1
+        # Divide the pods among domains one depth down, or directly among those of the balanced
+        # level.
         shares = self._balanced(depth=depth, identity=identity, pods=pods)
         if shares:
             below = self.spread_depth
@@ -57,15 +60,16 @@ class Packer:
             return fill_nodes(buckets=buckets, pods=pods, suspicion=tree.suspicion)
         else:
             shares = self._shares(depth=below, children=tree.children(depth, identity), pods=pods)
+        # Then fill each domain in the same way. Their nodes are disjoint.
         places: PodsByNode = {}
         for child, share in shares:
             places |= self.fill(depth=below, identity=child, pods=share)
         return places
 
     def _balanced(self, *, depth: int, identity: int, pods: int) -> PodShares:
-        """Even shares of the domains of the balanced level, in whole slices.
+        """Return even shares of the domains of the balanced level, in whole slices.
 
-        Slices that are wider than that level are filled one by one first, unless one of its domains
+        Slices that are wider than this level are filled one by one first, unless one of its domains
         holds everything.
         """
         goal = self.spread_depth
@@ -74,6 +78,7 @@ class Packer:
         tree = self.index.tree
         span = tree.span(depth, identity)
         row = tree.domain_of[goal]
+        # A domain without the label of a slice or of the level itself cannot take part.
         ids = np.arange(row[span.start], row[span.stop - 1] + 1)
         for slice_level in self.slice_levels:
             ids = ids[tree.usable(goal, within=min(slice_level.depth, goal))[ids]]
@@ -88,7 +93,7 @@ class Packer:
         return shares if self.balances(depth) or len(shares) == 1 else []
 
     def balances(self, depth: int) -> bool:
-        """Whether pods in a domain are balanced directly over its domains of the level."""
+        """Return whether pods in a domain are balanced directly over the domains of the level."""
         goal = self.spread_depth
         return depth < goal and not any(
             depth < slice_level.depth < goal for slice_level in self.slice_levels
@@ -104,6 +109,7 @@ class Packer:
     def _shares(self, *, depth: int, children: range, pods: int) -> PodShares:
         near: PodShares = []
         ids = np.arange(children.start, children.stop)
+        # Stay near the gang's other pods first, then use the fewest further domains.
         if self.beside:
             near = self._near(depth=depth, children=children, pods=pods)
             pods -= sum(share for _, share in near)
@@ -111,7 +117,7 @@ class Packer:
         return near + self._few(depth=depth, ids=ids, pods=pods) if pods else near
 
     def _near(self, *, depth: int, children: range, pods: int) -> PodShares:
-        """As many pods as fit in the domains of the gang's other pods, most of them first."""
+        """Return shares of the domains of the gang's other pods, those with most pods first."""
         near = neighbours(index=self.index, beside=self.beside, depth=depth)
         rooms, known = (
             self.index.slots_in_slices(self.slice_levels)[depth],
@@ -126,18 +132,21 @@ class Packer:
         return shares
 
     def _few(self, *, depth: int, ids: Counts, pods: int) -> PodShares:
-        """The fewest domains that hold the pods."""
+        """Return the fewest domains that hold the pods, with their shares."""
         ids = ids[self.index.slots_in_slices(self.slice_levels)[depth][ids] > 0]
         rooms = self.index.slots_in_slices(self.slice_levels)[depth][ids]
         gpus, known = self.index.gpus[depth][ids], self.index.tree.known[depth][ids]
         suspicion = self.index.tree.suspicion_in(depth, ids)
+        # One labelled domain for everything, if possible: the tightest one.
         large = np.flatnonzero((rooms >= pods) & known)
         if large.size:
             order = np.lexsort((large, suspicion[large], rooms[large], gpus[large]))
             return [(int(ids[large[order[0]]]), pods)]
+        # Otherwise the domains with the most slots give the smallest number of domains.
         order = np.lexsort((ids, suspicion, gpus, -rooms, ~known))
         total = np.cumsum(rooms[order])
         count = int(np.searchsorted(total, pods)) + 1
+        # Spare slots in that selection allow tighter domains, so that roomy ones stay free.
         chosen = _tighter(
             order=order.tolist(),
             count=count,
@@ -155,7 +164,7 @@ class Packer:
 
 
 def neighbours(*, index: SlotIndex, beside: Sequence[int], depth: int) -> Counter[int]:
-    """How many of a gang's other pods each domain of a depth holds."""
+    """Return the number of a gang's other pods in each domain of a depth."""
     row = index.tree.domain_of[depth]
     return Counter(row[ordinal] for ordinal in beside)
 
@@ -169,7 +178,7 @@ def _tighter(
     gpus: list[int],
     known: list[bool],
 ) -> list[int]:
-    """The first `count` domains, each exchanged for a tighter one where `spare` slots allow it."""
+    """Exchange each of the first `count` domains for a tighter one if `spare` slots allow it."""
     chosen, unused = order[:count], order[count:]
     for place, domain in enumerate(chosen):
         if not unused or not spare:
@@ -193,9 +202,11 @@ def fill_nodes(
 ) -> PodsByNode:
     """Fill the fullest nodes first, but one node for all remaining pods once one holds them."""
     places: PodsByNode = {}
+    # Buckets in ascending order of free GPUs: the fullest nodes first.
     left = {cell: _trusted_first(buckets[cell], suspicion) for cell in sorted(buckets)}
     largest = max(slots for _, slots in left)
     while pods:
+        # The fullest node that holds all remaining pods wins over filling several nodes.
         holds_all = (c for c in left if c[1] >= pods) if pods <= largest else ()
         cell = next(iter(holds_all), None) or next(iter(left))
         ordinal = next(left[cell], None)
@@ -208,7 +219,7 @@ def fill_nodes(
 
 
 def _trusted_first(ordinals: Sequence[int], suspicion: Mapping[int, int]) -> Iterator[int]:
-    """Equal nodes in their order, those last that something speaks against."""
+    """Yield equal nodes in their order, those with evidence against them last."""
     if not suspicion:
         yield from ordinals
         return

@@ -1,7 +1,7 @@
-"""Finds nodes for one gang at a time in the current view, or the reason why there are none.
+"""Find nodes for one gang at a time in the current view, or the reason why there are none.
 
-Free capacity only shrinks while gangs start, so a rejection is valid for equal requests until
-capacity that was withheld comes free; then all rejections are forgotten.
+Free capacity only shrinks while gangs start. So a rejection is valid for equal requests until
+withheld capacity becomes free. Then all rejections are forgotten.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Placer:
-    """Finds nodes; the caller takes them from the projection.
+    """Finds nodes. The caller takes them from the projection.
 
     Args:
         projection: the current and the projected view.
@@ -38,13 +38,13 @@ class Placer:
     def find(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | Rejection:
-        """Nodes for the positions of a gang that need one, in their order, or the rejection.
+        """Return nodes for the positions of a gang that need one, in their order, or the rejection.
 
         Args:
-            gang: whose pods they are.
-            pool: where.
-            pods: how many main pods it has when all are found.
-            kept: nodes by position of the pods that stay where they are.
+            gang: the gang.
+            pool: the name of the pool.
+            pods: main pods of the gang once all nodes are found.
+            kept: nodes by position, for the pods that keep their node.
         """
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection):
@@ -62,13 +62,13 @@ class Placer:
         return rejection
 
     def has_room(self, search: Search) -> bool:
-        """Whether a search in the current view finds nodes now."""
+        """Return whether a search in the current view finds nodes now."""
         return search.question not in self._rejected and search.has_room()
 
     def glimpse(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | None:
-        """Nodes as from `find`, or None without a reason, which is cheaper."""
+        """Return nodes like `find`, or None without a reason, which is cheaper."""
         spend(1)
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection) or search.question in self._rejected:
@@ -76,11 +76,13 @@ class Placer:
         return search.find()
 
     def infeasible(self, *, gang: Gang, pool: str, pods: int) -> Rejection | None:
-        """The rejection of a gang that does not fit even into the empty pool; None: it does."""
+        """Return the rejection of a gang that does not fit even into the empty pool."""
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Rejection):
             return search
         question = search.question
+        # A gang that runs keeps its pods while it repairs or grows. They are not part of the
+        # question, so the answer is not shared.
         if gang.uid in search.view.allocations:  # its own pods never make room
             return never_fits(search, helped=False)
         known = self._projection.current.never
@@ -89,22 +91,22 @@ class Placer:
         return known[question]
 
     def forget(self) -> None:
-        """Forget all rejections: there may be more capacity than before."""
+        """Forget all rejections, because there may be more capacity than before."""
         self._rejected.clear()
 
     def mark(self) -> Mapping[Hashable, Rejection]:
-        """The rejections so far, for `reset`."""
+        """Return the rejections so far, for `reset`."""
         return dict(self._rejected)
 
     def reset(self, mark: Mapping[Hashable, Rejection]) -> None:
-        """Forget the rejections since `mark`: the capacity taken since then is free again."""
+        """Forget the rejections since `mark`. The capacity taken since then is free again."""
         self._rejected = dict(mark)
 
 
 def placed(
     *, gang: Gang, view: PoolView, assignment: Sequence[str], replaced: tuple[int, ...] = ()
 ) -> Placed:
-    """The decision for a gang that has all its nodes."""
+    """Return the decision for a gang that has all its nodes."""
     level, domain, where = whereabouts(view=view, nodes=assignment)
     pods = len(assignment) - gang.extras
     fewer = pods < gang.nodes and not replaced
@@ -122,7 +124,7 @@ def placed(
 
 
 def whereabouts(*, view: PoolView, nodes: Sequence[str]) -> tuple[str | None, tuple[str, ...], str]:
-    """Level and path of the narrowest domain that holds these nodes, and a text of it."""
+    """Return level and path of the narrowest domain that holds these nodes, and a text about it."""
     known = [view.ordinal_of[name] for name in nodes if name in view.ordinal_of]
     depth, domain = view.tree.common(known) if known else (0, view.tree.domain(0, 0))
     level = view.tree.level_name(depth)

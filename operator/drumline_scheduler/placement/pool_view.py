@@ -1,7 +1,7 @@
-"""A mutable view of one pool: what is free on each node and which gang holds the rest.
+"""A mutable view of one pool: free capacity of each node, and the allocations of gangs.
 
 `free` is a node's allocatable minus everything bound there (`Node.used`) minus the reserved pods of
-admitted gangs. It may be negative where foreign pods over-commit a node; then no pod fits.
+admitted gangs. It may be negative where foreign pods over-commit a node. Then no pod fits.
 
 Every change returns its `Undo` and appends the changed ordinals to `log`. Indexes over a pool
 (`slots`) read the log from where they stopped instead of looking at every node again.
@@ -32,27 +32,27 @@ class PoolView:
         self.ordinal_of = {node.name: i for i, node in enumerate(tree.nodes)}
         self.capacity = axis.vectors([node.allocatable for node in tree.nodes])
         self.used = axis.vectors([node.used for node in tree.nodes])
-        """By ordinal: `Node.used` without the bound pods of the allocations."""
+        """`Node.used` without the bound pods of the allocations, by ordinal."""
         self.free: list[Vector] = [
             tuple(map(sub, whole, used)) if any(used) else whole
             for whole, used in zip(self.capacity, self.used, strict=True)
         ]
         self.allocations = Allocations(tree)
         self.nominees: dict[str, Allocation] = {}
-        """By uid: nominated gangs, with what they will hold once the evicted gangs have left."""
+        """Allocations that nominated gangs will hold once the evicted gangs have left, by uid."""
         self.leaving: set[str] = set()
         """Uids of allocations whose gangs are being evicted."""
         self.overdue: set[str] = set()
-        """Uids of allocations whose gangs should have left, and count as staying."""
+        """Uids of allocations whose gangs should have left. They count as staying."""
         self.log: list[int] = []
         self.withheld = WithheldCapacity(free=self.free, log=self.log)
         self._distinct_of: dict[int, DistinctCapacities] = {}
-        """Of `free` and `capacity`, by identity."""
+        """Distinct vectors of `free` and of `capacity`, by the identity of the list."""
         self._mark: tuple[list[Vector], list[Vector], int] | None = None
-        """`free`, `used` and the length of the log when a cycle began."""
+        """`free`, `used` and the length of the log at the start of the cycle."""
 
     def copy(self) -> PoolView:
-        """A view of the same moment that can be changed separately. O(nodes)."""
+        """Return a view of the same moment that can be changed separately. O(nodes)."""
         twin = copy(self)
         twin.used, twin.free, twin.log = list(self.used), list(self.free), []
         twin._distinct_of = {}  # noqa: SLF001 - a new object of this class
@@ -64,12 +64,12 @@ class PoolView:
     def allocation(
         self, *, gang: Gang, nodes: Sequence[str], positions: Iterable[int] | None = None
     ) -> Allocation:
-        """The allocation of one pod on each named node; a node that is gone holds nothing.
+        """Return the allocation of one pod on each named node. A node that is gone holds nothing.
 
         Args:
-            gang: whose pods they are.
-            nodes: by position.
-            positions: which positions these are; None: the first ones.
+            gang: the gang.
+            nodes: node names, one for each position.
+            positions: the positions of these nodes. None: the first positions.
         """
         places: dict[int, int] = {}
         amounts: dict[int, Vector] = {}
@@ -80,6 +80,7 @@ class PoolView:
             ordinal = self.ordinal_of.get(name)
             if ordinal is None:
                 continue
+            # Positions beyond the roles are main pods, which share the last request.
             request = requests[min(position, len(requests) - 1)]
             before = amounts.get(ordinal)
             if before is None:
@@ -113,7 +114,7 @@ class PoolView:
     def _allocations_of(
         self, admitted: Admitted
     ) -> tuple[Allocation, Allocation | None, Allocation]:
-        """Of an admitted gang: all pods that it has not lost, the reserved and the bound ones."""
+        """Return the allocations of a gang's pods that are not lost: all, reserved, bound."""
         gang, names = admitted.gang, admitted.assignment
 
         def part(positions: list[int]) -> Allocation:
@@ -129,7 +130,10 @@ class PoolView:
         return whole, part(reserved), part([i for i in kept if i not in admitted.reserved])
 
     def distinct(self, amounts: Sequence[Vector]) -> DistinctCapacities:
-        """The distinct vectors of some amounts by ordinal; of `free` and `capacity` kept here."""
+        """Return the distinct vectors of amounts by ordinal.
+
+        Those of `free` and `capacity` are cached.
+        """
         if amounts is not self.free and amounts is not self.capacity:
             return DistinctCapacities(amounts=amounts)
         known = self._distinct_of.get(id(amounts))
@@ -140,14 +144,16 @@ class PoolView:
         return known
 
     def clear_log(self) -> None:
-        """Forget all changes; the caller drops every index that has read the log."""
+        """Forget all changes. The caller drops every index that has read the log."""
         self.log.clear()
         self._distinct_of.clear()
 
     def renew(self, node: Node) -> int:
-        """Replace a node by its new value, in the same domains; returns its ordinal."""
+        """Replace a node by its new value, in the same domains, and return its ordinal."""
         ordinal = self.ordinal_of[node.name]
         before, capacity = self.tree.nodes[ordinal], self.axis.vector(node.allocatable)
+        # `used` lacks the bound pods of gangs, and `free` lacks the reserved ones. So the
+        # difference between the two values of the node is applied, not the new value.
         more = tuple(map(sub, self.axis.vector(node.used), self.axis.vector(before.used)))
         gain = map(sub, map(sub, capacity, self.capacity[ordinal]), more)
         self.capacity[ordinal] = capacity
@@ -170,6 +176,8 @@ class PoolView:
         if self._mark is None:
             return
         free, self.used, length = self._mark
+        # Entries stay in the log, because indexes have read them. The
+        # restored nodes are appended again.
         touched = set(self.log[length:])
         for ordinal in touched:
             self.free[ordinal] = free[ordinal]
@@ -180,7 +188,7 @@ class PoolView:
         self._mark = None
 
     def occupy(self, allocation: Allocation) -> Undo:
-        """Give a gang capacity beside what it may hold already. O(nodes of the allocation)."""
+        """Give a gang capacity in addition to what it may hold. O(nodes of the allocation)."""
         uid = allocation.gang.uid
         before = self.allocations.get(uid)
         self.allocations[uid] = before + allocation if before else allocation
@@ -198,7 +206,7 @@ class PoolView:
     def release(self, allocation: Allocation) -> Undo:
         """Take everything from a gang. O(nodes of the allocation).
 
-        Of a gang that is being evicted, nominated gangs may need what it leaves: that is withheld.
+        If the gang is being evicted, the capacity that nominated gangs need of it is withheld.
         """
         uid = allocation.gang.uid
         del self.allocations[uid]
@@ -215,7 +223,7 @@ class PoolView:
         return undo
 
     def remove_terminating(self) -> None:
-        """Free what pods hold that are being deleted and are expected to end soon."""
+        """Free the resources of pods that are being deleted and are expected to end soon."""
         for ordinal, node in enumerate(self.tree.nodes):
             if node.terminating is not NOTHING:
                 amounts = self.axis.vector(node.ending)
@@ -223,7 +231,10 @@ class PoolView:
                 self.free[ordinal] = tuple(map(add, self.free[ordinal], amounts))
 
     def shift(self, allocation: Allocation, *, sign: int) -> None:
-        """Free the capacity of an allocation (`sign` 1) or take it (-1), and nothing else."""
+        """Free the capacity of an allocation (`sign` 1) or take it (-1).
+
+        Nothing else changes.
+        """
         change = add if sign > 0 else sub
         for ordinal, amount in allocation.amounts.items():
             self.free[ordinal] = tuple(map(change, self.free[ordinal], amount))
@@ -241,7 +252,7 @@ class PoolView:
         return self._restore(before)
 
     def close(self, ordinals: Iterable[int]) -> Undo:
-        """Let nothing be free on these nodes."""
+        """Set the free capacity of these nodes to zero."""
         before = {ordinal: self.free[ordinal] for ordinal in ordinals}
         nothing = (0,) * len(self.axis.names)
         for ordinal in before:
@@ -250,7 +261,7 @@ class PoolView:
         return self._restore(before)
 
     def _restore(self, before: Mapping[int, Vector]) -> Undo:
-        """The undo that sets `free` to what it was, by ordinal."""
+        """Return the undo that sets `free` to its earlier amounts, by ordinal."""
 
         def undo() -> None:
             for ordinal, free in before.items():
@@ -261,11 +272,11 @@ class PoolView:
 
 
 def _nothing() -> None:
-    """The undo of no change."""
+    """Undo no change."""
 
 
 def build_views(*, snapshot: Snapshot, axis: ResourceAxis) -> dict[str, PoolView]:
-    """A view of each pool of the snapshot. O(nodes x levels + pods of admitted gangs)."""
+    """Return a view of each pool of the snapshot. O(nodes x levels + pods of admitted gangs)."""
     members: dict[str, list[Node]] = {pool.name: [] for pool in snapshot.pools}
     for node in snapshot.nodes:
         if node.pool in members:

@@ -1,15 +1,14 @@
 """The current and the projected view of the cluster in one cycle.
 
-The *projected* view is the cluster once all that is about to end has ended. Gangs (and the surplus
-of elastic gangs) that are being evicted are gone. So are terminating pods that are not overdue
-(`Node.overdue`). Each nominated gang is on its nominated nodes: a waiting gang, a broken gang that
-waits for replacements, a gang that moves. A gang that was to move to nodes that it can no longer
-have stays where it is. The projected view is made on first use. Two rules connect it to the
-*current* view:
+The *projected* view is the cluster after all evictions in progress. Evicted gangs and evicted
+surplus of elastic gangs are gone. So are terminating pods that are not overdue (`Node.overdue`).
+Each nominated gang is on its nominated nodes: a waiting gang, a broken gang that waits for
+replacements, or a gang that moves. If a gang can no longer move to its new nodes, it stays where it
+is. The projected view is made on first use. Two rules connect it to the *current* view:
 
 * A gang that starts takes its nodes in both views and needs quota in both.
-* On each node, what would be missing in the projected view is withheld in the current one
-  (`withheld_capacity`). So no gang starts on capacity that is kept, and the rest stays usable.
+* On each node, the current view withholds the capacity that would be missing in the projected view
+  (`withheld_capacity`). So no gang starts on kept capacity, and the other capacity stays usable.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Nomination:
     pool: str
     nodes: tuple[str, ...]
     positions: tuple[int, ...] | None = None
-    """Which positions of a broken running gang these are; None: the whole gang."""
+    """Positions of a broken running gang that wait for these nodes. None: the whole gang waits."""
 
     @property
     def gpus(self) -> int:
@@ -44,20 +43,20 @@ class Nomination:
 
     @property
     def size(self) -> int:
-        """How many main pods it will start with."""
+        """Number of main pods that the gang will start with."""
         return len(self.nodes) - self.gang.extras
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictingGang:
-    """A gang that is being evicted, as a whole or but for some positions."""
+    """A gang that is being evicted, as a whole or except for the kept positions."""
 
     held: Admitted
     kept: tuple[int, ...] = ()
 
     @property
     def nodes(self) -> set[str]:
-        """The nodes it will leave."""
+        """The nodes that the gang will leave."""
         stays = frozenset(self.kept)
         return {name for i, name in enumerate(self.held.assignment) if i not in stays}
 
@@ -80,29 +79,30 @@ class Projection:
             current.pools[evicting.held.pool].leaving.add(evicting.held.gang.uid)
         self._nominations: dict[str, Nomination] = {}
         self._undo_of: dict[str, Undo] = {}
-        """By uid: the undo of a nomination in the projected view."""
+        """Undo of a nomination in the projected view, by uid."""
 
     @property
     def projected(self) -> ClusterView:
-        """The view once all evictions are done."""
+        """The view after all evictions in progress."""
         if self._projected is None:
             self._projected = self.current.copy()
             for evicting in self._leaving:
                 _leave(cluster=self._projected, evicting=evicting)
             for pool, view in self._projected.pools.items():
                 view.remove_terminating()
+                # The current view may use no more than is free in the projected one.
                 self.current.pools[pool].withheld.limit = view.free
         return self._projected
 
     @property
     def effective(self) -> ClusterView:
-        """The projected view, or the current one while they are equal, which is cheaper."""
+        """The projected view, or the current view while both are equal, which is cheaper."""
         calm = self._projected is None and not self._leaving
         return self.current if calm and not self._pods_end else self.projected
 
     @cached_property
     def _pods_end(self) -> bool:
-        """Whether pods are being deleted anywhere."""
+        """True if any pod is being deleted and expected to end."""
         views = self.current.pools.values()
         nodes = (node for view in views for node in view.tree.nodes)
         return any(node.terminating is not NOTHING and node.ending != NOTHING for node in nodes)
@@ -115,7 +115,7 @@ class Projection:
         nodes: Sequence[str],
         positions: Sequence[int] | None = None,
     ) -> None:
-        """Give a gang nodes in both views; `positions`: which these are (None: the first)."""
+        """Give a gang nodes in both views. `positions` None: the first positions."""
         self.current.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
         if self._projected is not None:
             self._projected.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
@@ -127,25 +127,25 @@ class Projection:
             self._projected.quota.hold(gang=gang, pool=pool, size=size)
 
     def withdraw(self, *, gang: Gang, pool: str) -> None:
-        """Take back what a gang got in this cycle."""
+        """Take back everything that a gang got in this cycle."""
         self.current.dismiss(gang=gang, pool=pool)
         if self._projected is not None:
             self._projected.dismiss(gang=gang, pool=pool)
 
     def has_quota(self, *, gang: Gang, pool: str, size: int) -> bool:
-        """Whether quota allows a gang so many main pods, also once nominated gangs start."""
+        """Return whether quota allows a gang `size` main pods, also once nominated gangs start."""
         views = [self.current, self.projected] if self._nominations else [self.current]
         return all(view.quota.has_room(gang=gang, pool=pool, size=size) for view in views)
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The rejection of a gang without quota now, or once nominated gangs start."""
+        """Return the rejection of a gang without quota now, or once nominated gangs start."""
         rejection = self.current.quota.exhausted(gang=gang, pool=pool, size=size)
         if rejection or not self._nominations:
             return rejection
         return self.projected.quota.exhausted(gang=gang, pool=pool, size=size)
 
     def is_at_rest(self, pool: str) -> bool:
-        """Whether no gang of a pool is being evicted or nominated."""
+        """Return whether no gang of a pool is being evicted or nominated."""
         leaves = any(entry.held.pool == pool for entry in self._leaving)
         return not leaves and all(entry.pool != pool for entry in self._nominations.values())
 
@@ -155,7 +155,7 @@ class Projection:
         return self._nominations.keys()
 
     def nomination(self, gang: Gang) -> Nomination | None:
-        """The nomination of a gang, if it has one."""
+        """Return the nomination of a gang, if it has one."""
         return self._nominations.get(gang.uid)
 
     def recall_running(self, running: Iterable[Admitted]) -> tuple[str, ...]:
@@ -180,12 +180,14 @@ class Projection:
                 self.release(nomination)
 
     def _recalled(self, held: Admitted) -> bool:
-        """Nominate a running gang again, if it still fits."""
+        """Nominate a running gang again if it still fits, and return whether it did."""
         gang, pool = held.gang, held.nominated_pool or held.pool
         positions = tuple(sorted(held.nominated))
         nodes = tuple(held.nominated[position] for position in positions)
         if pool not in self.current.pools:
             return False
+        # A gang that moves needs new nodes for all pods, and quota if it changes its pool. A broken
+        # gang needs nodes for exactly its lost pods, and has its quota.
         if held.leaving:
             may = pool == held.pool or self.projected.quota.has_room(
                 gang=gang, pool=pool, size=held.size
@@ -202,17 +204,18 @@ class Projection:
         return fits
 
     def _stay(self, held: Admitted) -> None:
-        """Count a gang that was being evicted as one that stays."""
+        """Count a gang that was being evicted as staying."""
         view, uid = self.current.pools.get(held.pool), held.gang.uid
         if view is None:
             return
         self._leaving = [evicting for evicting in self._leaving if evicting.held.gang.uid != uid]
         _go_on(cluster=self.projected, held=held, kept=range(len(held.assignment)))
         view.leaving.discard(uid)
+        # Its nodes are not freed, so less is withheld for the gangs nominated there.
         view.withheld.update(view.allocations[uid].places)
 
     def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> None:
-        """Remove an evicted gang from the projected view, but for the positions it keeps."""
+        """Remove an evicted gang from the projected view, except for the positions it keeps."""
         places = self.projected.pools[held.pool].allocations[held.gang.uid].places
         evicting = EvictingGang(held=held, kept=kept)
         _leave(cluster=self.projected, evicting=evicting)
@@ -228,7 +231,10 @@ class Projection:
             gang=gang, nodes=nomination.nodes, positions=nomination.positions
         )
         self._nominations[gang.uid] = nomination
+        # The nominated gang occupies its nodes in the projected view only. The current view still
+        # has the evicted gangs there and withholds the difference.
         self._undo_of[gang.uid] = self.projected.pools[pool].occupy(allocation)
+        # A repair keeps the quota that the whole gang already pays for.
         if nomination.positions is None:
             self.projected.quota.hold(gang=gang, pool=pool, size=nomination.size)
             self.current.quota.promise(gang=gang, pool=pool, size=nomination.size)
@@ -247,7 +253,11 @@ class Projection:
         self.current.pools[pool].withheld.update(allocation.places)
 
     def in_the_way(self, nomination: Nomination) -> list[Admitted]:
-        """The gangs being evicted that a nominated gang still waits for."""
+        """Return the gangs being evicted that a nominated gang still waits for.
+
+        These gangs leave its nominated nodes. If there are none, all evicted gangs of the pool
+        count.
+        """
         nodes = set(nomination.nodes)
         there = [
             evicting
@@ -261,7 +271,7 @@ class Projection:
 
 
 def recall_pending(projection: Projection, *, gang: Gang, queue: Queue) -> None:
-    """Nominate again the slots that an earlier cycle reserved, if the gang can still have them."""
+    """Nominate again the slots that an earlier cycle reserved, if the gang can still use them."""
     pool, nodes = gang.nominated_pool, gang.nominated
     if (
         pool not in projection.current.pools
@@ -271,6 +281,7 @@ def recall_pending(projection: Projection, *, gang: Gang, queue: Queue) -> None:
         or access_rejection(gang=gang, queue=queue)
     ):
         return
+    # The nodes are checked in the projected view: the victims may still be there.
     size = len(nodes) - gang.extras
     if projection.projected.quota.has_room(
         gang=gang, pool=pool, size=size
@@ -279,19 +290,19 @@ def recall_pending(projection: Projection, *, gang: Gang, queue: Queue) -> None:
 
 
 def _kept(held: Admitted) -> tuple[int, ...]:
-    """The positions that a shrinking gang keeps."""
+    """Return the positions that a shrinking gang keeps."""
     return tuple(i for i in range(len(held.assignment)) if i not in held.giving_up)
 
 
 def _leave(*, cluster: ClusterView, evicting: EvictingGang) -> None:
-    """Remove what an evicted gang gives up."""
+    """Remove the places that an evicted gang gives up."""
     cluster.dismiss(gang=evicting.held.gang, pool=evicting.held.pool)
     if evicting.kept:
         _go_on(cluster=cluster, held=evicting.held, kept=evicting.kept)
 
 
 def _go_on(*, cluster: ClusterView, held: Admitted, kept: Sequence[int]) -> None:
-    """Enter a gang, which holds nothing, with some of its positions."""
+    """Enter a gang that holds nothing with some of its positions."""
     gang, view = held.gang, cluster.pools[held.pool]
     stays = [position for position in kept if position not in held.lost]
     nodes = [held.assignment[position] for position in stays]

@@ -1,8 +1,8 @@
-"""Completes the remedies of quota rejections: the gang may lack nodes, too.
+"""Complete the remedies of quota rejections, because the gang may also lack nodes.
 
-A remedy is given only if the gang starts with it, all else unchanged. So where both quota and nodes
-are missing, a quota increase alone is no remedy, and beside the gangs that hold the quota others
-may have to end. O(nodes of the gangs removed).
+A remedy is given only if the gang starts with it, all else unchanged. So if both quota and nodes
+are missing, a quota increase alone is not a remedy. In addition to the gangs that hold the quota,
+others may have to end. O(nodes of the gangs removed).
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ class QuotaRemedyChecker:
     """False: rejections are returned as they are."""
 
     def complete(self, rejection: Rejection, *, gang: Gang, pool: str, pods: int) -> Rejection:
-        """The rejection with all necessary blockers, or without a remedy.
+        """Return the rejection with all necessary blockers, or without a remedy.
 
         Args:
-            rejection: what the gang would be told about its quota.
-            gang: who was rejected.
-            pool: where.
-            pods: with how many main pods.
+            rejection: the rejection of the gang for its quota.
+            gang: the rejected gang.
+            pool: the name of the pool.
+            pods: number of main pods.
         """
         if rejection.remedy is None or not self.explain:
             return rejection
         search = self.current.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Rejection):
             return replace(rejection, remedy=None)
+        # Nodes are available, so the quota remedy alone is enough.
         if self.placer.has_room(search):
             return rejection
+        # Nodes are missing too. More quota would not help, but the end of further gangs may.
         if rejection.remedy.kind is not RemedyKind.WAIT_FOR:
             return replace(rejection, remedy=None)
         nodes = self.placer.find(gang=gang, pool=pool, pods=pods)
@@ -56,13 +58,14 @@ class QuotaRemedyChecker:
 def _with_further_blockers(
     *, rejection: Rejection, more: Sequence[str], search: Search
 ) -> Rejection:
-    """The rejection with further blockers, whose nodes are needed as well."""
+    """Return the rejection with further blockers whose nodes are needed as well."""
     of_key = search.view.allocations.of_key
     going = [allocation for key in rejection.blockers for allocation in of_key(key)]
     # A gang that moves inside the pool is listed twice: its allocation and its nomination.
     rest = [key for key in dict.fromkeys(more) if key not in rejection.blockers]
     further = [allocation for key in rest for allocation in of_key(key)]
     release, fits = _release_and_check(search=search, allocations=(*going, *further))
+    # Remove the gangs that hold the quota, then the smallest set of others that makes room.
     undo = [release(allocation) for allocation in going]
     needed: list[str] = []
     if not fits():
@@ -81,7 +84,7 @@ def _with_further_blockers(
 def _release_and_check(
     *, search: Search, allocations: Iterable[Allocation]
 ) -> tuple[Callable[[Allocation], Undo], Callable[[], bool]]:
-    """How an allocation is removed, and how to check whether the pods fit then."""
+    """Return a function that removes an allocation, and one that checks whether the pods fit."""
     leaving = search.view.leaving
     if HypotheticalCapacity.can_be(search) and not any(
         allocation.gang.uid in leaving for allocation in allocations

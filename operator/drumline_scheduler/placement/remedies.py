@@ -1,6 +1,8 @@
-"""What would let a gang start that no domain can hold: the first of these that is true.
+"""Find the smallest change that lets a gang start although no domain can hold it.
 
-1. `ReturnNodes`: enough of the nodes that are out of service come back, where that is the reason.
+The first of these that is true:
+
+1. `ReturnNodes`: enough nodes that are out of service come back, if that is the reason.
 2. `RelaxTopology`: the nearest wider level has room for it now.
 3. `AskForLess`: the most pods for which there is room now. Not for a gang that runs already.
 4. `AskForSmallerPods`: no node is large enough for a pod, in one resource only.
@@ -25,15 +27,15 @@ from drumline_scheduler.placement.slicing import whole_slices
 from drumline_scheduler.placement.what_if import Circumstances, capacity_with
 
 _FEW: Final = 4
-"""Domains that are tried where a try is expensive."""
+"""Number of domains that are tried if a try is expensive."""
 
 
 def remedy_for(search: Search, *, away: bool) -> Remedy | None:
-    """The remedy for a gang that does not fit even if other gangs end.
+    """Return the remedy for a gang that does not fit even if other gangs end.
 
     Args:
-        search: what was looked for.
-        away: whether there would be places with all nodes in service.
+        search: the search that failed.
+        away: whether the gang would fit with all nodes in service.
     """
     remedy = next(filter(None, _tried(search, away=away)), None)
     return None if remedy is None else replace(remedy, pool=search.view.tree.pool.name)
@@ -50,8 +52,12 @@ def _tried(search: Search, *, away: bool) -> Iterator[Remedy | None]:
 
 
 def _return_nodes(search: Search) -> Remedy | None:
-    """Nodes that are ineligible only because they are out of service, most slots first."""
+    """Return the remedy with the fewest nodes of one domain that must come back.
+
+    Only nodes that are ineligible for no other reason count. Those with the most slots come first.
+    """
     tree, view, shape = search.view.tree, search.view, search.shape
+    # Slots by ordinal of nodes that would be eligible if they were in service.
     away = {
         ordinal: shape.slots_in(view.free[ordinal])
         for ordinal, node in enumerate(tree.nodes)
@@ -70,6 +76,7 @@ def _return_nodes(search: Search) -> Remedy | None:
             capacity = capacity_with(search, view.free, Circumstances(eligible=eligible))
             return search.most(capacity)[identity] >= search.demand.pods
 
+        # More nodes never make it worse, so bisection finds the smallest number.
         if inside and helps(len(inside)):
             count = bisect_left(range(len(inside)), x=True, lo=1, key=helps)
             if best is None or count < best.amount:
@@ -110,13 +117,17 @@ def _ask_for_less(search: Search) -> Remedy | None:
 
 
 def _ask_for_smaller_pods(search: Search) -> Remedy | None:
-    """The most of the one resource of which no node has enough for a pod."""
+    """Return the remedy if a single resource makes the pods too large for every node.
+
+    Its amount is the largest that a node has.
+    """
     shape, names = search.shape, search.view.axis.names
     whole = [
         capacity
         for capacity, is_open in zip(search.view.capacity, search.index.counted, strict=True)
         if is_open
     ]
+    # Some node holds a pod, or roles are involved: then the size of one pod is not the reason.
     if any(shape.slots_in(capacity) for capacity in whole) or any(search.demand.roles):
         return None
     for place, asked in enumerate(shape.request):
@@ -133,7 +144,10 @@ def _ask_for_smaller_pods(search: Search) -> Remedy | None:
 
 
 def _add_nodes(search: Search) -> Remedy | None:
-    """The fewest more nodes, all in one domain of the required level and of each slice."""
+    """Return the remedy with the fewest additional nodes.
+
+    All of them are in one domain of the required level and of each slice.
+    """
     tree, demand = search.view.tree, search.demand
     like = _largest(search)
     ids = set(search.ids)
@@ -146,8 +160,10 @@ def _add_nodes(search: Search) -> Remedy | None:
         or search.variants[-1].fixed
     ):
         return None
+    # One node for each pod is the most that can help, so the search starts above it.
     fewest, where = search.vacant + sum(demand.roles) + 1, ""
     for ordinal in _firsts(search, deepest):
+        # New nodes must be in a domain that the gang may use, with a label at every level it names.
         around = tree.domain_of[search.depth][ordinal]
         labelled = (tree.known[depth][tree.domain_of[depth][ordinal]] for depth in depths)
         if around not in ids or not all(labelled):
@@ -157,6 +173,7 @@ def _add_nodes(search: Search) -> Remedy | None:
             leaf = tree.domain_of[tree.leaf_depth][ordinal]
             return _with_more(search, leaf, like, count)[around] >= demand.pods
 
+        # Search further only if this domain needs fewer nodes than the best one so far.
         if fewest > 1 and helps(fewest - 1):
             fewest = bisect_left(range(fewest), x=True, lo=1, key=helps)
             where = tree.domain(deepest, tree.domain_of[deepest][ordinal]).name
@@ -168,7 +185,7 @@ def _add_nodes(search: Search) -> Remedy | None:
 
 
 def _firsts(search: Search, deepest: int) -> list[int]:
-    """The first node of each domain to which nodes might be added, most room first."""
+    """Return the first node of each domain to which nodes might be added, most slots first."""
     tree, slots = search.view.tree, search.index.slots[deepest].tolist()
     ids = sorted(range(len(slots)), key=lambda i: (-slots[i], i))
     most = _FEW if any(search.demand.roles) else len(ids)
@@ -176,7 +193,7 @@ def _firsts(search: Search, deepest: int) -> list[int]:
 
 
 def _largest(search: Search) -> int | None:
-    """The eligible node that could hold the most pods, or else has the most GPUs."""
+    """Return the eligible node that could hold the most pods, or else has the most GPUs."""
     distinct = search.view.distinct(search.view.capacity)
     distinct.catch_up()
     worth = [(search.shape.slots_in(amount), amount[0]) for amount in distinct.distinct]
@@ -186,7 +203,14 @@ def _largest(search: Search) -> int | None:
 
 
 def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:
-    """The pods that fit in each domain if a leaf domain had so many more nodes like one of them."""
+    """Return the pods that fit in each domain if a leaf domain had more nodes.
+
+    Args:
+        search: the search that failed.
+        leaf: id of the leaf domain.
+        like: ordinal of the node that the additional nodes are equal to when empty.
+        count: number of additional nodes.
+    """
     tree, index, demand = search.view.tree, search.index, search.demand
     if any(demand.roles):
         return search.capacity.frontiers(demand).with_more(

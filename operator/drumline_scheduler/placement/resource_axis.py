@@ -16,16 +16,19 @@ _plain: Final[Callable[[Resources], Vector]] = attrgetter(*PLAIN_RESOURCES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceAxis:
-    """The resources that count in a cycle, in the order of every vector; GPUs come first."""
+    """The resources that count in a cycle, in the order of every vector. GPUs come first."""
 
     names: tuple[str, ...]
 
     def vector(self, amounts: Resources) -> Vector:
-        """The amounts in the order of this axis; resources that no gang asks for are left out."""
+        """Return the amounts in the order of this axis.
+
+        Resources that no gang requests are left out.
+        """
         return self.vectors((amounts,))[0]
 
     def vectors(self, amounts: Iterable[Resources]) -> list[Vector]:
-        """One vector for each of the amounts."""
+        """Return one vector for each of the amounts."""
         extended = self.names[len(PLAIN_RESOURCES) :]
         if not extended:
             return list(map(_plain, amounts))
@@ -36,7 +39,7 @@ class ResourceAxis:
         return vectors
 
     def requests(self, gang: Gang) -> list[Vector]:
-        """What the pods ask for, by position; all positions from the last one on are main pods."""
+        """Return the requests of the pods by position. The last entry holds for all main pods."""
         requests: list[Vector] = []
         for role in gang.roles:
             requests += [self.vector(role.per_pod)] * role.pods
@@ -44,7 +47,7 @@ class ResourceAxis:
 
 
 def axis_of(gangs: Iterable[Gang]) -> ResourceAxis:
-    """The axis on which all requests of these gangs can be written."""
+    """Return the axis on which all requests of these gangs can be written."""
     extended: set[str] = set()
     for gang in gangs:
         for request in (gang.per_pod, *(role.per_pod for role in gang.roles)):

@@ -1,9 +1,9 @@
-"""Where the role pods of a gang go, so that its main pods still fit beside them.
+"""Place the role pods of a gang so that its main pods still fit beside them.
 
-From the chosen domain down, at each level: one child domain for everything if it can hold it, else
-as few as possible, those with pods of the gang first. On the nodes: where role pods cost the fewest
-slots of main pods, then nodes in use before empty nodes. For a balanced gang, role pods go where
-they allow the fewest domains and then the most even shares.
+From the chosen domain down, each level uses one child domain if it can hold everything. Otherwise
+it uses as few as possible, those with pods of the gang first. On the nodes, role pods go where they
+cost the fewest main slots, then on nodes in use before empty nodes. The role pods of a balanced
+gang go where they allow the fewest domains, then the most even shares.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from drumline_scheduler.placement.slots import SlotIndex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolePlacement:
-    """Where role pods go, and how many main pods go where beside them."""
+    """The nodes of the role pods, and the domains in which the main pods are packed beside them."""
 
     roles: list[list[int]]
-    """By role: node ordinals."""
+    """Node ordinals, by role."""
     main: list[tuple[int, int, int]]
-    """Depth and id of domains, and main pods to be packed there."""
+    """Depth and id of domains, and the number of main pods to pack there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +45,16 @@ class RolePlacer:
 
     @property
     def index(self) -> SlotIndex:
-        """Of the main pods."""
+        """The slots of the main pods."""
         return self.packer.index
 
     def find(self, *, depth: int, identity: int, pods: int) -> RolePlacement:
-        """Nodes for all role pods, in a domain that can hold everything.
+        """Return nodes for all role pods in a domain that can hold everything.
 
         Args:
-            depth: of the domain.
-            identity: of the domain.
-            pods: main pods that have to fit there too.
+            depth: depth of the domain.
+            identity: id of the domain.
+            pods: main pods that must fit there too.
         """
         placement = RolePlacement(roles=[[] for _ in self.frontiers.mix.pods], main=[])
         target = len(self.frontiers.mix.combinations) - 1
@@ -66,9 +66,12 @@ class RolePlacer:
     ) -> bool:
         """Place everything, main pods spread evenly over the domains of the balanced level.
 
-        As few of these as can hold them, the smallest share as large as possible, then the largest
-        as small as possible. False if the level's known domains cannot hold them, or only several
-        of them while slices are wider than the level.
+        The pods use the fewest of these domains that hold them. The smallest share is as large as
+        possible, then the largest share as small as possible.
+
+        Returns:
+            False if the level's labelled domains cannot hold the pods, or if several domains are
+            needed while slices are wider than the level. Nothing is placed then.
         """
         over, unit = self.packer.spread_depth, self.packer.spread_unit
         row = self.index.tree.domain_of[over]
@@ -83,12 +86,16 @@ class RolePlacer:
         def used(low: int, high: int) -> int:
             return sum(share.option.counts for share in share_out(low, high))
 
+        # 1. The fewest domains that hold the pods, without a bound on the shares.
         need = pods // unit
         count = used(1, need)
         if not count or pods % unit or (count > 1 and not self.packer.balances(domain[0])):
             return False
+        # 2. Raise the smallest share, then lower the largest, while the same number is enough.
         low = _last(range(1, need // count + 1), lambda n: used(n, need) == count)
         high = need - _last(range(need - low + 1), lambda n: used(low, need - n) == count)
+        # 3. Give each domain the smallest share, and distribute the
+        # remaining pods up to the largest.
         left = pods - count * low * unit
         for share in share_out(low, high):
             main = 0
@@ -100,7 +107,10 @@ class RolePlacer:
         return True
 
     def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Bin:
-        """A domain over which main pods are balanced; one with role pods only does not count."""
+        """Return a domain of the balanced level as a bin.
+
+        It counts as used only with main pods, not with role pods alone.
+        """
         frontier = self.frontiers.of(depth, identity)
         tree = self.index.tree
         levels = {
@@ -126,9 +136,12 @@ class RolePlacer:
         """Place a combination of role pods, and divide the main pods among domains."""
         depth, identity = domain
         tree, mix = self.index.tree, self.frontiers.mix
+        # Balance above the balanced level, if role pods and main pods are both placed here. Main
+        # pods alone are balanced by the packer.
         wanted = target and pods and self.packer.spread_depth > depth
         if wanted and self._balance(placement, domain, target=target, pods=pods):
             return
+        # No role pods are left, or only nodes are below. The main pods are packed later.
         if not target or depth >= tree.leaf_depth:
             span = tree.span(depth, identity)
             alone = depth > tree.leaf_depth
@@ -150,7 +163,7 @@ class RolePlacer:
             )
 
     def _few(self, depth: int, ids: range, target: int, pods: int) -> list[BinChoice]:
-        """The fewest domains that hold everything, those with the most room first."""
+        """Return the fewest domains that hold everything, those with the most room first."""
         near = neighbours(index=self.index, beside=self.packer.beside, depth=depth)
         gpus = self.index.gpus[depth]
         parts = {i: self.frontiers.of(depth, i) for i in ids}
@@ -172,13 +185,15 @@ class RolePlacer:
         return sorted(choices, key=lambda share: (-share.option.room, share.identity))
 
     def _cheapest(self, span: range, target: int) -> list[tuple[int, int]]:
-        """The nodes on which the role pods take the fewest places from main ones."""
+        """Return the nodes on which the role pods cost the fewest main slots."""
         if not target:
             return []
         near, mix = set(self.packer.beside), self.frontiers.mix
         by_kind: dict[Frontier, list[int]] = defaultdict(list)
         for ordinal in span:
             by_kind[self.frontiers.by_node[ordinal]].append(ordinal)
+        # Of equal nodes no more than the number of role pods can be
+        # used, so the others are dropped.
         enough = sum(mix.combinations[target])
 
         def rank(ordinal: int) -> tuple[bool, tuple[int, int], int]:
@@ -192,7 +207,10 @@ class RolePlacer:
         return [(share.identity, share.option.roles) for share in choices]
 
     def _cost(self, ordinal: int) -> Bin:
-        """A node with what role pods there take from main ones."""
+        """Return a node as a bin.
+
+        `room` is the negative number of main slots that role pods cost.
+        """
         frontier = self.frontiers.by_node[ordinal]
         options = [
             BinOption(roles=roles, counts=True, room=room - frontier[0])
@@ -203,7 +221,7 @@ class RolePlacer:
 
 
 def _last(numbers: Sequence[int], holds: Callable[[int], bool]) -> int:
-    """The last of some numbers up to which something holds; at worst the first."""
+    """Return the last number of the prefix for which `holds` is true; at worst the first number."""
     low, high = 0, len(numbers) - 1
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Places the roles of a gang one after another, where too many kinds of pods make frontiers large.
+"""Place the roles of a gang one after another if too many kinds of pods make frontiers large.
 
 The roles with the most GPUs come first, then those that request the largest part of any node. The
 pods of a role first go where they cost no slots of main pods, then where they cost the fewest. Of
@@ -11,7 +11,7 @@ number of pods.
 
 Example: roles `big` (1 pod of 4 GPUs) and `small` (2 pods of 1 GPU), main pods of 3 GPUs, nodes
 with 4, 4 and 3 free GPUs. `big` fills the first node and costs one slot. One pod of `small` takes
-the fourth GPU of the second node and costs none; the other pod costs a slot. One slot is left.
+the fourth GPU of the second node and costs none. The other pod costs a slot. One slot is left.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class _Placed:
 
 
 class RolesInOrder:
-    """Role pods and the main pods beside them, in step with the index.
+    """Role pods and the main pods beside them, kept in step with the index.
 
     Args:
-        index: of the main pods.
-        requests: by role.
-        pods: by role, how many.
+        index: slots of the main pods.
+        requests: request of one pod, by role.
+        pods: number of pods, by role.
         slice_levels: slices of the main pods, broadest first.
-        anchors: main pods to be placed in given domains.
+        anchors: main pods that must be placed in given domains.
         beside: ordinals of the gang's other pods.
     """
 
@@ -73,15 +73,18 @@ class RolesInOrder:
         self._known: dict[int, _Placed] = {}
 
     def renew(self) -> None:
-        """Forget everything: a node's value was replaced."""
+        """Forget everything, because a node's value was replaced."""
         self._known.clear()
 
     def most(self, depth: int) -> Counts:
-        """By domain id: how many main pods fit beside the role pods; negative: not even these."""
+        """Return the main pods that fit beside the role pods, by domain id.
+
+        Negative: roles do not fit.
+        """
         return self._at(depth).most
 
     def nodes(self, *, depth: int, identity: int) -> list[list[int]]:
-        """By role: the node ordinals of its pods in a domain that can hold everything."""
+        """Return the node ordinals by role, in a domain that can hold everything."""
         span = self._index.tree.span(depth, identity)
         return [
             np.repeat(span, pods[span.start : span.stop]).tolist() for pods in self._at(depth).pods
@@ -98,14 +101,18 @@ class RolesInOrder:
         domains = len(tree.starts[depth])
         pods = [np.zeros(len(tree.nodes), dtype=np.int64) for _ in self._pods]
         spend(len(tree.nodes) * len(self._pods))
+        # 1. A quick bound. If no domain passes, the placement is not tried.
         fits = could_hold(index=index, requests=self._vectors, pods=self._pods, depth=depth)
         if not fits.any():
             most = np.full(domains, NO_ROOM, dtype=np.int64)
             return _Placed(read=index.read, most=most, pods=pods)
+        # 2. Place the roles in all domains at once. Domains of a depth are disjoint, so one array
+        # of free amounts serves them all.
         free = index.free_amounts()
         for role in self._order(free):
             pods[role], left = self._fill(role, free=free, depth=depth)
             fits &= left == 0
+        # 3. Count the main slots that remain, in whole slices.
         slots = np.where(index.counted, index.shape.slots_in_each(free), 0)
         most = whole_slices(
             tree=tree,
@@ -116,7 +123,7 @@ class RolesInOrder:
         return _Placed(read=index.read, most=np.where(fits, most, NO_ROOM), pods=pods)
 
     def _order(self, free: Counts) -> list[int]:
-        """The roles with pods, the largest pods first."""
+        """Return the roles that have pods, the largest pods first."""
         whole = np.maximum(free.max(axis=0), 1)
         shares = (self._requests / whole).max(axis=1)
         return sorted(
@@ -125,10 +132,10 @@ class RolesInOrder:
         )
 
     def _fill(self, role: int, *, free: Counts, depth: int) -> tuple[Counts, Counts]:
-        """Take the places of a role from what is free in each domain of a depth.
+        """Take the slots of a role from the free amounts in each domain of a depth.
 
         Returns:
-            The pods by ordinal, and how many found no place by domain id.
+            The pods by ordinal, and the number of pods without a slot by domain id.
         """
         index, tree, request = self._index, self._index.tree, self._requests[role]
         of = np.asarray(tree.domain_of[depth])
@@ -136,13 +143,17 @@ class RolesInOrder:
         pods = np.zeros(len(of), dtype=np.int64)
         for costs_slots in (False, True):
             slots = np.where(index.counted, index.shape.slots_in_each(free), 0)
+            # First pass: only what main pods leave unused on a node. Second pass: everything.
             main = 0 if costs_slots else slots[:, None] * amounts([index.shape.request])
             room = np.where(index.eligible, _room(free - main, request), 0)
             room = np.minimum(room, left[of])
             if not room.any():
                 continue
             after = index.shape.slots_in_each(free - room[:, None] * request)
+            # Main slots lost for each role pod on the node, on average.
             cost = np.where(index.counted, slots - after, 0) / np.maximum(room, 1)
+            # By domain, then by cost, then nodes of the gang, then nodes
+            # with few free GPUs and slots.
             order = np.lexsort((slots, np.maximum(free[:, 0], 0), self._away(), cost, of))
             room = room[order]
             before = np.cumsum(room) - room
@@ -156,7 +167,7 @@ class RolesInOrder:
         return pods, left
 
     def _away(self) -> Counts:
-        """By ordinal: 0 on nodes of the gang's other pods, 1 elsewhere."""
+        """Return 0 for nodes of the gang's other pods and 1 for other nodes, by ordinal."""
         away = np.ones(len(self._index.tree.nodes), dtype=np.int64)
         away[list(self._beside)] = 0
         return away
@@ -165,13 +176,15 @@ class RolesInOrder:
 def could_hold(
     *, index: SlotIndex, requests: Sequence[Vector], pods: Sequence[int], depth: int
 ) -> Flags:
-    """By domain id: whether the amounts and each role alone leave it open that role pods fit.
+    """Return whether role pods may fit, by domain id. False is certain, True is not.
+
+    The check compares the sums of all requests, and each role alone, with what is free.
 
     Args:
-        index: of the main pods, up to date.
-        requests: by role.
-        pods: by role, how many.
-        depth: of the domains.
+        index: slots of the main pods, up to date.
+        requests: request of one pod, by role.
+        pods: number of pods, by role.
+        depth: depth of the domains.
     """
     tree, rows = index.tree, amounts(requests)
     could = np.full(len(tree.starts[depth]), bool(tree.nodes))
@@ -188,7 +201,7 @@ def could_hold(
 
 
 def _room(free: Counts, request: Counts) -> Counts:
-    """How many pods with a request fit by row."""
+    """Return the number of pods with a request that fit into each row."""
     asked = np.flatnonzero(request)
     if not asked.size:
         return np.full(len(free), 1 << 20, dtype=np.int64)

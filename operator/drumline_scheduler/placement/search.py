@@ -30,7 +30,7 @@ from drumline_scheduler.placement.topology import Domain
 
 
 def is_exact(search: Search) -> bool:
-    """Whether a search finds a placement whenever one exists."""
+    """Return whether a search finds a placement whenever one exists."""
     return search.capacity.is_exact(search.demand)
 
 
@@ -41,39 +41,39 @@ class Search:
     view: PoolView
     gang: Gang
     question: Hashable
-    """Equal for searches to which any given view gives the same answer."""
+    """Equal for searches that have the same answer in any given view."""
     variants: Sequence[DemandVariant]
-    """Ways to ask, best first; the last asks only for what is required."""
+    """Ways to request nodes, best first. The last one has only the required topology."""
     capacities: Sequence[CapacityIndex]
-    """By variant: the capacity that is free now."""
+    """Capacity that is free now, by variant."""
     idle: dict[Hashable, CapacityIndex]
-    """Capacities in other circumstances, kept from search to search (`what_if`)."""
+    """Capacities under hypothetical conditions, kept from search to search (`what_if`)."""
     pods: int
     """Main pods of the whole gang once all nodes are found."""
 
     @property
     def capacity(self) -> CapacityIndex:
-        """What is free now for what is required."""
+        """Free capacity for the required variant."""
         return self.capacities[-1]
 
     @property
     def index(self) -> SlotIndex:
-        """Slots by domain of what is required."""
+        """Slots by domain for the required variant."""
         return self.capacities[-1].index
 
     @property
     def shape(self) -> PodShape:
-        """The main pods."""
+        """The shape of the main pods."""
         return self.variants[-1].shape
 
     @property
     def demand(self) -> Demand:
-        """What is required."""
+        """The demand of the required variant."""
         return self.variants[-1].demand
 
     @property
     def depth(self) -> int:
-        """Depth of the domains of which a single one has to hold all the pods."""
+        """Depth of the domains of which a single one must hold all pods."""
         return self.demand.required_depth
 
     @property
@@ -83,14 +83,14 @@ class Search:
 
     @property
     def vacant(self) -> int:
-        """How many main pods have no node."""
+        """Number of main pods without a node."""
         last = self.variants[-1]
         fixed = (positions for _, positions in last.fixed)
         return len(last.main) + sum(map(len, (*last.anchored, *fixed)))
 
     @property
     def total(self) -> Vector:
-        """What all the pods without a node ask for."""
+        """Resources that all pods without a node request together."""
         rows = [(self.shape.request, self.vacant)]
         rows += list(zip(self.capacity.requests, self.demand.roles, strict=True))
         return tuple(
@@ -103,18 +103,18 @@ class Search:
         return candidates(index=self.index, demand=self.demand, depth=self.depth).tolist()
 
     def domain(self, identity: int) -> Domain:
-        """A domain of the depth that is searched."""
+        """Return a domain of the depth that is searched."""
         return self.view.tree.domain(self.depth, identity)
 
     def holds(self, identity: int) -> bool:
-        """Whether a domain can hold the pods now."""
+        """Return whether a domain can hold the pods now."""
         if self.variants[-1].fixed:
             return bool(self.roomy((identity,)))
         most = self.capacity.most(demand=self.demand, depth=self.depth)
         return bool(most[identity] >= self.demand.pods)
 
     def roomy(self, ids: Iterable[int]) -> list[int]:
-        """Which of these domains can hold the pods now."""
+        """Return those of these domains that can hold the pods now."""
         with self._fixed_placed(self.variants[-1]) as fits:
             if not fits:
                 return []
@@ -122,7 +122,7 @@ class Search:
             return [identity for identity in ids if most[identity] >= self.demand.pods]
 
     def has_room(self) -> bool:
-        """Whether any domain that may hold the pods can hold them now."""
+        """Return whether any domain that the gang may use can hold the pods now."""
         with self._fixed_placed(self.variants[-1]) as fits:
             if not fits:
                 return False
@@ -131,9 +131,12 @@ class Search:
             return bool((most[ids] >= self.demand.pods).any())
 
     def most(self, capacity: CapacityIndex | None = None) -> list[int]:
-        """By domain id: the main pods that fit beside the roles, now or with another capacity.
+        """Return the main pods that fit beside the roles, by domain id.
 
-        Negative where not even the roles' pods fit.
+        The number is negative if even the role pods do not fit.
+
+        Args:
+            capacity: a hypothetical capacity. None: the capacity that is free now.
         """
         with self._fixed_placed(self.variants[-1] if capacity is None else None) as fits:
             if not fits:
@@ -142,8 +145,11 @@ class Search:
             return capacity.most(demand=self.demand, depth=self.depth).tolist()
 
     def find(self) -> list[str] | None:
-        """Names of the best nodes, in the order of the positions that have none."""
+        """Return the names of the best nodes, in the order of the positions that have none."""
         demand = self.demand
+        # From the narrowest depth to the required one. A repair starts at the deepest,
+        # to stay close to the gang's other pods. At each depth, preferred slices are
+        # dropped before the search climbs.
         first = len(self.view.tree.starts) - 1 if demand.beside else demand.start_depth
         for depth in range(first, demand.required_depth - 1, -1):
             for variant, capacity in zip(self.variants, self.capacities, strict=True):
@@ -155,11 +161,12 @@ class Search:
     def _try(
         self, *, variant: DemandVariant, capacity: CapacityIndex, depth: int
     ) -> ChosenNodes | None:
-        """The best nodes in one domain of a depth."""
+        """Return the best nodes in one domain of a depth; None if no domain holds the demand."""
         demand = variant.demand
         with self._fixed_placed(variant) as fits:
             if not fits:
                 return None
+            # All pods have a fixed domain. Only their slots must exist.
             if not demand.placed_freely:
                 if capacity.most(demand=demand, depth=0)[0] < 0:
                     return None
@@ -172,7 +179,7 @@ class Search:
 
     @contextmanager
     def _fixed_placed(self, variant: DemandVariant | None) -> Generator[bool]:
-        """Take the capacity of pods that have to go to a certain node, inside the context.
+        """Take the capacity of pods that must go to a certain node, inside the context.
 
         Yields:
             Whether these pods fit there.
@@ -200,7 +207,7 @@ class Search:
         return self.index.eligible[ordinal] and not short
 
     def _names(self, *, variant: DemandVariant, chosen: ChosenNodes) -> list[str]:
-        """Node names by position; within a role, slice or gang in the order of the tree."""
+        """Return node names by position, within a role, slice or gang in the order of the tree."""
         nodes = self.view.tree.nodes
         if not (any(variant.roles) or variant.anchored or variant.fixed):
             return [nodes[ordinal].name for ordinal in chosen.main]

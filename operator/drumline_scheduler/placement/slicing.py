@@ -1,14 +1,14 @@
-"""Slices: every k consecutive main pods in one domain of a level; several levels nest.
+"""Slices: every k consecutive main pods in one domain of a level. Several levels nest.
 
 All main pods are equal. So a domain of a slice's level holds as many pods as fit, rounded down to
-whole slices, and a wider domain the sum over its children. The count is exact for nested levels,
-too, because the slice of each level divides the one around it.
+whole slices, and a wider domain holds the sum over its children. The count is exact for nested
+levels, too, because the slice of each level divides the one around it.
 
-Example: slices of 4 in a block and of 2 in a rack; racks with 3, 3 and 1 slots in one block hold 2,
+Example: slices of 4 in a block and of 2 in a rack. Racks with 3, 3 and 1 slots in one block hold 2,
 2 and 0 pods, and the block holds 4.
 
-Where only some pods need a node, a slice that has pods already is anchored to their domain: its
-other pods have to go there, and take slots from whole slices there and around it.
+If only some pods need a node, a slice that already has pods is anchored to their domain. Its other
+pods must go there, and take slots from whole slices there and around it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SliceLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """Pods that have to go into one domain, because the rest of their slice is there."""
+    """Pods that must go into one domain, because the other pods of their slice are there."""
 
     depth: int
     identity: int
@@ -50,14 +50,14 @@ def whole_slices(
     slice_levels: Sequence[SliceLevel],
     anchors: Sequence[Anchor] = (),
 ) -> list[Counts]:
-    """By depth, then id: how many pods fit in whole slices beside the anchored pods.
+    """Return the pods that fit in whole slices beside the anchored pods, by depth, then id.
 
-    Negative where the anchored pods do not fit.
+    The number is negative if the anchored pods do not fit.
 
     Args:
-        tree: of the pool.
-        slots: the pods that fit, by depth, then id.
-        slice_levels: the slices, broadest first.
+        tree: tree of the pool.
+        slots: pods that fit, by depth, then id.
+        slice_levels: slices, broadest first.
         anchors: pods to be placed in given domains, broadest first.
     """
     size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
@@ -66,12 +66,15 @@ def whole_slices(
         taken[anchor.depth].append(anchor)
     rooms = list(slots)
     deepest = max([*size, *taken], default=0)
+    # From the deepest slice or anchor up: a wider domain holds the sum of whole slices below it.
     for depth in range(deepest, -1, -1):
         room = slots[depth] if depth == deepest else _gather(tree, depth, rooms[depth + 1])
         for anchor in taken[depth]:
             room = room.copy()
             room[anchor.identity] -= anchor.pods
         room = np.where(room < 0, NO_ROOM, room)
+        # Round down, but keep a negative number: it says that the anchored pods do not fit. A
+        # domain without the label cannot hold slices.
         if depth in size:
             whole = np.where(room > 0, room // size[depth] * size[depth], room)
             room = np.where(tree.known[depth], whole, np.minimum(whole, 0))
@@ -112,6 +115,8 @@ def confined(
     size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
     first = tree.starts[depth]
     total, limit = most, most
+    # Walk outwards. `beside`: slots of the wider domain outside the inner one. `total`: the most
+    # that domain and neighbours hold together for anchored and other pods.
     for outer in range(depth - 1, -1, -1):
         around = np.asarray(tree.domain_of[outer])[first]
         inner = np.asarray(tree.domain_of[outer + 1])[first]
@@ -130,7 +135,7 @@ def confined(
 
 
 def _gather(tree: TopologyTree, depth: int, below: Counts) -> Counts:
-    """The sums over the children of each domain of a depth."""
+    """Return the sums over the children of each domain of a depth."""
     if not tree.nodes:
         return below[:1]
     first = np.asarray(tree.domain_of[depth + 1])[tree.starts[depth]]
@@ -138,7 +143,7 @@ def _gather(tree: TopologyTree, depth: int, below: Counts) -> Counts:
 
 
 def unit(*, slice_levels: Sequence[SliceLevel], depth: int) -> int:
-    """How many pods have to stay together in a domain of a depth."""
+    """Return the number of pods that must stay together in a domain of a depth."""
     return next((slice_level.pods for slice_level in slice_levels if slice_level.depth >= depth), 1)
 
 
@@ -150,19 +155,19 @@ def anchored(
     kept: Mapping[int, int],
     vacant: Sequence[int],
 ) -> dict[tuple[int, int] | None, list[int]] | None:
-    """The vacant ranks by the domain (depth, id) that holds the other pods of their slice.
+    """Return the vacant ranks by the domain (depth, id) that holds the other pods of their slice.
 
-    That is a domain of the slice's level or of the required one, whichever is narrower: of a gang
-    that requires a rack, a slice that asks for a block is in one rack, too.
+    This is a domain of the slice's level or of the required level, whichever is narrower. For a
+    gang that requires a rack, a slice that asks for a block is in one rack, too.
 
-    The key None stands for slices without any pod. The result is None where a slice's domain is not
-    known, because its nodes do not carry the label of that level any more.
+    The key None stands for slices without any pod. The result is None if the domain of a slice is
+    unknown, because its nodes no longer carry the label of that level.
 
     Args:
-        tree: of the pool.
-        slice_levels: the slices, broadest first.
-        required: the depth of the gang's required level.
-        kept: node ordinals by rank, of the pods that stay.
+        tree: tree of the pool.
+        slice_levels: slices, broadest first.
+        required: depth of the gang's required level.
+        kept: node ordinals by rank, for the pods that keep their node.
         vacant: ranks without a node, ascending.
     """
     if not (kept and slice_levels):
@@ -171,6 +176,7 @@ def anchored(
     homes = [_homes(tree=tree, slice_level=slice_level, kept=kept) for slice_level in narrow]
     groups: dict[tuple[int, int] | None, list[int]] = defaultdict(list)
     for rank in vacant:
+        # The deepest slice with remaining pods decides, and in it the domain with most of them.
         place = None
         for slice_level, home in zip(reversed(narrow), reversed(homes), strict=True):
             near = home.get(rank // slice_level.pods)
@@ -188,7 +194,7 @@ def anchored(
 def has_whole_slices(
     *, tree: TopologyTree, slice_levels: Sequence[SliceLevel], ordinals: Sequence[int]
 ) -> bool:
-    """Whether each slice of main pods on these nodes, by rank, is in one known domain."""
+    """Return whether each slice of main pods on these nodes, by rank, is in one known domain."""
     for slice_level in slice_levels:
         row, known = tree.domain_of[slice_level.depth], tree.known[slice_level.depth]
         for first in range(0, len(ordinals), slice_level.pods):
@@ -201,7 +207,7 @@ def has_whole_slices(
 def _homes(
     *, tree: TopologyTree, slice_level: SliceLevel, kept: Mapping[int, int]
 ) -> dict[int, Counter[int]]:
-    """By slice: how many of its pods each domain has."""
+    """Return the number of pods that each domain has, by slice."""
     homes: dict[int, Counter[int]] = defaultdict(Counter)
     for rank, ordinal in kept.items():
         homes[rank // slice_level.pods][tree.domain_of[slice_level.depth][ordinal]] += 1

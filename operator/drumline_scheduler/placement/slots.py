@@ -1,8 +1,9 @@
-"""How many pods of one shape fit on each node and in each domain, kept up to date by the log.
+"""Count the pods of one shape that fit on each node and in each domain.
 
-A shape is a pod's request, the filter for its nodes, and the grain: how many of its pods have to
-share a node. Gangs of one shape share an index. It is built in O(nodes), where nodes with equal
-free amounts share one division; a placement costs the nodes it touches times the number of levels.
+A shape is a pod's request, the filter for its nodes, and the grain: the number of its pods that
+must share a node. Gangs of one shape share an index, which the log of the view keeps up to date. It
+is built in O(nodes), and nodes with equal free amounts share one division. A placement costs the
+nodes it touches times the number of levels.
 """
 
 from __future__ import annotations
@@ -22,35 +23,34 @@ from drumline_scheduler.placement.slicing import SliceLevel, whole_slices
 from drumline_scheduler.placement.topology import Counts, TopologyTree
 
 Bucket = tuple[int, int]
-"""Free GPUs and slots; nodes of one bucket are equal for best fit."""
+"""Free GPUs and slots. Nodes of one bucket are equal for best fit."""
 
 _PLENTY: Final = 1 << 20
 """Slots of a node for pods that request nothing."""
 MOST_AMOUNT: Final = 1 << 52
-"""Amounts above it count as this where hundreds of them are added, so that sums fit into 64 bits.
-"""
+"""Bound for amounts of which hundreds are added, so that sums fit into 64 bits."""
 _MANY: Final = 256
-"""Changed nodes above which everything is counted again instead of node by node."""
+"""Number of changed nodes above which everything is counted again instead of node by node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """What makes two pods equal for the placement."""
+    """The properties that make two pods equal for the placement."""
 
     request: Vector
     node_filter: NodeFilter
     grain: int = 1
-    """Pods that have to share a node: slices of a level at which every domain is one node."""
+    """Pods that must share a node: slices of a level at which every domain is one node."""
     grain_depths: tuple[int, ...] = ()
-    """Depths whose labels a node must carry for that."""
+    """Depths whose labels a node must carry for the grain."""
 
     def slots_in(self, free: Vector) -> int:
-        """How many such pods fit into `free`, in whole grains."""
+        """Return the number of such pods that fit into `free`, in whole grains."""
         rooms = [have // need for have, need in zip(free, self.request, strict=True) if need]
         return max(0, min((_PLENTY, *rooms))) // self.grain * self.grain
 
     def slots_in_each(self, table: Counts) -> Counts:
-        """`slots_in` for many vectors, a row each."""
+        """Return `slots_in` for many vectors, one in each row."""
         pods = np.full(len(table), _PLENTY, dtype=np.int64)
         for column, need in enumerate(self.request):
             if need:
@@ -58,7 +58,7 @@ class PodShape:
         return np.maximum(pods, 0) // self.grain * self.grain
 
     def in_grain(self, *, tree: TopologyTree, eligible: list[bool]) -> list[bool]:
-        """Which of the eligible nodes carry the labels that the grain needs."""
+        """Return which of the eligible nodes carry the labels that the grain needs."""
         counted = eligible
         for depth in self.grain_depths:
             known, ids = tree.known[depth], tree.domain_of[depth]
@@ -70,13 +70,13 @@ class SlotIndex:
     """Slots and free GPUs by node and by domain, for one shape.
 
     Args:
-        tree: of the pool.
+        tree: tree of the pool.
         shape: the pods that are counted.
         free: free amounts, by ordinal.
-        log: ordinals where `free` changed; whatever is appended later is read by `catch_up`.
-        alike: the same amounts, sorted into equal ones, where somebody has done so.
-        everywhere: also count nodes that are out of service or closed to the shape.
-        admitted: which nodes are open, where somebody knows already.
+        log: ordinals where `free` changed. `catch_up` reads entries that are appended later.
+        distinct: the distinct vectors of `free`, if they are known already.
+        all_nodes: also count nodes that are out of service or ineligible for the shape.
+        eligible: eligible nodes by ordinal, if they are known already.
     """
 
     def __init__(
@@ -102,24 +102,25 @@ class SlotIndex:
         if all_nodes:
             eligible = [True] * len(tree.nodes)
         self.eligible = shape.node_filter.eligible(tree.nodes) if eligible is None else eligible
-        """By ordinal: whether the node passes the filter."""
+        """True if the node passes the filter, by ordinal."""
         self.counted = shape.in_grain(tree=tree, eligible=self.eligible)
-        """By ordinal: whether the node is eligible and carries the labels that the grain needs."""
+        """True if the node is eligible and carries the labels that the grain needs, by ordinal."""
         self.cells: list[Bucket] = []
-        """By ordinal: the bucket."""
+        """Bucket of each node, by ordinal."""
         self.slots: list[Counts] = []
-        """By depth, then id."""
+        """Slots of each domain, by depth, then id."""
         self.gpus: list[Counts] = []
-        """By depth, then id: free GPUs of the counted nodes."""
+        """Free GPUs on the counted nodes of each domain, by depth, then id."""
         self._buckets: dict[int, dict[Bucket, list[int]]] = {}
         self._whole: dict[tuple[SliceLevel, ...], list[Counts]] = {}
         self._recount()
 
     def catch_up(self) -> None:
-        """Read what changed since the last look. O(changed nodes x levels)."""
+        """Read the changes since the last call. O(changed nodes x levels)."""
         log = self._log
         if self.read == len(log):
             return
+        # Above a bound, one vectorized count of all nodes is cheaper than single updates.
         is_long = len(log) - self.read > max(_MANY, len(self.cells))
         changed = () if is_long else {i for i in log[self.read :] if self.counted[i]}
         self.read = len(log)
@@ -135,7 +136,7 @@ class SlotIndex:
                 self._update(ordinal)
 
     def renew(self, ordinal: int) -> None:
-        """Filter and count a node again whose value was replaced."""
+        """Filter and count a node again after its value was replaced."""
         node = self.tree.nodes[ordinal]
         self.eligible[ordinal] = (
             self._all_nodes or self.shape.node_filter.ineligibility(node) is None
@@ -149,22 +150,22 @@ class SlotIndex:
         self._update(ordinal)
 
     def slots_of(self, ordinal: int, free: Vector) -> int:
-        """How many pods would fit on a node with so much free."""
+        """Return the number of pods that would fit on a node with this much free."""
         return self._cell(free)[1] if self.counted[ordinal] else 0
 
     def free_amounts(self) -> Counts:
-        """What is free by ordinal, a new array with bounded amounts."""
+        """Return the free amounts by ordinal, as a new array with bounded amounts."""
         self._distinct.catch_up()
         table = np.clip(self._distinct.table, -MOST_AMOUNT, MOST_AMOUNT)
         return table[self._distinct.places]
 
     def changed_since(self, read: int) -> Collection[int]:
-        """Ordinals that may have changed between an earlier length of the log and the last look."""
+        """Return the ordinals that may have changed since `read`, an earlier length of the log."""
         nodes = range(len(self.cells))
         return nodes if self.read - read > len(nodes) else set(self._log[read : self.read])
 
     def slots_in_slices(self, slice_levels: tuple[SliceLevel, ...]) -> Sequence[Counts]:
-        """By depth, then id: pods that fit in whole slices."""
+        """Return the pods that fit in whole slices, by depth, then id."""
         if not slice_levels:
             return self.slots
         slots = self._whole.get(slice_levels)
@@ -174,7 +175,7 @@ class SlotIndex:
         return slots
 
     def bucket(self, leaf: int) -> dict[Bucket, list[int]]:
-        """Nodes of a leaf domain with room, in rising order, by free GPUs and slots."""
+        """Return the nodes of a leaf domain with slots, ascending, by free GPUs and slots."""
         buckets = self._buckets.get(leaf)
         if buckets is None:
             buckets = defaultdict[Bucket, list[int]](list)
@@ -197,6 +198,7 @@ class SlotIndex:
         self._distinct.catch_up()
         table, places = self._distinct.table, self._distinct.places
         closed = len(table)
+        # An extra row of zeros stands for nodes that are not counted.
         if not all(self.counted):
             places = np.where(self.counted, places, closed)
         gpus, slots = np.zeros((2, closed + 1), dtype=np.int64)
@@ -216,11 +218,13 @@ class SlotIndex:
         if old == new:
             return
         self.cells[ordinal] = new
+        # Add the difference to the node's domain at every depth.
         gpus, slots = new[0] - old[0], new[1] - old[1]
         for depth, row in enumerate(self.tree.domain_of):
             identity = row[ordinal]
             self.gpus[depth][identity] += gpus
             self.slots[depth][identity] += slots
+        # Buckets of a leaf exist only after a placement there asked for them.
         buckets = self._buckets.get(self.tree.domain_of[self.tree.leaf_depth][ordinal])
         if buckets is None:
             return

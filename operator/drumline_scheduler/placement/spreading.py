@@ -1,10 +1,10 @@
 """Balanced placement: the fewest domains that hold the pods, with shares as even as possible.
 
-Of all ways to use so few domains, the smallest share is as large as possible, then the largest as
-small as possible. The domains with the most slots allow both at once. Each share is then given to
-the tightest domain that holds it, so that roomy domains stay free.
+Of all ways to use the fewest domains, the smallest share is as large as possible. Then the largest
+share is as small as possible. The domains with the most slots allow both at once. Each share is
+then given to the tightest domain that holds it, so that roomy domains stay free.
 
-Example: 7 pods and domains with 5, 4 and 2 slots. Two domains are enough; the shares are 4 and 3.
+Example: 7 pods and domains with 5, 4 and 2 slots. Two domains are enough. The shares are 4 and 3.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from drumline_scheduler.placement.topology import Counts
 def even_shares(
     *, ids: Counts, rooms: Counts, gpus: Counts, pods: int, unit: int
 ) -> list[tuple[int, int]]:
-    """Ids and shares; nothing if the domains do not hold the pods. O(domains log domains).
+    """Return ids and shares; empty if the domains do not hold the pods. O(domains log domains).
 
     Args:
-        ids: of the domains.
-        rooms: how many pods fit into each, in whole units.
-        gpus: free in each.
-        pods: to be shared out, in whole units.
-        unit: pods that are not to be parted.
+        ids: ids of the domains.
+        rooms: slots of each domain, in whole units.
+        gpus: free GPUs of each domain.
+        pods: pods to be divided, in whole units.
+        unit: number of pods that must stay together.
     """
     units, need = rooms // unit, pods // unit
     most = np.sort(units)[::-1]
     total = np.cumsum(most)
     if pods % unit or not total.size or total[-1] < need:
         return []
+    # The fewest domains are those with the most slots.
     count = int(np.searchsorted(total, need)) + 1
+    # The largest share first, each to the domain with the fewest free GPUs that holds it.
     left = sorted(zip(gpus.tolist(), units.tolist(), ids.tolist(), strict=True))
     shares: list[tuple[int, int]] = []
     for share in _level(most[:count].tolist(), need):
@@ -42,11 +44,13 @@ def even_shares(
 
 
 def _level(rooms: list[int], need: int) -> list[int]:
-    """The most even shares that add up to what is needed, largest first."""
+    """Return the most even shares that add up to `need`, largest first."""
+    # The smallest bound on a share under which the domains hold everything.
     high = -(-need // len(rooms))
     while sum(min(room, high) for room in rooms) < need:
         high += 1
     shares = [min(room, high) for room in rooms]
+    # Rounding may give a few units too many: take one each from shares at the bound.
     over = sum(shares) - need
     full = [i for i, share in enumerate(shares) if share == high]
     for i in full[len(full) - over :]:

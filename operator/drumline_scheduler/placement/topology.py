@@ -48,17 +48,17 @@ class TopologyTree:
 
     pool: Pool
     nodes: list[Node]
-    """By ordinal; a node may be replaced by a new value in the same domains."""
+    """Nodes by ordinal. A node may be replaced by a new value in the same domains."""
     starts: tuple[Counts, ...]
-    """By depth, then id: the ordinal of its first node."""
+    """Ordinal of the first node of each domain, by depth, then id."""
     known: tuple[Flags, ...]
-    """By depth, then id: whether its nodes carry the label of its level."""
+    """True if the nodes of a domain carry the label of its level, by depth, then id."""
     domain_of: tuple[list[int], ...]
-    """By depth, then ordinal: the id of the node's domain."""
+    """Id of the node's domain, by depth, then ordinal."""
     leaf_depth: int
-    """The deepest depth that still groups nodes; below it every domain is a single node."""
+    """The deepest depth that still groups nodes. Below it every domain is a single node."""
     suspicion: dict[int, int]
-    """By ordinal: `Node.suspicion`, of the nodes that have any."""
+    """`Node.suspicion` of the nodes that have any, by ordinal."""
     _usable: dict[tuple[int, int], Flags] = field(default_factory=dict[tuple[int, int], Flags])
 
     @property
@@ -67,28 +67,28 @@ class TopologyTree:
         return range(len(self.starts))
 
     def depth_of(self, level: str) -> int | None:
-        """The depth of a level by name."""
+        """Return the depth of a level by name; None if the pool does not have it."""
         return self.pool.levels.index(level) + 1 if level in self.pool.levels else None
 
     def level_name(self, depth: int) -> str | None:
-        """The name of a depth; None for the pool itself."""
+        """Return the name of a depth; None for the pool itself."""
         return self.pool.levels[depth - 1] if depth else None
 
     def span(self, depth: int, identity: int) -> range:
-        """The ordinals of a domain."""
+        """Return the ordinals of a domain."""
         starts = self.starts[depth]
         last = identity + 1 == len(starts)
         return range(int(starts[identity]), len(self.nodes) if last else int(starts[identity + 1]))
 
     def children(self, depth: int, identity: int) -> range:
-        """Ids of a domain's children, one depth further down."""
+        """Return the ids of a domain's children, one depth further down."""
         if depth + 1 == len(self.starts) or not self.nodes:
             return range(0)
         below, span = self.domain_of[depth + 1], self.span(depth, identity)
         return range(below[span.start], below[span.stop - 1] + 1)
 
     def domain(self, depth: int, identity: int) -> Domain:
-        """A domain as a value."""
+        """Return a domain as a value."""
         span = self.span(depth, identity)
         path = _path(self.nodes[span.start], height=len(self.pool.levels)) if self.nodes else ()
         return Domain(
@@ -99,7 +99,7 @@ class TopologyTree:
         )
 
     def usable(self, depth: int, *, within: int) -> Flags:
-        """Which domains of a depth are known, and their ancestors at a wider depth, too."""
+        """Return which domains of a depth are known, with a known ancestor at a wider depth."""
         usable = self._usable.get((depth, within))
         if usable is None:
             usable = self.known[depth]
@@ -110,13 +110,13 @@ class TopologyTree:
         return usable
 
     def sums(self, depth: int, by_node: Counts) -> Counts:
-        """The sums over the nodes of each domain of a depth."""
+        """Return the sums over the nodes of each domain of a depth."""
         if not self.nodes:
             return np.zeros(1, dtype=np.int64)
         return np.add.reduceat(by_node, self.starts[depth])
 
     def suspicion_in(self, depth: int, ids: Counts) -> Counts:
-        """The suspicion of all nodes of some domains of a depth."""
+        """Return the total suspicion of the nodes in some domains of a depth."""
         if not self.suspicion:
             return np.zeros_like(ids)
         by_node = np.zeros(len(self.nodes), dtype=np.int64)
@@ -124,8 +124,9 @@ class TopologyTree:
         return self.sums(depth, by_node)[ids]
 
     def common(self, ordinals: Sequence[int]) -> tuple[int, Domain]:
-        """The narrowest known domain that holds all these nodes, and its depth."""
+        """Return the narrowest known domain that holds all these nodes, and its depth."""
         first, last = min(ordinals), max(ordinals)
+        # Domains are ranges of ordinals, so the first and the last node decide for all.
         for depth in range(len(self.pool.levels), 0, -1):
             identity = self.domain_of[depth][first]
             if identity == self.domain_of[depth][last] and self.known[depth][identity]:
@@ -136,12 +137,14 @@ class TopologyTree:
 def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> TopologyTree:
     """Sort the nodes of a pool into its tree. O(nodes log nodes + nodes x levels)."""
     height = len(pool.levels)
+    # Sorting by path and name makes every domain a range of ordinals.
     keyed = [(_path(node, height=height), node.name, node) for node in nodes]
     keyed.sort(key=_by_place)
     paths = [path for path, _, _ in keyed]
     starts = tuple(_starts(paths=paths, height=height))
     ids = tuple(np.arange(len(row)) for row in starts)
     sizes = tuple(np.diff(row, append=len(paths)) for row in starts)
+    # A nameless domain is not known: its nodes may be anywhere in the network.
     known = [np.ones(1, dtype=np.bool_)]
     for depth in range(1, height + 1):
         begins: list[int] = starts[depth].tolist() if paths else []
@@ -169,7 +172,10 @@ def _path(node: Node, *, height: int) -> tuple[str, ...]:
 
 
 def _starts(*, paths: list[tuple[str, ...]], height: int) -> Iterable[Counts]:
-    """By depth: ordinals at which a new domain begins, inside wider ones that begin there too."""
+    """Yield for each depth the ordinals at which a new domain begins.
+
+    A domain that begins at a wider depth begins at all deeper depths, too.
+    """
     fresh = np.zeros(max(len(paths), 1), dtype=np.bool_)
     fresh[0] = True
     yield np.flatnonzero(fresh)
@@ -182,6 +188,7 @@ def _starts(*, paths: list[tuple[str, ...]], height: int) -> Iterable[Counts]:
 
 def _leaf_depth(*, known: Sequence[Flags], sizes: Sequence[Counts]) -> int:
     depth = len(known) - 1
+    # Levels with one node for each labelled domain, such as `host`, group nothing.
     while depth and bool((sizes[depth][known[depth]] == 1).all()):
         depth -= 1
     return depth

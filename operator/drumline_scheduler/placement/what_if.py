@@ -1,6 +1,6 @@
-"""What a search would find in other circumstances: an empty pool, GPUs only, no topology.
+"""Count the slots under hypothetical conditions: an empty pool, GPUs only, no topology.
 
-Rejections and remedies are told apart by these questions (`explain`, `remedies`).
+`explain` and `remedies` use the answers to tell rejections and remedies apart.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from drumline_scheduler.placement.slots import PodShape, SlotIndex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """In which way capacity differs from the one that is searched; None: it does not."""
+    """The differences from the capacity that is searched. None: no difference."""
 
     all_nodes: bool = False
-    """Whether nodes count that are out of service or ineligible for the gang."""
+    """True: nodes also count that are out of service or ineligible for the gang."""
     shape: PodShape | None = None
-    """Of the main pods."""
+    """Shape of the main pods."""
     role_requests: tuple[Vector, ...] | None = None
     eligible: list[bool] | None = None
-    """By ordinal: which nodes the gang may use."""
+    """Nodes that the gang may use, by ordinal."""
 
 
 _AS_SEARCHED = Circumstances()
@@ -34,7 +34,7 @@ _AS_SEARCHED = Circumstances()
 def capacity_with(
     search: Search, amounts: Sequence[Vector], differing: Circumstances = _AS_SEARCHED
 ) -> CapacityIndex:
-    """The capacity if these amounts were free, by ordinal. O(nodes)."""
+    """Return the capacity if these amounts were free, by ordinal. O(nodes)."""
     requests, eligible = differing.role_requests, differing.eligible
     index = SlotIndex(
         tree=search.view.tree,
@@ -50,12 +50,13 @@ def capacity_with(
 
 
 def capacity_if_empty(search: Search, *, all_nodes: bool) -> CapacityIndex:
-    """The capacity if no other gang and no foreign pod held anything.
+    """Return the capacity if no other gang and no foreign pod held anything.
 
     The gang's own pods stay, and so do slots beside them that its other pods need.
     """
     view, fixed = search.view, search.variants[-1].fixed
     own = view.allocations.get(search.gang.uid)
+    # Without pods of its own, the answer is the same for all gangs of the shape and is kept.
     if own is None and not fixed:
         all_nodes = all_nodes or all(search.index.eligible)
         key = (view.tree.pool.name, search.shape, search.capacity.requests, all_nodes)
@@ -74,7 +75,7 @@ def capacity_if_empty(search: Search, *, all_nodes: bool) -> CapacityIndex:
 
 
 def capacity_for_gpus_alone(search: Search) -> CapacityIndex:
-    """The capacity now if pods asked for nothing but their GPUs."""
+    """Return the capacity now if pods requested nothing but their GPUs."""
     view = search.view
     shape = replace(search.shape, request=_gpus_alone(search.shape.request))
     requests = tuple(map(_gpus_alone, search.capacity.requests))
@@ -92,7 +93,7 @@ def capacity_for_gpus_alone(search: Search) -> CapacityIndex:
 
 
 def fits_without_topology(search: Search) -> bool:
-    """Whether topology is required, and the whole pool could hold the pods now without it."""
+    """Return whether topology is required, and the pool could hold the pods now without it."""
     if not (search.depth or search.variants[-1].slice_levels):
         return False
     loose = replace(

@@ -1,12 +1,12 @@
-"""Free capacity of the current view that is kept for nominated gangs.
+"""Withhold free capacity of the current view that is kept for nominated gangs.
 
 A nominated gang gets its nodes once the evicted gangs have left. Until then a node may be partly
-free, and a gang that started there could take what the nominated gang needs. So on each node the
-difference between what is free now and what will be free later is withheld: it is taken out of
-`free` and remembered, and the rest of the node stays usable.
+free, and a gang that started there could take capacity that the nominated gang needs. So on each
+node the difference between the free capacity now and later is withheld. It is taken out of `free`
+and remembered, and the other free capacity of the node stays usable.
 
-Example, GPUs of one node: 6 are free, and the projected view says that 2 will be free later. Then
-4 are withheld and `free` shows 2.
+Example, GPUs of one node: 6 are free, and the projected view says that 2 will be free later. Then 4
+are withheld and `free` shows 2.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from drumline_scheduler.undo import Undo
 
 
 class WithheldCapacity:
-    """What is withheld in one pool.
+    """The capacity that is withheld in one pool.
 
     Args:
-        free: by ordinal, of the view; it is changed in place.
-        log: of the view: each ordinal that changes is appended.
+        free: free amounts of the view by ordinal; changed in place.
+        log: log of the view; each ordinal that changes is appended.
     """
 
     def __init__(self, *, free: list[Vector], log: list[int]) -> None:
         self._free = free
         self._log = log
         self.limit: Sequence[Vector] | None = None
-        """By ordinal: no more than this may be used; None: no limit."""
+        """Most free capacity that may be used, by ordinal. None: no limit."""
         self.amounts: dict[int, Vector] = {}
-        """By ordinal, where something is free and withheld."""
+        """Withheld amounts, by ordinal."""
 
     def update(self, ordinals: Iterable[int]) -> None:
-        """Withhold on these nodes what is free above the limit, and nothing else."""
+        """Withhold on these nodes exactly the free capacity above the limit."""
         limit, free_amounts = self.limit, self._free
         if limit is None:
             return
         for ordinal in ordinals:
+            # Start from what would be free if nothing were withheld.
             before = self.amounts.pop(ordinal, None)
             free = free_amounts[ordinal]
             if before:
@@ -55,11 +56,11 @@ class WithheldCapacity:
                 self._log.append(ordinal)
 
     def among(self, ordinals: Iterable[int]) -> list[int]:
-        """The ordinals on which something is withheld."""
+        """Return the ordinals on which something is withheld."""
         return [ordinal for ordinal in ordinals if ordinal in self.amounts]
 
     def release(self, ordinals: Sequence[int]) -> Undo:
-        """Withhold nothing on these nodes; something is withheld on each of them."""
+        """Stop withholding on these nodes. Something is withheld on each of them."""
         before = {ordinal: self.amounts.pop(ordinal) for ordinal in ordinals}
         for ordinal, amounts in before.items():
             self._free[ordinal] = tuple(map(add, self._free[ordinal], amounts))
@@ -74,5 +75,5 @@ class WithheldCapacity:
         return undo
 
     def clear(self) -> None:
-        """Forget the limit and what was withheld; `free` is not changed."""
+        """Forget the limit and the withheld amounts. `free` is not changed."""
         self.limit, self.amounts = None, {}
