@@ -1,12 +1,11 @@
-"""The scheduler's input: nodes, pools, queues, what is admitted and what waits, as plain values.
+"""The scheduler's input as plain values: nodes, pools, queues, admitted and pending gangs.
 
-A `Snapshot` is everything one cycle may know. It is frozen: the cycle works on a view of its own
-(`view.View`) and gives back decisions (`decisions`). Nothing here reads a clock, and the order of
-the tuples in a snapshot never changes a decision: names, priorities and ages do.
+A `Snapshot` is everything that one cycle may know. It is frozen. The cycle works on its own views
+(`placement.cluster_view`) and returns decisions (`decisions`). Nothing here reads a clock. The
+order of the tuples in a snapshot never changes a decision; names, priorities and ages do.
 
-Capacity is counted twice over nothing and forgotten for nothing: `Node.used` holds every pod that
-is bound to the node, foreign and terminating ones too; `Admitted.reserved` names the places whose
-pods are not yet there.
+Every pod counts exactly once. `Node.used` holds every pod that is bound to the node, foreign and
+terminating ones too. `Admitted.reserved` names the places whose pods are not bound yet.
 """
 
 from drumline_scheduler.model.autoscaling import AskedNodes, NodeOffer

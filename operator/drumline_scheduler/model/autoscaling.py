@@ -1,4 +1,4 @@
-"""Nodes that an autoscaler can add to a pool, and those that it was asked for."""
+"""Nodes that an autoscaler can add to a pool, and nodes that were requested from it."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOffer:
-    """New nodes of one kind that an autoscaler adds when a gang waits for them.
+    """New nodes of one kind that an autoscaler adds if a gang waits for them.
 
-    A pool may have several offers, one a zone; they are tried in their order.
+    A pool may have several offers, such as one for each zone. They are tried in their order.
     """
 
     node: Node
-    """What a new one is like: in service and empty. Its name stands for nothing."""
+    """A new node: in service and empty. Its name has no meaning."""
     zone: str = ""
-    """Where they come; '' where the autoscaler chooses."""
+    """Zone of the new nodes. '' leaves the choice to the autoscaler."""
     pool_limit: int
-    """The most nodes that the pool may have with them, the present ones counted."""
+    """Largest number of nodes in the pool, including those that exist."""
     new_limit: int | None = None
-    """Fewer, for gangs that have not asked yet: the pool did not get that many lately."""
+    """Smaller limit for gangs that have not requested nodes yet, if recent requests were not met.
+    """
     limited_until: float = 0.0
-    """Until when that holds, in seconds since the epoch."""
+    """End of `new_limit`, in seconds since the epoch."""
     limited_why: str = ""
-    """What the autoscaler said last of nodes that did not come."""
+    """Last message of the autoscaler about nodes that did not come."""
 
     @property
     def pool(self) -> str:
-        """The pool that the new nodes are in."""
+        """The pool of the new nodes."""
         return self.node.pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedNodes:
-    """What an autoscaler was asked for on behalf of a gang that waits, in an earlier cycle."""
+    """Nodes that an earlier cycle requested from an autoscaler for a waiting gang."""
 
     uid: str
-    """Of the gang."""
+    """Uid of the gang."""
     pool: str
     zone: str = ""
     nodes: int
-    """How many nodes were missing then."""
+    """Number of nodes that were missing then."""

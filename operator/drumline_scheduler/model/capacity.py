@@ -1,4 +1,4 @@
-"""What nodes cost and whether they may be taken back, and what of it a queue or a gang accepts."""
+"""Price and capacity type of nodes, and which of them a queue or a gang accepts."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from enum import StrEnum
 
 
 class CapacityType(StrEnum):
-    """What whoever owns the nodes promises: Karpenter's karpenter.sh/capacity-type."""
+    """The provider's terms for nodes: Karpenter's karpenter.sh/capacity-type."""
 
     ON_DEMAND = "OnDemand"
     SPOT = "Spot"
-    """They may be taken back at a short notice."""
+    """The provider may take the nodes back at short notice."""
     RESERVED = "Reserved"
 
 
 class SpotRule(StrEnum):
-    """Whether spot pools are used, and when."""
+    """The use of spot pools."""
 
     PREFER = "Prefer"
-    """Before all others."""
+    """Spot pools come before all others."""
     AVOID = "Avoid"
-    """After all others."""
+    """Spot pools come after all others."""
     ONLY = "Only"
     NEVER = "Never"
     SURPLUS = "Surplus"
-    """Only for what an elastic gang has above its smallest size (`mixed.with_surplus`)."""
+    """Spot pools hold only the surplus of elastic gangs (`surplus_gang.with_surplus`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRule:
-    """Which pools a queue or a gang accepts by what they are paid as and cost."""
+    """The pools that a queue or a gang accepts, by capacity type and price."""
 
     spot: SpotRule | None = None
-    """None: spot pools are pools like any other."""
+    """None: spot pools are treated like any other pool."""
     max_price: int | None = None
-    """The most that a GPU may cost for an hour, in millionths; of a pool without a price it is not
-    known. None: whatever it costs."""
+    """Highest accepted price of a GPU-hour, in millionths. With a limit, pools without a price are
+    not accepted. None: no limit."""
 
 
 ANY_PRICE = PriceRule()

@@ -15,7 +15,7 @@ OrderKey = tuple[int, float, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """Pods of a gang that are unlike its main ones, such as a launcher."""
+    """Pods of a gang that differ from its main pods, such as a launcher."""
 
     name: str
     pods: int
@@ -29,11 +29,11 @@ class Slice:
     level: str
     pods: int
     required: bool = True
-    """False: as far as it can be had now, otherwise without."""
+    """False: the slice is dropped if it is not available now."""
 
 
 class NodeOperator(StrEnum):
-    """How a node's label is compared, as in core/v1 node selector requirements."""
+    """Comparison of a node's label, as in core/v1 node selector requirements."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -57,18 +57,19 @@ class VolumeReach:
     """The nodes from which the pods of a gang can use a volume."""
 
     name: str
-    """For messages: `volume pv-1 of claim data`."""
+    """Name for messages: `volume pv-1 of claim data`."""
     terms: tuple[tuple[NodeRequirement, ...], ...]
-    """All requirements of at least one term; the key `metadata.name` means the node's name."""
+    """A node must meet all requirements of at least one term. The key `metadata.name` is the node's
+    name."""
 
 
 class PredecessorState(StrEnum):
-    """Why a predecessor still holds a gang back."""
+    """The reason why a predecessor still holds a gang back."""
 
     WAITED_FOR = "WaitedFor"
     """It has not ended."""
     FAILED = "Failed"
-    """It has ended, and not as it should."""
+    """It has ended in failure, but had to succeed."""
     NOT_FOUND = "NotFound"
     CIRCULAR = "Circular"
     """It waits for this gang itself."""
@@ -76,23 +77,23 @@ class PredecessorState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predecessor:
-    """A job that has to end before a gang may start."""
+    """A job that must end before a gang may start."""
 
     key: str
     """`namespace/name`."""
     must_succeed: bool = True
-    """False: it may fail too."""
+    """False: the predecessor may also fail."""
     state: PredecessorState = PredecessorState.WAITED_FOR
     circle: tuple[str, ...] = ()
-    """Of a circular one: keys of the jobs that wait for each other in turn."""
+    """Keys of the jobs that wait for each other, for a circular predecessor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """A job as the scheduler sees it: pods that start together or not at all.
 
-    All its main pods are equal. Positions count the pods of its `role_placement` first, in their
-    order, then the main ones by rank.
+    All its main pods are equal. Positions count the pods of its roles first, in their order, then
+    the main pods by rank.
     """
 
     key: str
@@ -100,87 +101,91 @@ class Gang:
     uid: str
     queue: str
     nodes: int
-    """How many main pods it wants; two of them may share a node that has room for both."""
+    """Number of main pods that the gang wants. Two of them may share a node with two slots."""
     per_pod: Resources
     queued_at: float
-    """When it began to wait (seconds); a preempted job keeps its place."""
+    """Time at which it began to wait, in seconds. A preempted job keeps its place in line."""
     priority: int = 0
     pool: str | None = None
-    """The only pool it may run in; None: see `pools`."""
+    """The only pool that it may run in. None: see `pools`."""
     pools: tuple[str, ...] = ()
-    """The pools it may run in, in the order of trying (first the ones it would rather have); empty:
-    any pool its queue has quota in, the cheapest first."""
+    """Pools that it may run in, in order of preference. Empty: any pool in which its queue has
+    quota, the cheapest first."""
     price_rule: PriceRule = ANY_PRICE
-    """Which of these it accepts by capacity type and price, within what its queue accepts."""
+    """Pools that it accepts by capacity type and price, within those that its queue accepts."""
     partition: str = ""
-    """The part of a GPU that its pods ask for; '' for whole ones."""
+    """The part of a GPU that its pods request. '' for whole GPUs."""
     may_share: bool = False
-    """Whether it may have a GPU that others have, too: it has one rank, so that no two of its own
-    meet on one GPU."""
+    """True if it may use a GPU that other pods also use. It has one rank, so two of its own ranks
+    never share a GPU."""
     required_level: str | None = None
-    """All pods in one domain of this level, or the job waits."""
+    """All pods must be in one domain of this level."""
     preferred_level: str | None = None
-    """All pods in one domain of this level if that fits now, else in the next wider one."""
+    """All pods are in one domain of this level if that fits now, otherwise in the next wider one.
+    """
     slices: tuple[Slice, ...] = ()
-    """Broadest level first; the pods of each divide those of the one before, and every size."""
+    """Slices, broadest level first. The pods of each slice divide those of the one before, and
+    every size."""
     balanced_level: str | None = None
-    """Over the domains of this level that it uses, its main pods (or slices) are spread as evenly
-    as these have room. It never keeps a gang from starting."""
+    """Its main pods (or slices) are spread as evenly as possible over the domains of this level
+    that it uses. It never keeps a gang from starting."""
     roles: tuple[Role, ...] = ()
     """Its pods that differ from the main ones."""
     selector: Mapping[str, str] = field(default_factory=dict[str, str])
     """Labels a node must have with these values."""
     affinity: tuple[tuple[NodeRequirement, ...], ...] = ()
-    """Required node affinity: all requirements of at least one term; empty: any node."""
+    """Required node affinity: all requirements of at least one term. Empty: any node."""
     volumes: tuple[VolumeReach, ...] = ()
     """Its volumes that cannot be used from every node."""
     tolerations: tuple[Toleration, ...] = ()
     excluded_nodes: frozenset[str] = frozenset()
-    """Nodes that it avoids, as a GPU there failed it."""
+    """Nodes that it avoids because a GPU there failed the job."""
     retry_at: float = 0.0
-    """After a rejected create: not tried again before this time."""
+    """The gang is not tried before this time, because a create was rejected."""
     retry_cause: str = ""
-    """Why it backs off: the message of the rejected create."""
+    """Message of the rejected create."""
     preempts: bool = True
-    """False: its priority class has `preemptionPolicy: Never`. It never evicts or moves others."""
+    """False: its priority class has `preemptionPolicy: Never`. It never evicts or moves other
+    gangs."""
     refusal: str = ""
-    """Why its pods would probably be refused, such as by a ResourceQuota; '' if nothing is known.
-    Until a start has succeeded it gets free capacity only: nobody is evicted or moved for it, and
-    it is not moved itself."""
+    """Reason why the API server would probably reject its pods, such as a ResourceQuota. '' if no
+    reason is known. Until a start succeeds, the gang gets free capacity only. No gang is evicted or
+    moved for it, and it is not moved itself."""
     sizes: tuple[int, ...] = ()
-    """The numbers of main pods it can run with, ascending, `nodes` the last; empty: only that."""
+    """Numbers of main pods that it can run with, ascending, `nodes` last. Empty: only `nodes`."""
     resizable: bool = True
-    """Whether it can change between its sizes while it runs; else it keeps what it started with."""
-    user: str = ""
-    """Whose limit counts, where a queue limits each user; '' is a user like any other."""
-    group: str = ""
-    """Gangs of one namespace and group start together or not at all; '': it is alone."""
-    group_gangs: int = 1
-    """How many gangs its group has."""
-    sweep: str = ""
-    """Of the gangs of one namespace and sweep only so many hold slots at a time; '': it is in none.
+    """True if it can change its size while it runs. False: it keeps the size that it started with.
     """
+    user: str = ""
+    """User whose limit applies if the queue limits each user. '' is a user like any other."""
+    group: str = ""
+    """Gangs of one namespace and group start together or not at all. '': the gang has no group."""
+    group_gangs: int = 1
+    """Number of gangs in its group."""
+    sweep: str = ""
+    """At most `sweep_limit` gangs of one namespace and sweep hold slots at a time. '': the gang has
+    no sweep."""
     sweep_limit: int = 1
-    """It starts while fewer gangs of its sweep hold slots."""
+    """It starts while fewer gangs of its sweep than this hold slots."""
     after: tuple[Predecessor, ...] = ()
-    """What it still has to wait for: until this is empty it takes no part in the cycle."""
+    """Predecessors that it still waits for. It takes no part in a cycle until this is empty."""
     max_runtime_seconds: float | None = None
-    """It is ended when it has run that long; None: its length is not known."""
+    """It is stopped after this run time. None: its run time is not known."""
     nominated: tuple[str, ...] = ()
-    """While its victims are being evicted: its nominated nodes, by pod index."""
+    """Its nominated nodes by pod index, while its victims are being evicted."""
     nominated_pool: str = ""
     is_foreign: bool = False
-    """Pods that are no TrainingJob's and wait for quota: kube-scheduler places them. For them
-    nobody is preempted and no nodes are asked."""
+    """Pods without a TrainingJob that wait for quota. kube-scheduler places them. No gang is
+    preempted and no nodes are requested for them."""
     hanging: tuple[str, ...] = ()
-    """Of a residual gang: its pods that should have left a while ago, for messages."""
+    """Pods of a residual gang that should have left a while ago, for messages."""
     surplus: Gang | None = None
-    """What the job takes of spot pools beside this gang, as a gang of its own (`mixed`)."""
+    """The spot pods of the job as a separate gang (`surplus_gang`). None if there are none."""
     surplus_of: str = ""
-    """Of such a surplus gang: the uid of the gang that it is beside."""
+    """For a surplus gang, the uid of the gang that it belongs to."""
 
     def __post_init__(self) -> None:
-        """Reject what no admission may ever count: empty gangs and negative requests.
+        """Reject gangs that must never be admitted: empty gangs and negative requests.
 
         Raises:
             ValueError: with the job and the field that is wrong.
@@ -214,7 +219,7 @@ class Gang:
 
     @property
     def evicts_not(self) -> str:
-        """Why nobody is evicted or moved for it; '' if the policy of its queue decides."""
+        """Reason why no gang is evicted or moved for it. '' if the policy of its queue decides."""
         if not self.preempts:
             return "its priority class has preemptionPolicy Never"
         return self.refusal
@@ -231,18 +236,19 @@ class Gang:
 
     @property
     def extras(self) -> int:
-        """How many pods of its roles come before the main ones."""
+        """Number of role pods, which come before the main pods."""
         return sum(role.pods for role in self.roles) if self.roles else 0
 
     def gpus_at(self, size: int) -> int:
-        """GPUs of the whole gang with that many main pods."""
+        """Return the GPUs of the whole gang with `size` main pods."""
         main = size * self.per_pod.gpus
+        # Fast path: `gpus_at` runs for each gang in line, some hundred times in a cycle.
         if not self.roles:  # asked for each gang in line, some hundred times a cycle
             return main
         return main + sum(role.pods * role.per_pod.gpus for role in self.roles)
 
     def request_of(self, position: int) -> Resources:
-        """What the pod at a position asks for."""
+        """Return the request of the pod at a position."""
         for role in self.roles:
             if position < role.pods:
                 return role.per_pod
@@ -251,72 +257,72 @@ class Gang:
 
     @property
     def legal_sizes(self) -> tuple[int, ...]:
-        """The numbers of pods it can run with, ascending."""
+        """The numbers of main pods that it can run with, ascending."""
         return self.sizes or (self.nodes,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """A gang that has its places.
+    """A gang that holds places.
 
-    A place that is `lost` holds nothing and is to be filled again: the cycle looks for a
-    replacement before it looks at any waiting gang, and leaves the other places alone.
+    A place that is `lost` holds nothing and must be filled again. The cycle searches for a
+    replacement before it considers any waiting gang, and leaves the other places alone.
 
-    Positions count through `assignment`; they are not the pods' own indices once an elastic gang
-    has lost some in the middle.
+    Positions count through `assignment`. They differ from the indices of the pods after an elastic
+    gang has lost pods in the middle.
     """
 
     gang: Gang
     pool: str
     assignment: tuple[str, ...]
-    """Node names by position: as many as it runs with, which for an elastic gang may be fewer than
-    it wants."""
+    """Node names by position, one for each pod that it runs with. An elastic gang may run with
+    fewer pods than it wants."""
     reserved: frozenset[int] = frozenset()
-    """Positions whose pods are not in `Node.used` yet: promised, so the view counts them."""
+    """Positions whose pods are not in `Node.used` yet. The view counts them."""
     lost: frozenset[int] = frozenset()
-    """Positions whose pod or node is gone for good; what still terminates there is in `Node.used`.
-    """
+    """Positions whose pod or node is gone for good. Pods that still terminate there are in
+    `Node.used`."""
     leaving: bool = False
-    """Being evicted: neither a victim again nor repaired."""
+    """The gang is being evicted. It is not chosen as a victim again and not repaired."""
     departs: bool = False
-    """It is `leaving` because its queue said so, which may change its mind."""
+    """It is `leaving` because of its queue, which may still cancel that."""
     leaves_by: float | None = None
-    """When it, or what it is `giving_up`, should have left, on the clock of `now`; None: it stays,
-    or no deadline is known."""
+    """Time at which the gang, or its `giving_up` pods, should have left, on the clock of `now`.
+    None: it stays, or no deadline is known."""
     is_overdue: bool = False
-    """Whether it should have left so long ago that it counts as staying (`overdue_gangs`)."""
+    """True if it should have left long ago and therefore counts as staying (`overdue_gangs`)."""
     preemptible: bool = True
-    """Whether it may be evicted."""
+    """True if the gang may be evicted."""
     preempted_at: tuple[float, ...] = ()
-    """When it left for other gangs lately, on the clock of `now`."""
+    """Times of recent preemptions for other gangs, on the clock of `now`."""
     admitted_at: float = 0.0
-    """When it was admitted, on the clock of `now`."""
+    """Time of its admission, on the clock of `now`."""
     ends_at: float | None = None
-    """When its work is done as its program reports it, on the clock of `now`: an estimate, and
-    by the tenant. None: it does not say."""
+    """Estimated end of its work on the clock of `now`, as the tenant's program reports it. None:
+    not reported."""
     gpu_seconds_at_risk: float = 0.0
-    """GPU-seconds of work since its last verified checkpoint: what its leaving would lose."""
+    """GPU-seconds of work since its last verified checkpoint, which an eviction would lose."""
     giving_up: frozenset[int] = frozenset()
-    """Positions that are being evicted for another gang; its own until the pods are gone.
-    """
+    """Positions that are being evicted for another gang. The gang holds them until the pods are
+    gone."""
     displaced: frozenset[int] = frozenset()
-    """Positions on nodes that are about to go, whose pods move if other nodes are found."""
+    """Positions on nodes that are about to go. Their pods move if other nodes are found."""
     nominated: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Nominated nodes by position: of lost pods while others are evicted for its repair,
-    of all where it is `leaving` to move."""
+    """Nominated nodes by position: of lost pods while victims are evicted for a repair, or of all
+    pods if the gang is `leaving` to move."""
     nominated_pool: str = ""
-    """Where it moves to; '' where it stays in its pool."""
+    """Pool that it moves to. '' if it stays in its pool."""
     set_aside: bool = False
-    """Whether the scheduler raised an exception on it (`faults`). The gang keeps its slots and its
-    quota, and no phase of the cycle looks at it."""
+    """True if the scheduler raised an exception on it (`faults`). The gang keeps its slots and its
+    quota, and no phase of the cycle considers it."""
     is_residual: bool = False
-    """Not a job, but what one holds beside its places, under a uid of its own: pods that still run
-    where it gave its places up, or places of a write whose answer was lost. It pays for them until
-    they are free. Or a foreign pod that the queue pays for."""
+    """Not a job, but what a job or a foreign pod holds beside its places, under a separate uid.
+    Examples: pods that still run at places that the job gave up, or places of a write whose answer
+    was lost. The queue pays for them until they are free."""
     is_foreign: bool = False
-    """That foreign pod. Unless it is leaving nobody expects its places back: it ends when its owner
-    says so. Where it is preemptible its queue gives back what it borrows: it may be evicted for
-    that alone, and is never moved."""
+    """A foreign pod that the queue pays for. It ends when its owner stops it, so its places are not
+    expected back unless it is leaving. If it is preemptible, it may be evicted to reclaim borrowed
+    quota only. It is never moved."""
 
     def __post_init__(self) -> None:
         """Reject an assignment of a size that the gang cannot have.
@@ -330,20 +336,20 @@ class Admitted:
 
     @property
     def size(self) -> int:
-        """How many main pods it runs with, lost ones counted."""
+        """Number of main pods that it runs with, including lost ones."""
         return len(self.assignment) - self.gang.extras
 
     @property
     def survivors(self) -> dict[int, str]:
-        """Nodes by position of the pods that it has not lost."""
+        """Nodes by position of the pods that are not lost."""
         return {i: name for i, name in enumerate(self.assignment) if i not in self.lost}
 
     @property
     def gpus(self) -> int:
-        """GPUs of all its places, lost ones counted: what its queue pays."""
+        """GPUs of all its places, including lost ones. Its queue pays for them."""
         return self.gang.gpus_at(self.size)
 
 
 def order_key(gang: Gang) -> OrderKey:
-    """Return the place of a gang inside its queue: higher priority, longer waiting, then uid."""
+    """Return the order of a gang inside its queue: higher priority, longer wait, then uid."""
     return (-gang.priority, gang.queued_at, gang.uid)

@@ -1,7 +1,7 @@
-"""Nodes and pools: what there is to be placed on.
+"""Nodes and pools: the capacity that gangs are placed on.
 
-Capacity is counted twice over nothing and forgotten for nothing: `Node.used` holds every pod that
-is bound to the node, foreign and terminating ones too.
+Every pod counts exactly once: `Node.used` holds every pod that is bound to the node, foreign and
+terminating ones too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TaintEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A node's mark that only pods with a matching toleration may ignore."""
+    """A node's mark that keeps pods without a matching toleration off the node."""
 
     key: str
     value: str = ""
@@ -33,7 +33,7 @@ class Taint:
 
 
 class TolerationOperator(StrEnum):
-    """How a toleration compares its value with a taint's."""
+    """Comparison of a toleration's value with a taint's."""
 
     EQUAL = "Equal"
     EXISTS = "Exists"
@@ -41,7 +41,7 @@ class TolerationOperator(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """A pod's leave to ignore taints; an empty key with `Exists` matches every key."""
+    """Permission of a pod to ignore taints. An empty key with `Exists` matches every key."""
 
     key: str = ""
     operator: TolerationOperator = TolerationOperator.EQUAL
@@ -50,7 +50,7 @@ class Toleration:
     """None matches every effect."""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether this toleration covers `taint` (the rules of Kubernetes' core/v1)."""
+        """Return whether this toleration covers `taint` (the rules of Kubernetes' core/v1)."""
         if self.effect not in (None, taint.effect):
             return False
         if self.operator is TolerationOperator.EXISTS:
@@ -66,37 +66,41 @@ class Node:
     pool: str
     allocatable: Resources
     used: Resources = NOTHING
-    """The requests of all pods bound to it: ours, foreign ones, terminating ones."""
+    """Requests of all pods bound to it: of jobs, foreign and terminating ones."""
     domains: tuple[str, ...] = ()
-    """Its topology domain at each level of the pool, broadest first; '' where the label is missing.
-    A domain is known by its whole path: rack `r1` of block `b1` is not rack `r1` of block `b2`."""
+    """Its topology domain at each level of the pool, broadest first. '' if the label is missing. A
+    domain is identified by its whole path: rack `r1` of block `b1` is not rack `r1` of block `b2`.
+    """
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
-    """Cordoned. No toleration overrides it: a drain has to come to an end."""
+    """Cordoned. No toleration overrides it, because a drain must come to an end."""
     ready: bool = True
     starting: bool = False
-    """It was added and is still being set up: no place yet, whatever a gang tolerates. It is one of
-    the nodes that are to come, not of those that are there."""
+    """The node was added and is still being set up. It has no slots yet, whatever a gang tolerates.
+    It counts as a node that is to come."""
     distrusted: bool = False
-    """Its kubelet rejected a pod that fitted here: not used before its next update."""
+    """Its kubelet rejected a pod that fitted here. It is not used before its next update."""
     quarantined: bool = False
-    """What is known against it keeps new pods off; those that run there stay."""
+    """Evidence against it keeps new pods off. Pods that run there stay."""
     suspicion: int = 0
-    """Among nodes that are equal otherwise those with less are taken first."""
+    """Amount of evidence against it. Among otherwise equal nodes, those with less are used first.
+    """
     closed: str = ""
-    """Why it takes no new pods although it runs (`spot reclaim`, `maintenance`); '' if it does."""
+    """Reason why it takes no new pods although it runs (`spot reclaim`, `maintenance`). '' if it
+    takes new pods."""
     hides_gpus: bool = False
-    """Its GPUs are devices that only claims get (Dynamic Resource Allocation): none are counted."""
+    """Its GPUs are devices that only claims get (Dynamic Resource Allocation), so none are counted.
+    """
     shares_gpus: bool = False
-    """Several of its GPUs may be one, by time-slicing or MPS."""
+    """Several of its counted GPUs may be one device, by time-slicing or MPS."""
     terminating: Resources = NOTHING
-    """The part of `used` whose pods are being deleted: free later, not now."""
+    """The part of `used` whose pods are being deleted. It becomes free later."""
     overdue: Resources = NOTHING
-    """The part of `terminating` that should have been free a while ago: no gang waits for it."""
+    """The part of `terminating` that should have been free a while ago. No gang waits for it."""
     hanging: tuple[str, ...] = ()
-    """Pods that should have left a while ago, with what holds them, for messages:
-    `team/old (finalizer example.com/keeps)`."""
+    """Pods that should have left a while ago and what holds them, for messages: `team/old
+    (finalizer example.com/keeps)`."""
 
     @property
     def ending(self) -> Resources:
@@ -108,34 +112,37 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A kind of nodes that quota is counted in."""
+    """Nodes of one kind, in which quota is counted."""
 
     name: str
     levels: tuple[str, ...] = ()
     """Names of its topology levels, broadest first, such as ("block", "rack", "host")."""
     capacity: CapacityType = CapacityType.ON_DEMAND
     price: int | None = None
-    """Of a whole GPU for an hour, in millionths (`api.money`); None: not known."""
+    """Price of a whole GPU for an hour, in millionths (`api.money`). None: not known."""
     gpu_resource: str = ""
-    """What its GPUs are asked for as; '' where nobody said."""
+    """Resource name of its GPUs. '' if not stated."""
     gpu_model: str = ""
-    """What they are, likewise: a job takes surplus only where GPUs are like its others."""
+    """Model of its GPUs. '' if not stated. A job uses surplus only on GPUs like its other ones."""
     lost_percent: int = 0
-    """How much of the work is lost as its nodes are taken back, in percent of what is kept."""
+    """Work that is lost when its nodes are taken back, in percent of the work that is kept."""
     partitions: tuple[str, ...] = ()
-    """Resources that are parts of a GPU. Where there are any, `gpus` of its nodes, gangs and queues
-    are parts of GPUs, so only gangs that name it as their `pool` are placed there."""
+    """Resources that are parts of a GPU. If there are any, `gpus` of its nodes, gangs and queues
+    counts parts. Then only gangs that name it as their `pool` are placed there."""
     parts_per_gpu: int = 1
-    """How many of its `gpus` a GPU is: what is added up over pools is divided by it first."""
+    """Number of its `gpus` that make one GPU. Sums over pools divide by it first."""
 
     auxiliary: frozenset[str] = frozenset()
     """Devices of its nodes that gangs may request beside GPUs, and that no quota counts."""
 
     def in_gpus(self, amount: int) -> Fraction:
-        """So many `gpus` of this pool in GPUs."""
+        """Return an amount of this pool's `gpus` as whole GPUs."""
         return Fraction(amount, self.parts_per_gpu)
 
     @property
     def expected_price(self) -> int | None:
-        """What a GPU-hour costs whose work is kept: pools are compared by it. None: not known."""
+        """Price of a GPU-hour of work that is kept, by which pools are compared.
+
+        None: not known.
+        """
         return None if self.price is None else self.price * (100 + self.lost_percent) // 100

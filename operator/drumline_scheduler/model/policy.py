@@ -8,15 +8,17 @@ from enum import StrEnum
 
 
 class WaitingRule(StrEnum):
-    """What a gang that cannot start yet means for the gangs behind it."""
+    """The effect of a gang that cannot start yet on the gangs behind it."""
 
     BEST_EFFORT = "BestEffort"
-    """Nothing: whatever fits starts. A big gang can starve behind a stream of small ones."""
+    """No effect: every gang that fits starts. A big gang can starve behind a stream of small ones.
+    """
     STRICT = "Strict"
-    """It holds them back: waiting for quota its queue, waiting for capacity the whole pool."""
+    """It holds later gangs back: waiting for quota its queue, waiting for capacity the whole pool.
+    """
     BACKFILL = "Backfill"
-    """The first ones get reservations on the timeline of expected ends; later gangs start only
-    if none of them is delayed."""
+    """The first gangs get reservations on the timeline of expected ends. Later gangs start only if
+    none of these is delayed."""
 
 
 class Ordering(StrEnum):
@@ -25,29 +27,34 @@ class Ordering(StrEnum):
     PRIORITY = "Priority"
     """Higher priority, then longer waiting."""
     FAIR_SHARE = "FairShare"
-    """The queue with the smallest weighted share, use of the past counted; inside it by priority,
-    then longer waiting."""
+    """The queue with the smallest weighted share, including past use. Inside it by priority, then
+    longer waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveBudget:
-    """Bounds for all moves that are in progress at a time."""
+    """Limits for all moves that are in progress at a time."""
 
     gangs: int = 8
-    """The most running gangs that are moved at a time."""
+    """Largest number of running gangs that are being moved at a time."""
     gpu_seconds: float = 3600.0
-    """The most GPU-seconds that they may lose together, restarts counted."""
+    """Most GPU-seconds that these moves may lose together, including restarts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionLimit:
-    """How often a gang may be preempted in a time."""
+    """The number of times that a gang may be preempted within a window.
+
+    Attributes:
+        times: preemptions in any window.
+        seconds: length of the window.
+    """
 
     times: int
     seconds: float
 
     def __post_init__(self) -> None:
-        """Reject a limit under which nobody could ever be preempted, or that is none.
+        """Reject a limit under which no gang could be preempted, and a window of no length.
 
         Raises:
             ValueError: with the limit.
@@ -56,14 +63,14 @@ class PreemptionLimit:
             raise ValueError(f"want at least 1 preemption in more than 0 seconds, got {self}")
 
     def spared_until(self, preempted_at: Sequence[float]) -> float | None:
-        """Until when a gang is spared that was preempted at these times; None: it is not.
+        """Return the time until which a gang with these preemptions is exempt; None if it is not.
 
-        So it leaves at most `times` times in any time as long as `seconds` for gangs of its own
-        queue and for moves, and who needs its places waits for less than `seconds` longer. What it
-        borrows is reclaimed all the same.
+        So a gang leaves at most `times` times in any window for gangs of its own queue and for
+        moves. A gang that needs its places waits for less than `seconds` longer. Other queues can
+        reclaim borrowed GPUs at any time.
 
-        Example: 3 in 3600 s, preempted at 0, 600, 1200 and 1500. It is spared until 600 + 3600: by
-        then two of the last 3600 s are left, those at 1200 and at 1500.
+        Example: 3 in 3600 s, preempted at 0, 600, 1200 and 1500. The gang is exempt until 600 +
+        3600. By then only two preemptions are in the last 3600 s, those at 1200 and at 1500.
         """
         if len(preempted_at) < self.times:
             return None
@@ -76,26 +83,28 @@ class Policy:
 
     waiting: WaitingRule = WaitingRule.BEST_EFFORT
     restart_seconds: float = 60.0
-    """What a preemption costs each GPU of a victim beside the work it loses."""
+    """Cost of a preemption for each GPU of a victim, in seconds, in addition to the work it loses.
+    """
     priority_seconds: float = 60.0
-    """What it costs further for each step of priority among the candidates."""
+    """Additional cost for each step of priority among the candidates, in seconds for each GPU."""
     order: Ordering = Ordering.PRIORITY
     history_weight: float = 4.0
-    """What a queue's decayed use counts beside what it holds now; 0: nothing."""
+    """Weight of a queue's decayed past use relative to its present use. 0: past use is ignored."""
     history_seconds: float = 86400.0
-    """After that long half of a use is forgotten."""
+    """Half-life of past use, in seconds."""
     reservations: int = 16
-    """How many gangs of a pool get reservations under the backfill rule."""
+    """Number of gangs of a pool that get reservations under the backfill rule."""
     surplus: bool = False
-    """Whether the pods of elastic gangs above their smallest size may be evicted."""
+    """True if the pods of elastic gangs above their smallest size may be evicted."""
     repairs_preempt: bool = False
-    """Whether the repair of a broken gang may preempt as a waiting gang may."""
+    """True if the repair of a broken gang may preempt like a waiting gang."""
     preemption_limit: PreemptionLimit | None = None
-    """Who was preempted so often is spared for a while by its own queue; None: nobody is."""
+    """Number of preemptions after which its own queue spares a gang for some time. None: no limit.
+    """
     overdue_seconds: float = 120.0
-    """A gang that should have left this long ago counts as staying. So does a pod that is being
-    deleted, and no nodes are kept for a gang that backs off for longer."""
+    """A gang that should have left this many seconds ago counts as staying. So does a pod that is
+    being deleted. No nodes are kept for a gang that backs off for longer."""
     moves: MoveBudget | None = None
-    """Bounds for moves of running gangs, for waiting gangs and for free racks; None: no moves."""
+    """Limits for moves of running gangs, for waiting gangs and for free racks. None: no moves."""
     move_back: bool = False
-    """Whether a running gang moves to a pool that it would rather have, within `moves`."""
+    """True if a running gang moves to a pool that it prefers, within `moves`."""

@@ -1,4 +1,4 @@
-"""Queues: a team's quota, and which running jobs its jobs may preempt."""
+"""Queues: the quota of a team, and which running jobs its jobs may preempt."""
 
 from __future__ import annotations
 
@@ -14,69 +14,72 @@ HOUR_SECONDS: Final = 3_600
 
 
 class WithinQueue(StrEnum):
-    """Which jobs of its own queue a job may preempt."""
+    """Jobs of its own queue that a job may preempt."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
 
 
 class Reclaim(StrEnum):
-    """Which jobs of other queues of its cohort a job may preempt, to use its own queue's quota."""
+    """Jobs of other queues of its cohort that a job may preempt to use its own queue's quota."""
 
     NEVER = "Never"
     ANY = "Any"
     """Any job of a queue that holds more than its nominal quota, whatever its priority."""
     FAIR_SHARE = "FairShare"
-    """The same, and also to borrow: as long as the other queue's weighted share of what is borrowed
-    stays the larger one."""
+    """Like `ANY`. A job may also preempt to borrow, as long as the other queue's weighted share of
+    the borrowed GPUs stays larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRule:
-    """What jobs of a queue may do to running ones; by default they wait."""
+    """The running jobs that jobs of a queue may preempt. By default they wait."""
 
     within_queue: WithinQueue = WithinQueue.NEVER
     reclaim: Reclaim = Reclaim.NEVER
 
 
 class WhenSpent(StrEnum):
-    """What becomes of a queue's gangs once its budget is spent."""
+    """The effect of a spent budget on the gangs of its queue."""
 
     REFUSE = "Refuse"
-    """No pending one starts; those that run go on."""
+    """No pending gang starts. Running gangs continue."""
     WARN = "Warn"
-    """Nothing but words."""
+    """Only messages and alerts."""
     EXPIRE = "Expire"
-    """No pending one starts, and those that run save and leave."""
+    """No pending gang starts. Running gangs save and leave."""
 
 
 class Refill(StrEnum):
-    """When a budget is there again, by the calendar (UTC)."""
+    """The start of a new budget period, by the calendar (UTC)."""
 
     WEEKLY = "Weekly"
-    """On Mondays."""
+    """Periods start on Mondays."""
     MONTHLY = "Monthly"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much the jobs of a queue may have in a time. What they had is `Snapshot.spent`."""
+    """Limits on what the jobs of a queue may use in a period.
+
+    `Snapshot.spent` has the use so far.
+    """
 
     gpu_hours: int | None = None
-    """None: any number."""
+    """GPU-hours of all jobs. None: no limit."""
     window_days: int = 0
-    """Days (UTC) that count, today included; 0 where it is refilled."""
+    """Length of the sliding window in days (UTC), including today. 0 if `refill` is set."""
     refill: Refill | None = None
     credit_gpu_hours: int = 0
-    """Taken from the next refill before it comes."""
+    """GPU-hours that jobs may take in advance from the next period."""
     when_spent: WhenSpent = WhenSpent.REFUSE
     cost: int | None = None
-    """What they may cost in the same time, in millionths (`api.money`); None: any amount."""
+    """Cost of all jobs in the same period, in millionths (`api.money`). None: no limit."""
     user_gpu_hours: int | None = None
-    """GPU-hours that the gangs of each user may have in the same time; None: all of them."""
+    """GPU-hours of each user in the same period. None: no limit."""
 
     def __post_init__(self) -> None:
-        """Reject a budget of nothing or without a bound, a time that is none, and endless credit.
+        """Reject a budget without a limit or a period, limits below 1, and credit without a refill.
 
         Raises:
             ValueError: with the field.
@@ -94,52 +97,54 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A team's quota. Its usage follows from `Snapshot.admitted`.
+    """The quota of a team. `Snapshot.admitted` shows its usage.
 
-    Queues that name the same parent form a cohort with it: each may use what the others leave of
-    their nominal quota. A queue whose parent does not exist, or that is its own ancestor, stands
-    alone.
+    Queues that name the same parent form a cohort with it. Each of them may use the nominal quota
+    that the others leave unused. A queue whose parent does not exist, or that is its own ancestor,
+    has no cohort.
     """
 
     name: str
     nominal: Mapping[str, int]
-    """GPUs by pool. A pool that is not listed is closed to the queue's jobs; 0 opens it for what
-    can be borrowed there."""
+    """GPUs by pool. The queue's jobs cannot use a pool that is not listed. 0 allows borrowing only.
+    """
     max_priority: int | None = None
     namespaces: frozenset[str] | None = None
-    """Which namespaces may use it; None means all."""
+    """Namespaces that may use it. None: all namespaces."""
     namespace_labels: str = ""
-    """By which labels some of them were chosen, for messages; '': by none."""
+    """Label selector that chose some of the namespaces, for messages. '': no selector."""
     held: bool = False
     """Its waiting gangs do not start."""
     drained: bool = False
-    """Its running gangs save and leave; it is held then, too."""
+    """Its running gangs save and leave. A drained queue is also held."""
     parent: str | None = None
     borrowing_limit: Mapping[str, int] | None = None
-    """How many GPUs of a pool it may hold above its quota; None, or a pool left out: no limit."""
+    """Most GPUs of a pool that it may hold above its quota. None, or a pool left out: no limit."""
     lending_limit: Mapping[str, int] | None = None
-    """How many GPUs of its quota others may use; None, or a pool left out: all of it."""
+    """Most GPUs of its quota that others may use. None, or a pool left out: all of it."""
     preemption: PreemptionRule = PreemptionRule()
     min_runtime_seconds: float = 0.0
-    """Its jobs are not preempted before they have run that long."""
+    """Its jobs are not preempted before they have run for this time."""
     weight: float = 1.0
-    """How much of what is shared it is due beside its siblings; above 0."""
+    """Its share of borrowed GPUs relative to its siblings. Above 0."""
     user_limit: Mapping[str, int] | None = None
-    """The most GPUs of a pool that one user's jobs may hold in it; None, or a pool left out: no
-    limit."""
+    """Most GPUs of a pool that one user's jobs may hold in it. None, or a pool left out: no limit.
+    """
     budget: Budget | None = None
-    """Its waiting gangs do not start once this is spent; None: no limit."""
+    """Its waiting gangs do not start once the budget is spent. None: no limit."""
     price_rule: PriceRule = ANY_PRICE
-    """Which pools its jobs use, by capacity type and price, and in which order."""
+    """Pools that its jobs use, by capacity type and price, and their order."""
 
     @property
     def limits_users(self) -> bool:
-        """Whether what starts depends on whose it is."""
+        """True if a start depends on the gang's user."""
         in_time = self.budget is not None and self.budget.user_gpu_hours is not None
         return bool(self.user_limit) or in_time
 
     def __post_init__(self) -> None:
-        """Reject a weight that no share can be divided by, and what leaves to come back at once.
+        """Reject a weight that shares cannot be divided by, and a drained queue that is not held.
+
+        A gang that leaves a drained queue would otherwise start again at once.
 
         Raises:
             ValueError: with the queue.

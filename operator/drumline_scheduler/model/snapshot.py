@@ -1,4 +1,4 @@
-"""Everything one cycle may know, at one moment."""
+"""Everything that one cycle may know, at one moment."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ class InvalidSnapshotError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything one cycle may know, at one moment."""
+    """Everything that one cycle may know, at one moment."""
 
     nodes: tuple[Node, ...]
     pools: tuple[Pool, ...]
     queues: tuple[Queue, ...]
     admitted: tuple[Admitted, ...] = ()
     history: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By queue: past dominant share of the cluster times seconds, decayed (`decay`)."""
+    """Past dominant share of the cluster times seconds, decayed (`decay`), by queue."""
     spent: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
-    """By queue with a budget and day (UTC, counted from the epoch): GPU-seconds had by its jobs
-    and by foreign pods that name it."""
+    """GPU-seconds by queue with a budget and by day (UTC, counted from the epoch). They include the
+    queue's jobs and foreign pods that name it."""
     spent_prices: Mapping[str, Mapping[int, int]] = field(
         default_factory=dict[str, Mapping[int, int]]
     )
-    """The same, each GPU-second times the price of its pool then: a cost x 3600 in millionths."""
+    """Like `spent`, each GPU-second times the price of its pool at that time: a cost x 3600 in
+    millionths."""
     spent_by_user: Mapping[str, Mapping[str, Mapping[int, int]]] = field(
         default_factory=dict[str, Mapping[str, Mapping[int, int]]]
     )
-    """As `spent`, by queue that limits each user and user."""
+    """Like `spent`, by queue that limits each user, and by user."""
     offers: tuple[NodeOffer, ...] = ()
-    """Nodes that can be had by asking, in the order of trying."""
+    """Nodes that an autoscaler can add, in the order of trying."""
     asked: tuple[AskedNodes, ...] = ()
-    """What has been asked for and not withdrawn; at most once for a gang."""
+    """Requests to autoscalers that were not withdrawn, at most one for each gang."""
 
     def __post_init__(self) -> None:
-        """Reject two things of one name: the result would depend on their order.
+        """Reject two objects of one kind and name, because the result would depend on their order.
 
         Raises:
-            InvalidSnapshotError: with the kind and the name that stands there twice.
+            InvalidSnapshotError: with the kind and the repeated name.
         """
         _reject_duplicates(kind="node", names=[node.name for node in self.nodes])
         _reject_duplicates(kind="pool", names=[pool.name for pool in self.pools])
@@ -56,5 +57,5 @@ class Snapshot:
 
 def _reject_duplicates(*, kind: str, names: list[str]) -> None:
     if len(set(names)) != len(names):
-        twin = next(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidSnapshotError(f"{kind} {twin} is in the snapshot twice")
+        repeated = next(name for name, count in Counter(names).items() if count > 1)
+        raise InvalidSnapshotError(f"{kind} {repeated} is in the snapshot twice")

@@ -1,17 +1,17 @@
-"""A job over two pools: its smallest size on nodes that stay, what it has above that on spot nodes.
+"""Split an elastic job over two pools: its smallest size on stable nodes, its surplus on spot.
 
-To the scheduler these are two gangs, as a gang is in one pool. The *surplus gang* is known to the
-other one (`Gang.surplus`), and its uid follows from that one's. So quota, prices, topology and
-preemption count each where it is, and nothing else has to know of the pair but
+The scheduler treats these as two gangs, because a gang is in one pool. The base gang refers to its
+*surplus gang* (`Gang.surplus`), whose uid is derived from the base gang's. So quota, prices,
+topology and preemption count each gang in its own pool. Only these rules connect the pair:
 
-* the surplus gang never waits in line: it takes places when elastic gangs grow, beside a gang that
-  is whole, so it is preempted for by nobody and no nodes are asked for it;
-* it may shrink to nothing: the other gang goes on alone;
-* it leaves with the other one, and neither is moved.
+* The surplus gang never waits in line. It takes places when elastic gangs grow, beside a base gang
+  that is whole. No gang is preempted and no nodes are requested for it.
+* It may shrink to nothing. The base gang then continues alone.
+* It leaves with the base gang, and neither is moved.
 
-Example: 8 pods wanted, 2 at least, of 1 node each, sizes 2, 4 and 8. The gang has 2 pods; its
-surplus gang has the sizes 2 and 6. With 4 spot nodes free the job runs with 4 pods. One of them is
-reclaimed: 2 again.
+Example: a job wants 8 pods and at least 2, with sizes 2, 4 and 8. The base gang has 2 pods, and its
+surplus gang has the sizes 2 and 6. With 4 free spot nodes the job runs with 4 pods. If one of these
+is reclaimed, the job runs with 2 pods again.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ _SUFFIX: Final = "/surplus"
 
 
 def can_be_split(gang: Gang) -> bool:
-    """Whether it has surplus, and may have it in a second pool."""
+    """Return whether the gang has surplus, and may have it in a second pool."""
     return len(gang.legal_sizes) > 1 and gang.pool is None and gang.required_level is None
 
 
 def with_surplus(gang: Gang, *, smallest: int) -> Gang:
-    """An elastic gang as one of its smallest size and, if any size is above that, a surplus gang.
+    """Return an elastic gang at its smallest size, with a surplus gang if any size is larger.
 
     Args:
-        gang: elastic, without roles; its sizes are of both together.
-        smallest: of its main pods, how many are not surplus.
+        gang: an elastic gang without roles; its sizes count both gangs together.
+        smallest: number of its main pods that are not surplus.
     """
     sizes = tuple(size - smallest for size in gang.legal_sizes if size > smallest)
     base = replace(gang, nodes=smallest, sizes=())
     if not sizes:
         return base
+    # The surplus gang has no line, group or predecessors of its own: it follows the base gang.
     surplus = replace(
         base,
         uid=surplus_uid(gang.uid),
@@ -57,41 +58,42 @@ def with_surplus(gang: Gang, *, smallest: int) -> Gang:
 
 
 def surplus_uid(uid: str) -> str:
-    """The uid of the surplus gang beside the gang with this uid."""
+    """Return the uid of the surplus gang of the gang with this uid."""
     return uid + _SUFFIX
 
 
 def is_surplus(uid: str) -> bool:
-    """Whether this is the uid of a surplus gang."""
+    """Return whether this is the uid of a surplus gang."""
     return uid.endswith(_SUFFIX)
 
 
 def job_uid(uid: str) -> str:
-    """The uid of the job that a gang with this uid is of, or is the surplus of."""
+    """Return the uid of the job of a gang or a surplus gang with this uid."""
     return uid.removesuffix(_SUFFIX)
 
 
 def at_size(gang: Gang, size: int) -> Gang:
-    """The gang as it would be without surplus of its own: of any size."""
+    """Return the gang at a size, without its surplus gang."""
     return replace(gang, nodes=size, surplus=None) if gang.surplus is not None else gang
 
 
 def parts_of(
     whole: Admitted, *, gang: Gang, smallest: int, surplus_pool: str
 ) -> tuple[Admitted, ...]:
-    """All places of a job as the scheduler sees them: one gang, and its surplus as another.
+    """Return all places of a job as the scheduler sees them: one gang, or a gang and its surplus.
 
     Args:
-        whole: the job with all its places, those of the surplus last.
+        whole: the job with all its places, the surplus last.
         gang: the gang that is not surplus.
-        smallest: how many of the places are that gang's.
-        surplus_pool: the pool of the others; '': there are none.
+        smallest: number of places of that gang.
+        surplus_pool: pool of the other places; '' if there are none.
     """
     if not surplus_pool or gang.surplus is None:
         return (replace(whole, gang=gang),)
     base = _part(whole, gang=gang, positions=range(smallest))
     beyond = range(smallest, len(whole.assignment))
     surplus = _part(whole, gang=gang.surplus, positions=beyond)
+    # A surplus gang that gives up all its positions leaves as a whole.
     gives_up = len(surplus.giving_up) == len(surplus.assignment)
     surplus = replace(
         surplus,
@@ -106,7 +108,7 @@ def parts_of(
 
 
 def _part(whole: Admitted, *, gang: Gang, positions: range) -> Admitted:
-    """These positions of a job, as a gang of its own."""
+    """Return some positions of a job as a separate gang."""
 
     def within(known: frozenset[int]) -> frozenset[int]:
         return frozenset(position - positions.start for position in known if position in positions)
