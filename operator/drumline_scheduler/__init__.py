@@ -4,13 +4,13 @@ It is pure. It reads no clock, file or network, writes no log, and takes chance 
 its input. So each cycle can be captured, replayed and compared with brute force.
 
 Start with `cycle.decide`: budgets, quota, order, placement, preemption, node demands. `model` has
-the values that go in, `decisions` those that come out. Then follow one gang: `queueing` orders the
-line, `quota` says what its queue may use, `placement` finds nodes in the network, `preemption`
-finds victims. `forecast` says when a waiting job is expected to start, `autoscaling` which nodes
-to ask for. `disruption` judges what is known against nodes.
+the input values, `decisions` the results. Then follow one gang: `queueing` orders the line, `quota`
+limits what its queue may use, `placement` finds nodes in the topology, `preemption` finds victims.
+`forecast` computes when a waiting job is expected to start, `autoscaling` which nodes to request.
+`disruption` weighs the evidence against nodes.
 
 It never evicts, writes or retries: `drumline.controller.scheduler` carries decisions out. An
-exception on one gang sets this gang aside and is an answer about it (`fault_isolation`).
+exception on one gang sets this gang aside and becomes its answer (`fault_isolation`).
 
 Data: `Snapshot` (pools, nodes, queues, gangs) -> `cycle.decide` -> `Decisions` (placed, evicted,
 rejected with reason and figures, node demands). See docs/scheduling.md.

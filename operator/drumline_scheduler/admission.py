@@ -1,13 +1,13 @@
-"""Admission of pending gangs: may a gang start, does it fit, where; else why not.
+"""Admit pending gangs: decide whether a gang may start, and on which nodes, or why not.
 
 A gang is tried in this order (`Admission.admit`):
 
-1. Its queue admits it and has budget left, few enough of its sweep hold slots, and there are pools
-   that it may use; it is not backing off.
+1. Its queue admits it and has budget, its sweep is below its limit, it may use some pool, and it
+   is not backing off.
 2. An elastic gang gets the largest size that fits anywhere, any other gang its only size.
 3. In each pool, in the order of trying: the quota can ever suffice; no gang is ahead of it (strict
    rule); the quota suffices now; slots are free; no reservation is delayed (backfill rule).
-   Where another one is entitled to what it would borrow, that one is asked first (`turns`).
+   If another gang is entitled to what it would borrow, that gang is asked first (`turns`).
 4. If all pools reject it, preemption is tried.
 5. If that fails too, the rejection is cached for equivalent gangs, and under the backfill rule the
    gang gets a reservation.
@@ -41,19 +41,22 @@ from drumline_scheduler.turns import Turns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedByPools:
-    """A gang that no pool has room or quota for now; preemption may help."""
+    """A gang for which no pool has slots and quota now. Preemption may help."""
 
     rejections: Mapping[str, Rejection]
-    """By pool, in the order of trying; at least one."""
+    """Rejections by pool, in the order of trying. There is at least one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yields:
-    """A gang that could start, but borrows what another one is entitled to: that is asked first."""
+    """A gang that could start, but would borrow what another gang is entitled to.
+
+    The other gang is asked first.
+    """
 
     to: Gang
     room: GangPlacement
-    """Where the gang could start now."""
+    """Slots in which the gang could start now."""
 
 
 class Admission:
@@ -76,11 +79,15 @@ class Admission:
         )
 
     def is_nominated(self, gang: Gang) -> bool:
-        """Whether slots are nominated for a gang."""
+        """Return whether slots are nominated for a gang."""
         return self._session.projection.nomination(gang) is not None
 
     def waiting(self, gang: Gang) -> Blocked:
-        """The answer for a nominated gang whose victims have not left yet."""
+        """Return the answer for a nominated gang whose victims have not left yet.
+
+        Raises:
+            ValueError: no slots are nominated for the gang.
+        """
         nomination = self._session.projection.nomination(gang)
         if nomination is None:
             raise ValueError(f"no slots are nominated for {gang.key}")
@@ -90,7 +97,11 @@ class Admission:
         """Start a nominated gang in its nominated slots or, if these are not free, in any others.
 
         A larger size of an elastic gang comes first, if it fits anywhere and would not borrow what
-        a waiting gang is entitled to: that one would reclaim it at once, and start large itself.
+        a waiting gang is entitled to. That gang would otherwise reclaim the GPUs at once and start
+        large itself.
+
+        Raises:
+            ValueError: no slots are nominated for the gang.
         """
         session, projection = self._session, self._session.projection
         nomination, queue = projection.nomination(gang), session.queues[gang.queue]
@@ -99,11 +110,14 @@ class Admission:
         self.turns.ask_early(gang)
         if gang.retry_at > session.now:
             return session.unmet_demand.back_off(gang=gang, pools=()).of(gang)
+        # Release first: the gang's own nomination must not count against it below.
         projection.release(nomination)
         pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
+        # 1. A larger size than the nominated one, anywhere.
         larger = [size for size in sizes if size > nomination.size]
         entitled = self._entitlements() if larger else None
         room = self._room_anywhere(gang=gang, queue=queue, sizes=larger, entitled=entitled)
+        # 2. The nominated slots.
         has_quota = projection.has_quota(gang=gang, pool=pool, size=nomination.size)
         if (
             room is None
@@ -111,30 +125,33 @@ class Admission:
             and projection.current.fits(gang=gang, pool=pool, nodes=nodes)
         ):
             return self._start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
+        # 3. The nominated size or a smaller one, anywhere. Otherwise the gang keeps its nomination.
         asked = [size for size in sizes if size <= nomination.size]
         room = room or self._room_anywhere(gang=gang, queue=queue, sizes=asked)
         if room is None:
             projection.nominate(nomination)
             return session.preemptor.waiting(nomination)
         started = self._start(room)
+        # The nominated slots are free for others now, so earlier rejections may no longer hold.
         session.placer.forget()
         self._released = True
         return started
 
     def take_released(self) -> bool:
-        """Whether nominated slots became free for others since the last call."""
+        """Return whether nominated slots became free for other gangs since the last call."""
         repair = self._session.repair
         released = self._released or repair.gave_back
         self._released = repair.gave_back = False
         return released
 
     def admit(self, gang: Gang) -> Placed | Preemption | Rejection | Yields:
-        """Start a pending gang, preempt for it, reject it, or say who is to be asked before it."""
+        """Start a pending gang, preempt for it, reject it, or name the gang to ask before it."""
         session = self._session
         is_ready = gang.retry_at <= session.now
+        # The rejection of an equivalent gang is this gang's answer, if it is not backing off.
         rejection = self._rejections.rejection(gang) if is_ready else None
         if rejection is None:
-            session.candidates.take_spared()  # for whom else is another's answer
+            session.candidates.take_spared()  # those of an earlier gang are not part of this answer
             outcome = self._try(gang)
             if isinstance(outcome, GangPlacement):
                 return self._start(outcome)
@@ -145,6 +162,7 @@ class Admission:
                 preemption = self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
                     return preemption
+            # Add to the message why no gang is evicted for it, and which candidates are exempt.
             rejection = self._merged(gang=gang, outcome=outcome)
             if isinstance(outcome, RejectedByPools) and rejection.reason in HELPED_BY_PREEMPTION:
                 rejection = noting_free_only(rejection, why=gang.evicts_not)
@@ -158,7 +176,7 @@ class Admission:
         return rejection
 
     def admit_together(self, group: GangGroup) -> dict[str, Placed | Rejection | Preemption]:
-        """Start all gangs of a group or none of them; the answers by uid."""
+        """Start all gangs of a group or none of them, and return the answers by uid."""
         session, members = self._session, group.members
         if not group.is_complete:
             return {gang.uid: group.incomplete() for gang in members}
@@ -174,20 +192,21 @@ class Admission:
             }
             if is_ready:
                 self._rejections.record_group(members=members, rejected=rejected)
+        # A reservation helps only if all rejected members wait for others to leave.
         if {rejection.reason for rejection in rejected.values()} <= RESERVED_FOR:
             self._reserve(members, reason=BlockReason.WAITING_FOR_GROUP)
         held_up = group.held_up({members[i].key: why for i, why in rejected.items()})
         return {gang.uid: rejected.get(i, held_up) for i, gang in enumerate(members)}
 
     def _is_known(self, gang: Gang) -> bool:
-        """Whether the rejection of an equivalent gang is this gang's answer as well."""
+        """Return whether the rejection of an equivalent gang is also this gang's answer."""
         if is_individual(gang):
             return False
         rejection = self._rejections.rejection(gang)
         return rejection is not None and not self._reservations.wants(rejection.reason)
 
     def _is_class_known(self, gang: Gang) -> bool:
-        """Whether that holds for the gang's whole class, whatever their maximum runtimes."""
+        """Return whether one rejection answers the gang's whole class, for all maximum runtimes."""
         rejection = self._rejections.of_class(gang)
         return (
             rejection is not None
@@ -196,14 +215,15 @@ class Admission:
         )
 
     def _merged(self, *, gang: Gang, outcome: Rejection | RejectedByPools) -> Rejection:
-        """The answer to the gang; records the demand that its pools could not meet."""
+        """Return the answer to the gang, and record the demand that its pools could not meet."""
         if isinstance(outcome, Rejection):
             return outcome
         return self._session.unmet_demand.reject(gang=gang, rejections=outcome.rejections)
 
     def _try(self, gang: Gang) -> GangPlacement | Yields | Rejection | RejectedByPools:
-        """Steps 1 to 3: the slots in which a gang can start now; nothing is taken."""
+        """Run steps 1 to 3: find the slots in which a gang can start now. Nothing is taken."""
         session = self._session
+        # Step 1.
         rejection = self._not_admitted(gang)
         if rejection:
             return rejection
@@ -216,10 +236,13 @@ class Admission:
             return self._remedies.complete(pools, gang=gang, pool=pool, pods=least)
         if gang.retry_at > session.now:
             return session.unmet_demand.back_off(gang=gang, pools=pools)
+        # Step 2. Larger sizes never borrow what other gangs are entitled to.
         smallest, *larger = gang.legal_sizes
         room = self._room_anywhere(gang=gang, queue=queue, sizes=larger, entitled=self.turns)
         if room is not None:
             return room
+        # Step 3. A pool in which the gang would deprive another one is
+        # used only if no other pool fits.
         rejections: dict[str, Rejection] = {}
         yields: Yields | None = None
         for pool in pools:
@@ -236,7 +259,7 @@ class Admission:
         return yields or RejectedByPools(rejections=rejections)
 
     def _not_admitted(self, gang: Gang) -> Rejection | None:
-        """The first part of step 1: a rejection that no eviction helps against."""
+        """Return a rejection of step 1 that no eviction can change; None if there is none."""
         with deciding(gang, Stage.ADMIT):  # also asked about gangs that another one would deprive
             return (
                 self._access.rejection(gang)
@@ -245,7 +268,7 @@ class Admission:
             )
 
     def _entitlements(self) -> Entitlements:
-        """What gangs are entitled to that wait, or will once they have left."""
+        """Return the entitlements of gangs that wait, or will wait once they have been evicted."""
         session, projected = self._session, self._session.projection.projected
         heads = (chain[0] for chain in session.pending.chains)
         return Entitlements(
@@ -262,12 +285,14 @@ class Admission:
     def _try_together(
         self, group: GangGroup
     ) -> list[Placed] | Mapping[int, Rejection | RejectedByPools]:
-        """Start all gangs of a group, or why some cannot start, by position in the group.
+        """Start all gangs of a group, or return why some cannot start, by position in the group.
 
-        The gangs are tried in several orders; the rejections are those of the first order.
+        The gangs are tried in several orders. The rejections are those of the first order.
         """
         first: dict[int, Rejection | RejectedByPools] = {}
         for order in group.orders():
+            # Every start changes the views, so a failed order is undone
+            # before the next one is tried.
             mark = self._session.placer.mark()
             starts: list[Placed] = []
             rejected: dict[int, Rejection | RejectedByPools] = {}
@@ -293,7 +318,7 @@ class Admission:
         gangs: Iterable[Gang],
         mark: Mapping[Hashable, Rejection],
     ) -> None:
-        """Undo starts; `mark` are the placer's rejections before them."""
+        """Undo starts. `mark` has the placer's rejections before them."""
         session = self._session
         by_uid = {gang.uid: gang for gang in gangs}
         for start in starts:
@@ -303,7 +328,7 @@ class Admission:
         session.placer.reset(mark)
 
     def _preempt(self, *, gang: Gang, rejected: RejectedByPools) -> Preemption | None:
-        """Step 4."""
+        """Run step 4: find victims for the gang."""
         session = self._session
         if gang.is_foreign:
             return None
@@ -317,7 +342,7 @@ class Admission:
         return preemption
 
     def _reserve(self, gangs: Sequence[Gang], *, reason: BlockReason) -> None:
-        """Step 5: a reservation for gangs that start together."""
+        """Run step 5: make a reservation for gangs that start together."""
         session = self._session
         if not self._reservations.wants(reason):
             return
@@ -336,9 +361,13 @@ class Admission:
         sizes: Sequence[int],
         entitled: Entitlements | Turns | None = None,
     ) -> GangPlacement | None:
-        """Step 2: slots for the largest of some sizes, in the first pool that has room for it.
+        """Run step 2: find slots for the largest of some sizes, in the first pool that has them.
 
-        It borrows nothing that gangs are `entitled` to.
+        Args:
+            gang: the gang.
+            queue: its queue.
+            sizes: the sizes to try, ascending.
+            entitled: the gang borrows nothing that these gangs are entitled to.
         """
         session = self._session
         pools = session.pools.of(gang=gang, queue=queue)
@@ -352,6 +381,8 @@ class Admission:
                 and session.placer.glimpse(gang=gang, pool=pool, pods=size) is not None
             )
 
+        # A smaller size fits wherever a larger one does, so the sizes that fit are found by
+        # bisection. The largest size over all pools wins, and among equal sizes the preferred pool.
         open_pools = [p for p in pools if not session.unmet_demand.behind(gang=gang, pool=p)]
         sizes_in = {p: few(fitting(sizes, fits=partial(fits, pool=p))) for p in open_pools}
         for size in sorted({*chain.from_iterable(sizes_in.values())}, reverse=True):
@@ -365,7 +396,7 @@ class Admission:
         return None
 
     def _find(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Rejection:
-        """Step 3: slots in a pool, or why there are none; nothing is changed."""
+        """Run step 3: find slots in a pool, or return why there are none. Nothing is changed."""
         session = self._session
         rejection = session.projection.current.quota.never(gang=gang, pool=pool, size=pods)
         if rejection:
@@ -385,6 +416,7 @@ class Admission:
 
     def _start(self, room: GangPlacement) -> Placed:
         session, gang, pool, nodes = self._session, room.gang, room.pool, room.nodes
+        # Slots and quota are taken before the next gang is tried, so two gangs never share them.
         session.projection.take(gang=gang, pool=pool, nodes=nodes)
         session.projection.hold(gang=gang, pool=pool, size=room.size)
         self._reservations.start(gang=gang, pool=pool, nodes=nodes)

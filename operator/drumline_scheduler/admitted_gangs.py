@@ -1,4 +1,4 @@
-"""The running gangs, sorted by what a cycle has to do about them: for most of them nothing."""
+"""Sort the running gangs by what a cycle has to do about them. Most of them need nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AdmittedGangs:
     displaced: tuple[Admitted, ...]
     """Whole gangs with positions on nodes that are about to go."""
     with_surplus_gang: Mapping[str, Admitted] = field(default_factory=dict[str, Admitted])
-    """By uid: gangs with a surplus gang."""
+    """Gangs that have a surplus gang, by uid."""
 
     @property
     def broken(self) -> Sequence[Admitted]:
@@ -43,7 +43,7 @@ class AdmittedGangs:
 
     @property
     def may_take_surplus(self) -> Sequence[Admitted]:
-        """The same of gangs with a surplus gang of which nothing runs."""
+        """Whole gangs on stable nodes whose surplus gang does not run yet."""
         return [
             held
             for held in self.with_surplus_gang.values()
@@ -53,7 +53,7 @@ class AdmittedGangs:
         ]
 
     def beside(self, held: Admitted) -> Admitted | None:
-        """The gang that a surplus gang is beside; None: it is none."""
+        """Return the base gang of a surplus gang; None if the gang is not a surplus gang."""
         return self.with_surplus_gang.get(held.gang.surplus_of)
 
     def _is_beside_steady(self, held: Admitted) -> bool:
@@ -61,7 +61,8 @@ class AdmittedGangs:
         return beside is None or _is_steady(beside)
 
     def are(self, admitted: Sequence[Admitted]) -> bool:
-        """Whether these are the same objects."""
+        """Return whether these are the same objects."""
+        # Identity is enough: values are frozen, and the cache passes unchanged objects on.
         return len(admitted) == len(self.admitted) and all(map(is_, admitted, self.admitted))
 
 
@@ -88,5 +89,5 @@ def admitted_gangs(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
 
 
 def _is_steady(held: Admitted) -> bool:
-    """Whether a gang is whole, does not leave, and stays on its nodes."""
+    """Return whether a gang is whole, does not leave, and stays on its nodes."""
     return not (held.lost or held.leaving or held.giving_up or held.displaced or held.set_aside)

@@ -1,9 +1,9 @@
 """A capture: the arguments and the decisions of one cycle as a versioned JSON document.
 
-A capture is written where a decision has to be explained, and replayed elsewhere: the same engine
-decides the same again. So the document holds every field of every value, floats to the last bit,
-and nothing else. `decode(encode(x)) == x`, and equal captures have equal bytes, whatever the order
-in their sets and mappings.
+A capture records a decision that needs an explanation. Elsewhere, the same engine replays it and
+decides the same. So the document holds every field of every value, floats to the last bit, and
+nothing else. `decode(encode(x)) == x`, and equal captures have equal bytes, whatever the order in
+their sets and mappings.
 
 Fields that were added after a document was written get their defaults. A document of another
 version is rejected.
@@ -31,7 +31,7 @@ class CaptureError(ValueError):
     """A document that is not a capture.
 
     Attributes:
-        path: the field at fault, such as `capture.pending[0].nodes`; empty if it is no field.
+        path: the invalid field, such as `capture.pending[0].nodes`; empty if no field is invalid.
         byte: offset at which the document is not JSON; None if all of it is.
     """
 
@@ -87,22 +87,23 @@ _DOCUMENT: Final = msgspec.json.Decoder(_Document)
 
 
 def encode(capture: Capture) -> bytes:
-    """The document of a capture, one value a line, so that two documents can be diffed."""
+    """Return the document of a capture, one value on each line, so that documents can be diffed."""
     document = _Document(kind=KIND, version=VERSION, capture=capture)
     plain: object = msgspec.to_builtins(document, str_keys=True, order="deterministic")
     return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
 
 
 def decode(document: bytes) -> Capture:
-    """The capture in a document.
+    """Return the capture in a document.
 
     Raises:
-        CaptureError: it is too long, not JSON, of another kind or version, or a field is missing,
-            of the wrong type, or of a value that no snapshot can have.
+        CaptureError: the document is too long, not JSON, or of another kind or version. Or a field
+            is missing, of the wrong type, or has a value that no snapshot can have.
     """
     if len(document) > MAX_BYTES:
         raise CaptureError(f"longer than {MAX_BYTES >> 20} MiB")
     try:
+        # Kind and version first: another version may have other fields.
         head = _HEAD.decode(document)
         if head.kind != KIND:
             raise CaptureError(f"{head.kind!r} is not {KIND}", path="kind")
@@ -114,7 +115,10 @@ def decode(document: bytes) -> Capture:
 
 
 def _capture_error(problem: str) -> CaptureError:
-    """From a message of msgspec: `what - at `$.path`` for a value, `what (byte n)` for bad JSON."""
+    """Convert a message of msgspec.
+
+    It is `what - at `$.path`` for a value, and `what (byte n)` for invalid JSON.
+    """
     what, at_path, where = problem.rpartition(" - at `$.")
     if at_path:
         return CaptureError(what, path=where.rstrip("`"))

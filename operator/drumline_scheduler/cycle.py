@@ -10,7 +10,7 @@ the other node. With a preemption for A, its future nodes would be reserved, and
 needed one of them.
 
 The decisions do not depend on the order of anything in the arguments. In a full cluster most of a
-cycle goes into explanations: whose end would help a blocked gang.
+cycle computes explanations: the gangs whose end would help a blocked gang.
 
 Cost: O(nodes x levels) to build the view, O(nodes) for each shape of pods, and for each gang
 O(domains of the searched levels + its pods); equivalent gangs that do not fit cost one search.
@@ -58,13 +58,13 @@ def decide(
 
     Args:
         cycle: the cluster, the waiting gangs, the policy and the time.
-        cache: of earlier cycles with the same policy; it saves time and changes no decision.
-        work: counts the steps, and shows another thread which gang is being decided; None: that
+        cache: state of earlier cycles with the same policy; it saves time and changes no decision.
+        work: counts the steps and shows another thread which gang is being decided; None: the work
             of this thread.
 
     Raises:
-        InvalidSnapshotError: if two gangs have the same uid.
-        TooManyFaultsError: if more gangs raise than one call sets aside.
+        InvalidSnapshotError: two gangs have the same uid.
+        TooManyFaultsError: more gangs raise than one call sets aside.
     """
     cache, work = cache or CycleCache(), work or current() or Work()
 
@@ -132,7 +132,7 @@ def _warned(
 
 
 def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
-    """Decide on the nodes of the snapshot alone; errors as of `decide`."""
+    """Decide on the nodes of the snapshot alone. Raises like `decide`."""
     # 1. The session: the current and the projected view, with earlier nominations.
     snapshot = cycle.snapshot
     admitted = cache.admitted(snapshot)
@@ -183,16 +183,18 @@ def _repair_and_start_nominated(
     admitted: AdmittedGangs,
     broken: Sequence[Admitted],
 ) -> dict[str, Answer]:
-    """The answers of broken and of nominated gangs, by uid.
+    """Return the answers of broken and of nominated gangs, by uid.
 
-    A surplus gang waits, without an answer, while the gang that it is beside stays broken.
+    A surplus gang waits, without an answer, while its base gang stays broken.
 
-    A gang that gets other slots than its nominated ones releases these, and all gangs without slots
-    are tried again: at most once for each gang.
+    If a gang gets other slots than its nominated ones, it releases these. Then all gangs without
+    slots are tried again, at most once for each gang.
     """
     nominated = sorted(filter(admission.is_nominated, session.pending.individual), key=order_key)
     answers: dict[str, Answer] = {}
     while True:
+        # Broken gangs before nominated ones, each in scheduling order. A gang
+        # with slots is not tried again.
         for held in broken:
             if _stays_broken(admitted.beside(held), answers=answers):
                 continue
@@ -234,7 +236,7 @@ def _admit(
 ) -> list[Gang]:
     """Add the answers of pending gangs in scheduling order.
 
-    A gang is skipped if the rejection of an equivalent gang is its answer as well.
+    A gang is skipped if the rejection of an equivalent gang is also its answer.
 
     Returns:
         The gangs that were tried one by one.
@@ -246,6 +248,7 @@ def _admit(
     for gang in admission.turns:
         if gang.uid in answers:
             continue
+        # A group is decided at the turn of its first gang. Its other members then have an answer.
         group = groups.of(gang)
         if group is None:
             for each, answer in _ask(gang, admission=admission):
@@ -260,7 +263,7 @@ def _admit(
 def _ask(
     gang: Gang, *, admission: Admission
 ) -> Iterator[tuple[Gang, Placed | Preemption | Rejection]]:
-    """The answers of all gangs that are asked before a gang, then its own."""
+    """Yield the answers of all gangs that are asked before a gang, then its own."""
     while isinstance(answer := _admitted(gang, admission=admission), Yields):
         yield from _ask(answer.to, admission=admission)
     yield gang, answer
@@ -274,8 +277,9 @@ def _admitted(gang: Gang, *, admission: Admission) -> Placed | Preemption | Reje
 def _grow(
     *, growth: Growth, admitted: AdmittedGangs, pending: PendingGangs, answers: dict[str, Answer]
 ) -> None:
-    """Running gangs grow in scheduling order; then surplus gangs start beside theirs."""
+    """Grow running gangs in scheduling order, then start surplus gangs beside their base gangs."""
     for held in sorted(admitted.may_grow, key=_admitted_key):
+        # A surplus gang grows only beside a base gang that this cycle leaves alone.
         beside = admitted.beside(held)
         if beside is not None and (beside.gang.uid in answers or growth.leaves(beside)):
             continue
@@ -283,6 +287,7 @@ def _grow(
             resized = growth.grow(held)
         if resized is not None:
             answers[held.gang.uid] = resized
+    # Base gangs that run without surplus, and base gangs that start in this cycle.
     gangs = [
         (held.gang, held.pool)
         for held in admitted.may_take_surplus

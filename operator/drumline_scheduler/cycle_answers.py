@@ -1,4 +1,4 @@
-"""Turn the answers of a cycle into decisions: blocked gangs, their order, the next look.
+"""Turn the answers of a cycle into decisions: blocked gangs, their order, and the next retry.
 
 Ten thousand gangs may be blocked. Most of them share the rejection of their equivalence class,
 which comes from the cache of the last cycle.
@@ -36,10 +36,10 @@ class BlockableGangs:
 def blocked_gangs(
     gangs: BlockableGangs, *, session: CycleSession, admission: Admission, cache: BlockedCache
 ) -> list[Blocked]:
-    """The blocked gangs: broken gangs first, then pending gangs in scheduling order.
+    """Return the blocked gangs: broken gangs first, then pending gangs in scheduling order.
 
-    Only gangs with an answer of their own are looked at; the answers of equivalence classes that
-    were rejected as a whole come from the cache, mostly as the objects of the last cycle.
+    Only gangs with an answer of their own are computed here. The answers of equivalence classes
+    that were rejected as a whole come from the cache, mostly as the objects of the last cycle.
     """
     pending, answers, by_class = gangs.pending, gangs.answers, session.rejections.by_class
     cache.update(pending=pending, rejections=by_class)
@@ -59,9 +59,12 @@ def blocked_gangs(
         with deciding(gang, Stage.EXPLAIN):
             return answer_of(gang)
 
+    # 1. Broken gangs that could not be repaired.
     repairs = [explained(held.gang) for held in gangs.broken if held.gang.uid in answers]
+    # 2. Pending gangs. The cached list has the answers of whole classes, and None for the others.
     blocked = list(pending.blocked)
     own = set(compress(count(), map(is_, blocked, repeat(None))))
+    # 3. A gang that was tried may have another answer than its class, such as a reservation.
     differing = (
         gang
         for gang in gangs.tried
@@ -74,7 +77,7 @@ def blocked_gangs(
 
 
 def order_of(*, pending: PendingGangs, answers: Mapping[str, Answer]) -> tuple[str, ...]:
-    """Uids of the pending gangs: those with an answer as they were tried, then all others."""
+    """Return the uids of pending gangs: answered ones in the order tried, then all others."""
     tried = [uid for uid in answers if uid in pending]  # running gangs have answers too
     skipped = list(pending.uids)
     for index in sorted(map(pending.index_of, tried), reverse=True):
@@ -85,8 +88,12 @@ def order_of(*, pending: PendingGangs, answers: Mapping[str, Answer]) -> tuple[s
 def next_retry_at(
     *, session: CycleSession, broken: Sequence[Admitted], blocked: Sequence[Blocked]
 ) -> float | None:
-    """When time alone may change a decision: the end of a backoff or of a minimum runtime."""
+    """Return when time alone may change a decision; None if it cannot.
+
+    Backoffs and minimum runtimes end, and budgets flow back.
+    """
     gangs = [held.gang for held in broken] + list(session.pending.individual)
+    # A backoff counts only for a gang that waits for it now, not for one with an earlier reason.
     backoffs = {gang.uid: gang.retry_at for gang in gangs if gang.retry_at > session.now}
     ends = (
         backoffs[answer.uid]

@@ -1,8 +1,8 @@
-"""What one cycle leaves for the next, so that a cycle costs only what changed since.
+"""State that one cycle leaves for the next, so that a cycle costs only what changed since.
 
-Everything in it is derived from the arguments of earlier cycles and updated by what differs:
-objects that are identical are taken as unchanged, which is true of frozen values. The decisions are
-the same with and without a cache, whatever it has seen before.
+All of it is derived from the arguments of earlier cycles and updated by the differences. Objects
+that are identical count as unchanged, which is true of frozen values. The decisions are the same
+with and without a cache, whatever the cache has seen before.
 
 A cache serves one cycle at a time.
 """
@@ -21,17 +21,17 @@ from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.snapshot_cache import SnapshotCache
 
 _SLACK: Final = 1000
-"""Up to this many equivalence classes without pending gangs are kept."""
+"""Number of equivalence classes without pending gangs that are kept."""
 
 
 class CycleCache:
-    """Opaque to everything but the cycle; empty at first."""
+    """Caches of earlier cycles. Only the cycle uses its content. Empty at first."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything: a cycle that failed may have left it in the middle of a change."""
+        """Forget everything, because a failed cycle may have left it in the middle of a change."""
         self._snapshots = SnapshotCache()
         self._admitted = admitted_gangs(())
         self._pending = PendingGangs(EquivalenceClasses())
@@ -41,17 +41,19 @@ class CycleCache:
 
     @property
     def what_if(self) -> CycleCache:
-        """Of cycles on clusters that might be, which resemble each other more than this one."""
+        """The cache for hypothetical clusters, which resemble each other more than the real one."""
         if self._what_if is None:
             self._what_if = CycleCache()
         return self._what_if
 
     def pending(self, *, snapshot: Snapshot, pending: Iterable[Gang]) -> PendingGangs:
-        """The pending gangs, sorted.
+        """Return the pending gangs, sorted.
 
         Raises:
             InvalidSnapshotError: a gang is listed twice.
         """
+        # Users are part of a class only in queues that limit them, so a change of these queues
+        # changes the classes. Too many empty classes also start the cache anew.
         limited = frozenset(queue.name for queue in snapshot.queues if queue.limits_users)
         classes = len(self._pending.examples)
         if limited != self._user_limited or classes > _SLACK + 2 * len(self._pending.gangs):
@@ -61,13 +63,16 @@ class CycleCache:
         return self._pending
 
     def admitted(self, snapshot: Snapshot) -> AdmittedGangs:
-        """The running gangs, sorted by what they need."""
+        """Return the running gangs, sorted by what they need."""
         if not self._admitted.are(snapshot.admitted):
             self._admitted = admitted_gangs(snapshot.admitted)
         return self._admitted
 
     def cluster_view(self, *, snapshot: Snapshot, policy: Policy) -> ClusterView:
-        """The current view of the cluster; the view of the last cycle is invalid afterwards."""
+        """Return the current view of the cluster.
+
+        The view of the last cycle is invalid afterwards.
+        """
         return self._snapshots.cluster_view(
             snapshot=snapshot, waiting=self._pending.examples, policy=policy
         )

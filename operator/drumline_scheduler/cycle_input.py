@@ -13,13 +13,13 @@ class CycleInput:
     """Everything that the decisions of a cycle depend on."""
 
     snapshot: Snapshot
-    """The cluster with its running gangs; lost positions (`Admitted.lost`) are repaired."""
+    """The cluster with its running gangs. Lost positions (`Admitted.lost`) are repaired."""
     pending: tuple[Gang, ...]
-    """The waiting gangs, none of them running."""
+    """The waiting gangs. None of them runs."""
     policy: Policy
     now: float
     """Seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`."""
     set_aside: tuple[GangFault, ...] = ()
-    """Faults of earlier cycles; these gangs are not tried again in this cycle."""
+    """Faults of earlier cycles. These gangs are not tried again in this cycle."""
     explain: bool = True
-    """False: blockers and remedies of rejections may be missing; all else is the same."""
+    """False: blockers and remedies of rejections may be missing. Everything else is the same."""

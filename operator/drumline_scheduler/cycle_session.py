@@ -1,8 +1,8 @@
 """The state of one cycle, shared by its phases: repair, admission, growth.
 
 `open_session` builds it from the arguments of the cycle and nominates again the slots that earlier
-cycles reserved. From then on capacity and quota only shrink, except where a preemption, a move or
-a released nomination frees some: then cached rejections are cleared.
+cycles reserved. From then on capacity and quota only shrink, except when a preemption, a move or a
+released nomination frees some. Then cached rejections are cleared.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from drumline_scheduler.quota.usage_budgets import Budgets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleSession:
-    """What the phases of one cycle share."""
+    """The state that the phases of one cycle share."""
 
     policy: Policy
     now: float
     explain: bool
-    """Whether rejections say whose end would help."""
+    """True if rejections name the gangs whose end would help."""
     queues: Mapping[str, Queue]
     pools: PoolSelector
     projection: Projection
@@ -47,16 +47,18 @@ class CycleSession:
     preemptor: Preemptor
     repair: GangRepair
     unmet_demand: UnmetDemand
-    """It holds later gangs back (under the strict rule) and keeps elastic gangs from growing."""
+    """Demand that no pool could meet. It holds later gangs back (under the strict rule) and keeps
+    elastic gangs from growing."""
     pending: PendingGangs
     evicted: Sequence[Gang]
-    """By earlier cycles; they have not left yet, and wait again then."""
+    """Gangs evicted by earlier cycles that have not left yet. They wait again once they have left.
+    """
     rejections: RejectionCache
     reservations: Reservations
     sweeps: SweepLimits
     budgets: Budgets
     stay: tuple[str, ...]
-    """Uids of gangs that were about to move and stay, because their new slots are gone."""
+    """Uids of gangs whose move is cancelled, because their new slots are gone."""
 
 
 def open_session(
@@ -116,6 +118,7 @@ def open_session(
         budgets=budgets,
         stay=projection.recall_running(admitted.unsettled),
     )
+    # Running gangs are nominated before pending ones: moves and repairs hold capacity already.
     candidates.exclude(projection.nominated)
     _recall_pending(session)
     return session
@@ -133,6 +136,6 @@ def _recall_pending(session: CycleSession) -> None:
         if queue is None or queue.drained or session.budgets.rejection(gang):
             continue
         if gang.retry_at > session.now + session.policy.overdue_seconds:
-            continue  # its nodes would be idle for longer than anybody is waited for
+            continue  # its nodes would be idle for longer than `overdue_seconds`
         if gang.nominated:
             recall_pending(session.projection, gang=gang, queue=queue)

@@ -1,11 +1,11 @@
-"""The scheduler's output: each gang that was looked at is `Placed` or `Blocked`.
+"""The scheduler's output: each gang that was considered is `Placed` or `Blocked`.
 
-An elastic gang that lost positions, or that there is room for to grow, may be `Resized` instead. A
-gang whose slots are still held by victims is `Blocked` (WaitingForVictims) until these are gone;
-`Preemption` names, once, the victims and the slots that the gang will have.
+An elastic gang that lost positions or has room to grow may be `Resized` instead. A gang whose slots
+are still held by victims is `Blocked` (WaitingForVictims) until these are gone. `Preemption` names,
+once, the victims and the slots that the gang will have.
 
 A rejection is a value with an enumerated reason, its numbers, and the names of the jobs whose end
-would make room. Its text depends on the snapshot alone, not on the time: the same situation gives
+would make room. Its text depends on the snapshot alone, not on the time. The same situation gives
 the same words, so nothing is written to the API server while nothing changes.
 """
 
@@ -19,79 +19,80 @@ from typing import Final
 from drumline_scheduler.resources import Resources
 
 FOREIGN_PODS: Final = "foreign pods"
-"""Stands among blockers for pods that belong to no admitted job, terminating ones included."""
+"""Name among blockers for pods that belong to no admitted job, including terminating ones."""
 MAX_MESSAGE_CHARS: Final = 512
 
 
 class BlockReason(StrEnum):
-    """Why a gang does not start; the values are condition reasons."""
+    """Why a gang does not start. The values are condition reasons."""
 
     QUEUE_NOT_FOUND = "QueueNotFound"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     PRIORITY_TOO_HIGH = "PriorityTooHigh"
     QUEUE_HELD = "QueueHeld"
-    """Its queue starts nothing until somebody says so."""
+    """Its queue is held: it starts no jobs until it is opened again."""
     BUDGET_SPENT = "BudgetSpent"
-    """The jobs of its queue have had the GPU-hours that they may have in a time."""
+    """The jobs of its queue have used the GPU-hours or money of the budget's period."""
     POOL_NOT_FOUND = "PoolNotFound"
     TOPOLOGY_LEVEL_UNKNOWN = "TopologyLevelUnknown"
     NO_QUOTA_IN_POOL = "NoQuotaInPool"
     RESOURCE_NOT_ALLOWED = "ResourceNotAllowed"
-    """It requests a device that no quota counts, and no pool that it may use allows it."""
+    """It requests a device that no quota counts, and no pool that it may use allows the device."""
     CAPACITY_TYPE_NOT_ACCEPTED = "CapacityTypeNotAccepted"
-    """Its queue or it uses spot pools only, or none, and all it may use are others."""
+    """Its spot rule or its queue's excludes every pool that it may use."""
     PRICE_TOO_HIGH = "PriceTooHigh"
-    """Every pool that it may use costs more than its queue or it pays."""
+    """Every pool that it may use costs more than the gang or its queue accepts."""
     EXCEEDS_QUOTA = "ExceedsQuota"
-    """More than the queue's nominal quota: it can never start."""
+    """It needs more than the queue's nominal quota, so it can never start."""
     EXCEEDS_CLUSTER = "ExceedsCluster"
     """Not even the empty pool, with every node in service, could hold it."""
     NODES_UNAVAILABLE = "NodesUnavailable"
-    """The empty pool could, but too many nodes are out of service or closed to this gang."""
+    """The empty pool could hold it, but too many nodes are out of service or closed to this gang.
+    """
     BACKING_OFF = "BackingOff"
-    """A create was rejected; the next try comes later."""
+    """A create was rejected. The next try comes later."""
     QUOTA_EXHAUSTED = "QuotaExhausted"
-    """Waits for other jobs of its queue."""
+    """It waits for other jobs of its queue."""
     INSUFFICIENT_GPUS = "InsufficientGpus"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
-    """GPUs would suffice; CPU, memory, pod slots or another resource do not."""
+    """GPUs would suffice. CPU, memory, pod slots or another resource do not."""
     TOPOLOGY_DOES_NOT_FIT = "TopologyDoesNotFit"
     """It fits the pool now, but no single domain of the required level."""
     WAITING_FOR_VICTIMS = "WaitingForVictims"
-    """Its victims are being evicted; its nodes are kept until they are gone."""
+    """Its victims are being evicted. Its nodes are kept until they are gone."""
     BEHIND_HIGHER_PRIORITY = "BehindHigherPriority"
-    """Under the strict rule: one that comes earlier waits for the same quota or pool."""
+    """Strict rule: an earlier gang waits for the same quota or pool."""
     WOULD_DELAY_RESERVATION = "WouldDelayReservation"
-    """Under the backfill rule: it fits now, and one that comes earlier would start later for it."""
+    """Backfill rule: it fits now, but its start would delay an earlier gang."""
     USER_LIMIT = "UserLimit"
-    """Its user already holds what one user may hold of the queue."""
+    """Its user already holds as much as one user may hold in the queue."""
     WAITING_FOR_NODES = "WaitingForNodes"
-    """It starts once the autoscaler has added the nodes that it is asked for."""
+    """It starts once the autoscaler has added the requested nodes."""
     WAITING_FOR_GROUP = "WaitingForGroup"
-    """It could start, and another gang of its group is not there or cannot."""
+    """It could start, but another gang of its group is missing or cannot start."""
     SWEEP_LIMIT = "SweepLimit"
-    """As many jobs of its sweep hold slots as may at a time."""
+    """Its sweep already has as many jobs with slots as its limit."""
     WAITING_FOR_JOBS = "WaitingForJobs"
     """It starts after jobs that have not ended."""
     PREDECESSOR_FAILED = "PredecessorFailed"
-    """It starts after a job has succeeded, and that one failed."""
+    """It starts only after a job succeeds, but that job failed."""
     PREDECESSOR_NOT_FOUND = "PredecessorNotFound"
     CIRCULAR_DEPENDENCY = "CircularDependency"
     """It starts after a job that starts after it."""
     SCHEDULER_ERROR = "SchedulerError"
-    """The scheduler raised an exception on it; all other gangs are decided as usual."""
+    """The scheduler raised an exception on it. All other gangs are decided as usual."""
 
 
 class RemedyKind(StrEnum):
-    """What would have to change so that a rejected gang starts."""
+    """Kinds of changes with which a rejected gang starts."""
 
     WAIT_FOR = "WaitFor"
-    """The `blockers` end; nothing has to be done. If there is a queue `where`, it may reclaim by
-    fair share instead."""
+    """The `blockers` end. No action is needed. If `where` names a queue, it may reclaim by fair
+    share instead."""
     ASK_FOR_LESS = "AskForLess"
-    """The gang asks for at most `amount` pods."""
+    """The gang requests at most `amount` pods."""
     ASK_FOR_SMALLER_PODS = "AskForSmallerPods"
-    """Each pod asks for at most `amount` of the resource `where`."""
+    """Each pod requests at most `amount` of the resource `where`."""
     RAISE_QUOTA = "RaiseQuota"
     """The queue's (`where`) nominal quota grows by `amount` GPUs."""
     RAISE_USER_LIMIT = "RaiseUserLimit"
@@ -99,13 +100,13 @@ class RemedyKind(StrEnum):
     ADD_NODES = "AddNodes"
     """`amount` more nodes like the largest that is open to it, in `where`."""
     RETURN_NODES = "ReturnNodes"
-    """`amount` of the nodes that are out of service come back, in `where`."""
+    """`amount` nodes in `where` come back into service."""
     RELAX_TOPOLOGY = "RelaxTopology"
-    """The gang asks for the level `where` ('' for none) instead of the one it requires."""
+    """The gang requests the level `where` ('' for none) instead of the one it requires."""
     CORRECT_NAME = "CorrectName"
-    """A queue, pool, level, namespace or priority that can be used (`where`)."""
+    """`where` is a queue, pool, level, namespace or priority that can be used."""
     WAIT = "Wait"
-    """Time passes: a backoff, a minimum runtime, the rest of its group."""
+    """Time passes: a backoff or a minimum runtime ends, or other gangs of the group come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +117,10 @@ class Remedy:
     amount: int = 0
     where: str = ""
     pool: str = ""
-    """The pool that this is about, where it is about one."""
+    """The pool of the remedy. '' if it is not about a pool."""
 
     def __str__(self) -> str:
-        """The change as a sentence."""
+        """Return the change as a sentence."""
         n, where = self.amount, self.where
         pool = f" in pool {self.pool}" if self.pool else ""
         match self.kind:
@@ -156,12 +157,12 @@ class Placed:
     uid: str
     pool: str
     assignment: tuple[str, ...]
-    """Node names by position, all of them; neighbours in it are neighbours in the network. Of an
-    elastic gang as many as fit now."""
+    """Node names by position. Neighbours are close in the network. An elastic gang has as many as
+    fit now."""
     replaced: tuple[int, ...] = ()
-    """The indices that are new, where an admitted gang was repaired; empty for a fresh gang."""
+    """The new positions of a repaired gang. Empty for a fresh gang."""
     level: str | None = None
-    """The narrowest level at which one domain holds the whole gang; None: it spans domains."""
+    """The narrowest level at which one domain holds the whole gang. None: it spans domains."""
     domain: tuple[str, ...] = ()
     """Path of that domain, broadest first."""
     message: str = ""
@@ -169,13 +170,13 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resized:
-    """An elastic gang goes on with another number of pods."""
+    """An elastic gang continues with another number of pods."""
 
     key: str
     uid: str
     pool: str
     kept: tuple[int, ...]
-    """Positions of its assignment that stay, ascending; all others are given up."""
+    """Positions of its assignment that stay, ascending. All others are given up."""
     added: tuple[str, ...]
     """Nodes of the pods that join, after those that stay."""
     level: str | None = None
@@ -189,28 +190,28 @@ class VictimReason(StrEnum):
     LOWER_PRIORITY = "LowerPriority"
     """It has a lower priority in the same queue."""
     BORROWED = "Borrowed"
-    """Its queue holds more than its nominal quota, the other one's not yet its own."""
+    """Its queue holds more than its nominal quota, and the preemptor's queue less than its own."""
     FAIR_SHARE = "FairShare"
-    """Its queue's weighted share stays the larger one without it."""
+    """Its queue's weighted share stays the larger one after the preemption."""
     MOVED = "Moved"
     """It moves: it gets other slots at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    """A running gang that has to leave or to shrink."""
+    """A running gang that must leave or shrink."""
 
     key: str
     uid: str
     gpus: int
-    """What it gives up."""
+    """GPUs that it gives up."""
     gpu_seconds_lost: float
     """Work since its last verified checkpoint, as of the snapshot."""
     why: VictimReason
     kept: tuple[int, ...] = ()
-    """Positions that an elastic gang goes on with; empty: all of it leaves."""
+    """Positions with which an elastic gang continues. Empty: all of it leaves."""
     moves_to: tuple[str, ...] = ()
-    """Where it starts again at once, by position; empty: it waits as any other."""
+    """Nodes by position on which it starts again at once. Empty: it waits like any other gang."""
     moves_to_pool: str = ""
 
 
@@ -218,8 +219,8 @@ class Victim:
 class Preemption:
     """The victims of a preemption and the slots that the preemptor will have.
 
-    Each of the victims is necessary, and without any other change the gang is placed once they
-    are gone. The caller records the assignment as `Gang.nominated` before it evicts.
+    Each of the victims is necessary. Without any other change the gang is placed once they are
+    gone. The caller records the assignment as `Gang.nominated` before it evicts.
     """
 
     key: str
@@ -228,33 +229,32 @@ class Preemption:
     assignment: tuple[str, ...]
     """Its future nodes by position."""
     victims: tuple[Victim, ...]
-    """Ordered by key."""
+    """The victims, ordered by key."""
     level: str | None = None
     domain: tuple[str, ...] = ()
     message: str = ""
     replaced: tuple[int, ...] = ()
-    """The positions that are new, where a broken running gang is repaired; empty for a waiting one.
-    """
+    """The new positions of a broken running gang that is repaired. Empty for a waiting gang."""
 
 
 class QueueEvictionReason(StrEnum):
-    """Why a running gang leaves although nobody needs its slots."""
+    """Why a running gang leaves although no other gang needs its slots."""
 
     QUEUE_DRAINED = "QueueDrained"
     """Its queue gives up everything that it runs."""
     BUDGET_SPENT = "BudgetSpent"
-    """Its queue does so once its budget is spent."""
+    """Its queue gives up its running gangs once its budget is spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEviction:
-    """A running gang saves, gives its slots up, and waits until its queue is open again."""
+    """A running gang that saves, gives its slots up, and waits until its queue is open again."""
 
     key: str
     uid: str
     queue: str
     gpus: int
-    """What it gives up."""
+    """GPUs that it gives up."""
     gpu_seconds_lost: float
     """Work since its last verified checkpoint, as of the snapshot."""
     why: QueueEvictionReason
@@ -265,78 +265,78 @@ class MoveReason(StrEnum):
     """Why a running gang is moved although no pending gang needs its slots."""
 
     DEFRAGMENTATION = "Defragmentation"
-    """More whole domains are free then."""
+    """More whole domains are free after the move."""
     BETTER_POOL = "BetterPool"
-    """There is room in a pool that it would rather have."""
+    """A pool that it prefers has room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A running gang saves, leaves, and starts again in other places that are kept for it."""
+    """A running gang that saves, leaves, and starts again on other nodes that are kept for it."""
 
     key: str
     uid: str
     pool: str
     assignment: tuple[str, ...]
-    """All its places then, by position."""
+    """All its nodes after the move, by position."""
     why: MoveReason
     gpu_seconds_lost: float
-    """Work since its last verified checkpoint and the restart."""
+    """GPU-seconds of work since its last verified checkpoint, and of the restart."""
     domains_freed: int = 0
     """Additional free domains of the broadest level above nodes once all moves are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Nodes that are kept for a waiting gang from a moment on, under the backfill rule."""
+    """Nodes that are kept for a waiting gang from some time on, under the backfill rule."""
 
     key: str
     uid: str
     pool: str
     assignment: tuple[str, ...]
     start_at: float
-    """When all of them are expected to be free, on the clock of `now`."""
+    """Time at which all of them are expected to be free, on the clock of `now`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedsNodes:
     """A gang that would start, all else unchanged, if a pool had more nodes.
 
-    No two of them count on the same place.
+    No two of these gangs count on the same slot.
     """
 
     key: str
     uid: str
     pool: str
     zone: str = ""
-    """Where the nodes have to be; '' anywhere."""
+    """Zone of the new nodes. '' for any zone."""
     nodes: int
     """The fewest new nodes with which it starts."""
     pool_nodes: int = 0
-    """How many nodes the pool has then; 0 where they were asked for before."""
+    """Number of nodes in the pool with the new ones. 0 if they were requested before."""
     shares: tuple[Resources, ...]
-    """What the gang would take of each node that it would use, of those that are there too, the
-    largest first. An autoscaler packs what it is asked for into what is free, so all of it is
-    asked."""
+    """Resources that the gang would use on each of its nodes, existing ones included, the largest
+    first. An autoscaler packs requests into free capacity, so all of them are requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """A gang that gets nothing in this cycle, and why."""
+    """A gang that gets nothing in this cycle, and the reason."""
 
     key: str
     uid: str
     reason: BlockReason
     message: str
-    """At most MAX_MESSAGE_CHARS: what is needed, what is available, the blockers, what to do."""
+    """At most MAX_MESSAGE_CHARS: the request, the available capacity, the blockers, the remedy."""
     blockers: tuple[str, ...] = ()
-    """Keys of the jobs whose end would make room (and FOREIGN_PODS), each of them necessary."""
+    """Keys of the jobs whose end would make room (and FOREIGN_PODS). Each of them is necessary."""
     resource: str = "gpus"
-    """What `needed` and `available` count."""
+    """Resource that `needed` and `available` count."""
     needed: int = 0
     available: int = 0
     remedy: Remedy | None = None
-    """The smallest change that would let it start; None where no single one of these kinds does."""
+    """The smallest change with which it would start. None if no single change of these kinds helps.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +345,8 @@ class GangFault:
 
     key: str
     uid: str
-    """Empty if no gang is at fault: the cycle was decided again without the cache."""
+    """Uid of the gang. Empty if no gang is at fault: the cycle was decided again without the cache.
+    """
     stage: str
     """Part of the cycle in which it was raised."""
     error: str
@@ -362,26 +363,27 @@ class GangFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """What one cycle decided, in the order of its considerations."""
+    """The decisions of one cycle, in the order in which they were made."""
 
     placed: tuple[Placed, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     preemptions: tuple[Preemption, ...] = ()
-    """New ones only; a gang whose victims are being evicted already is only blocked."""
+    """New preemptions only. A gang whose victims are already being evicted is only blocked."""
     resized: tuple[Resized, ...] = ()
     moves: tuple[Move, ...] = ()
     evictions: tuple[QueueEviction, ...] = ()
-    """New ones only; by key."""
+    """New evictions only, ordered by key."""
     stay: tuple[str, ...] = ()
-    """Uids of gangs that were told to leave and need not: where they were to move to is no place
-    for them any more, or their queue is open again."""
+    """Uids of gangs that no longer have to leave. They can no longer move to their new nodes, or
+    their queue is open again."""
     reservations: tuple[Reservation, ...] = ()
     needs_nodes: tuple[NeedsNodes, ...] = ()
-    """Gangs for which an autoscaler is to be asked, or was and is still needed."""
+    """Gangs that need nodes from an autoscaler: new requests, and earlier ones that are still
+    needed."""
     faults: tuple[GangFault, ...] = ()
-    """Exceptions, by uid: of gangs that were set aside before or raised in this cycle."""
+    """Exceptions, by uid, of gangs that were set aside before or raised in this cycle."""
     order: tuple[str, ...] = ()
-    """Uids of the waiting gangs, as they were looked at."""
+    """Uids of the waiting gangs, in the order in which they were considered."""
     retry_at: float | None = None
-    """When time alone may change something: a gang has backed off long enough, a minimum runtime
-    ends that keeps a waiting one from its place, or enough of a budget flows back."""
+    """Time at which a decision may change without other events. A backoff or a minimum runtime
+    ends, or enough of a budget flows back."""

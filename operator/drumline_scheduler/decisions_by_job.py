@@ -1,7 +1,7 @@
-"""What a cycle gives to each job, or takes from it: its gang and its surplus together.
+"""Group the decisions of a cycle by job: its gang and its surplus together.
 
-To the scheduler the surplus of a job is a gang of its own (`model.surplus_gang`); whoever carries
-its decisions out has one list of places, those of the surplus last.
+The scheduler treats the surplus of a job as a separate gang (`model.surplus_gang`). The controller
+has one list of places for each job, with the surplus last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from drumline_scheduler.model import is_surplus, job_uid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlacement:
-    """The decisions about one job: about its gang, and about its surplus."""
+    """The decisions about the gang of one job and about its surplus."""
 
     uid: str
     placed: Placed | None = None
@@ -25,22 +25,22 @@ class JobPlacement:
 
     @property
     def start(self) -> Placed | None:
-        """Its places, if it had none."""
+        """Its placement, if it had no places before."""
         return self.placed if self.placed is not None and not self.placed.replaced else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize:
-    """Members that go on, and new ones."""
+    """Members that continue, and new members."""
 
     kept: Sequence[int]
     added: Sequence[str]
     surplus_pool: str | None = None
-    """The pool of the added nodes, where they are surplus."""
+    """The pool of the added nodes if they are surplus."""
 
 
 def placements(decisions: Decisions) -> Iterable[JobPlacement]:
-    """The decisions by job."""
+    """Return the decisions about starts and sizes, by job."""
     by_job: dict[str, JobPlacement] = {}
     for placed in decisions.placed:
         given = by_job.get(job_uid(placed.uid)) or JobPlacement(uid=job_uid(placed.uid))
@@ -60,13 +60,13 @@ def placements(decisions: Decisions) -> Iterable[JobPlacement]:
 
 
 def resize(given: JobPlacement, *, smallest: int) -> Resize | None:
-    """The change of its size; None: there is none.
+    """Return the change of a job's size; None if there is none.
 
-    Surplus whose gang has no places, as these are not to be had yet, is none either.
+    Surplus is not added while the base gang has no places.
 
     Args:
         given: the decisions about the job.
-        smallest: how many of its places are no surplus.
+        smallest: number of its places that are not surplus.
     """
     resized, surplus = given.surplus_resized, given.surplus_placed
     if given.resized is not None:
@@ -80,11 +80,11 @@ def resize(given: JobPlacement, *, smallest: int) -> Resize | None:
 
 
 def kept_places(victim: Victim, *, smallest: int) -> tuple[int, ...] | None:
-    """Which of its places the job of a victim keeps; None: none, it leaves.
+    """Return the places that the job of a victim keeps; None if the job leaves.
 
     Args:
-        victim: its gang or its surplus.
-        smallest: how many of its places are no surplus.
+        victim: the job's gang or its surplus.
+        smallest: number of its places that are not surplus.
     """
     if is_surplus(victim.uid):
         return (*range(smallest), *(smallest + place for place in victim.kept))

@@ -87,6 +87,8 @@ def decide_around_faults(
     first: Exception | None = None
     while True:
         try:
+            # The first attempt includes all gangs. Each further attempt leaves
+            # out one more, so the loop ends.
             decisions = attempt(without(cycle, search.out))
         except InvalidSnapshotError:
             raise
@@ -137,7 +139,7 @@ class _FaultSearch:
         self.count = 0
         """Exceptions so far."""
         self.limits = 0
-        """How many of them are about a limit of time or steps."""
+        """Number of these exceptions that are about a limit of time or steps."""
 
     @property
     def out(self) -> set[str]:
@@ -150,6 +152,7 @@ class _FaultSearch:
         Each call that returns True makes `out` larger, or is the only one that replaces two faults
         by the one of a running gang. So the number of attempts is bounded.
         """
+        # 1. Find the gang: named by the phase, or by bisection.
         fault = self._fault_of(error)
         if fault is None:
             return False
@@ -157,6 +160,7 @@ class _FaultSearch:
         if _is_limit(error):
             self.limits += 1
             self._may_share_a_cause = False  # to find out would take as long again, many times
+        # 2. Two equal errors may come from one running gang that both gangs met.
         alike = [each for each in self.faults.values() if each.error == fault.error]
         if len(alike) == 1 and self._may_share_a_cause:
             # Both may have met the same running gang, which is at fault.
@@ -165,6 +169,7 @@ class _FaultSearch:
             if running is not None:
                 del self.faults[alike[0].uid]
                 fault = running
+        # 3. Leave the gang out from now on, and its namespace if it has several such gangs.
         self.faults[fault.uid] = fault
         self._set_namespace_aside(fault)
         return True
@@ -211,7 +216,7 @@ class _FaultSearch:
 
         Args:
             out: uids of gangs that are set aside anyway.
-            among: uids of the gangs that are looked at; all others take part.
+            among: uids of the gangs that are examined; all others take part.
         """
         uids = [uid for uid in among if uid not in out]
         if not uids or self._raises({*out, *uids}):
@@ -277,6 +282,7 @@ def _with_faults(
     """Add the answers of the gangs that were set aside: all that wait, and all that are broken."""
     if not faults:
         return decisions
+    # Gangs that were set aside and wait or are broken get an answer. Running ones keep their slots.
     waiting = [gang for gang in cycle.pending if gang.uid in faults]
     broken = [
         held.gang
@@ -293,6 +299,7 @@ def _with_faults(
         )
         for gang in (*broken, *waiting)
     )
+    # A gang that was about to move is inert now, so its move is cancelled.
     stay = [
         held.gang.uid
         for held in cycle.snapshot.admitted

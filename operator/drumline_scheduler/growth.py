@@ -1,7 +1,7 @@
 """The last phase of a cycle: gangs grow and running gangs move into unused capacity.
 
-An elastic gang grows in its pool, and a gang with a surplus gang has it started beside it. Nothing
-takes what a pending gang could use.
+An elastic gang grows in its pool, and a gang with a surplus gang gets it started beside it. Nothing
+takes capacity that a pending gang could use.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Growth:
         )
 
     def grow(self, held: Admitted) -> Resized | None:
-        """More slots for an elastic gang, unless a pending gang could use them."""
+        """Give an elastic gang more slots, unless a pending gang could use them."""
         session, gang = self._session, held.gang
         if held.pool not in session.projection.current.pools or self.leaves(held):
             return None
@@ -56,11 +56,11 @@ class Growth:
         return resized
 
     def start_surplus(self, surplus: Gang, *, beside: str) -> Placed | None:
-        """The most slots that a surplus gang can have, in the first pool that has room for it.
+        """Start a surplus gang with the most slots that any pool has for it.
 
         Args:
-            surplus: the gang.
-            beside: the pool of the gang that it is beside; GPUs are of the same kind in both.
+            surplus: the surplus gang.
+            beside: pool of its base gang; GPUs must be of the same kind in both pools.
         """
         session, projection = self._session, self._session.projection
         if not self._may_take_more(surplus):
@@ -68,6 +68,7 @@ class Growth:
         pools = session.pools.of(gang=surplus, queue=session.queues[surplus.queue])
         if isinstance(pools, Rejection):
             return None
+        # 1. Pools with the same kind of GPU that no pending gang needs.
         unwanted = [
             pool
             for pool in pools
@@ -81,6 +82,7 @@ class Growth:
                 and session.placer.glimpse(gang=surplus, pool=pool, pods=size) is not None
             )
 
+        # 2. The pool with the largest size that fits. Ties go to the earlier pool.
         sizes_in = {p: fitting(surplus.legal_sizes, fits=partial(fits, pool=p)) for p in unwanted}
         pool = max(unwanted, key=lambda p: len(sizes_in[p]), default="")
         if not pool or not sizes_in[pool]:
@@ -89,13 +91,14 @@ class Growth:
         nodes = session.placer.glimpse(gang=surplus, pool=pool, pods=size)
         if nodes is None:
             raise AssertionError(f"{surplus.key} fits with {size} pods and finds no nodes")
+        # 3. Take slots and quota.
         projection.take(gang=surplus, pool=pool, nodes=nodes)
         projection.hold(gang=surplus, pool=pool, size=size)
         view = projection.current.pools[pool]
         return placed(gang=surplus, view=view, assignment=nodes)
 
     def leaves(self, held: Admitted) -> bool:
-        """Whether a gang is evicted, in part or as a whole, be it in this cycle."""
+        """Return whether a gang is being evicted, in part or as a whole, also by this cycle."""
         view = self._session.projection.current.pools.get(held.pool)
         return view is not None and held.gang.uid in view.leaving
 
@@ -108,7 +111,7 @@ class Growth:
         )
 
     def moves(self) -> tuple[Move, ...]:
-        """Moves to preferred pools, then moves that free whole domains."""
+        """Return moves to preferred pools, then moves that free whole domains."""
         session = self._session
         back = self._migrator.moves_back() if session.policy.move_back else []
         pools = session.projection.current.pools

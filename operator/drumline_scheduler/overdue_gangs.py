@@ -1,12 +1,13 @@
 """Count a gang that should have left a while ago as one that stays. Pure: no I/O, no clock.
 
-A gang that is evicted has a deadline (`Admitted.leaves_by`). If it still holds its slots
-`Policy.overdue_seconds` later, something keeps it from leaving. Nobody waits for it any longer: the
-projected view keeps it, nothing is nominated on its slots, and a move to other slots is cancelled.
-Its queue pays for it, and its nodes stay full. No phase of the cycle evicts, repairs or moves it.
+An evicted gang has a deadline (`Admitted.leaves_by`). If it still holds its slots
+`Policy.overdue_seconds` later, something keeps it from leaving. From then on no gang waits for it.
+The projected view keeps it, nothing is nominated on its slots, and a move to other slots is
+cancelled. Its queue pays for it, and its nodes stay full. No phase of the cycle evicts, repairs or
+moves it.
 
-Example: V is asked to leave until t=300 for P, and P's slots are nominated. At t=420 V still runs.
-P has no slots any more, and is decided anew: it may get free slots or other victims.
+Example: V must leave by t=300 for P, and P's slots are nominated. At t=420 V still runs. P then has
+no slots and is decided anew. It may get free slots or other victims.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ class OverdueGangs:
     cancelled: tuple[str, ...] = ()
     """Uids of gangs whose move is cancelled."""
     again_at: float | None = None
-    """When the next promise expires."""
+    """Time at which the next promise expires."""
 
 
 def without_overdue(snapshot: Snapshot, *, seconds: float, now: float) -> OverdueGangs:
-    """Count gangs as staying that should have left. O(admitted).
+    """Count gangs that should have left as staying. O(admitted).
 
     Args:
-        snapshot: of the cycle; the same object is returned where nothing is overdue.
-        seconds: how long after its deadline a gang is still expected to leave.
+        snapshot: snapshot of the cycle; the same object is returned if nothing is overdue.
+        seconds: time after its deadline for which a gang is still expected to leave.
         now: seconds on the clock of the deadlines.
     """
     expected = [held for held in snapshot.admitted if held.leaves_by is not None]
@@ -64,7 +65,7 @@ def _moving(admitted: Iterable[Admitted], uids: set[str]) -> Iterable[str]:
 
 
 def _staying(held: Admitted) -> Admitted:
-    """The gang as one that keeps its slots, and that no phase looks at."""
+    """Return the gang as one that keeps its slots, and that no phase considers."""
     return replace(
         held,
         leaving=False,

@@ -1,14 +1,14 @@
-"""Running gangs that have to leave because their own queue says so, for nobody else's sake.
+"""Evict running gangs because their own queue is drained or its budget has expired.
 
-A queue that is drained gives up everything that it runs: each of its gangs is asked to save, gives
-its slots up and waits at its old position, until its queue is open again. So does a queue whose
-budget expires with what is spent (`WhenSpent.EXPIRE`): the cycle comes by itself at the moment at
-which it is spent. In the cycle that says so, such a gang counts as leaving already: nobody is
-preempted for what it is about to free, it is neither repaired nor grown, and no victim of anybody.
-If its queue has changed its mind before it has left, it stays where it is.
+A drained queue gives up everything that it runs. Each of its gangs is asked to save, gives its
+slots up, and waits at its old position until its queue is open again. The same happens when a spent
+budget expires (`WhenSpent.EXPIRE`). A cycle is scheduled for the time at which it is spent. In the
+cycle that evicts it, such a gang already counts as leaving. No gang is preempted for the capacity
+that it frees. It is not repaired, does not grow, and is not a victim. If its queue is opened again
+before it has left, it stays on its nodes.
 
-Example: A and B of queue Q run, C of Q waits. Q is drained: A and B leave, C is rejected, as is A
-once it has left. Q is open again while B still saves: B stays; A and C are placed as ever.
+Example: A and B of queue Q run, and C of Q waits. Q is drained: A and B leave, and C is rejected,
+like A once it has left. Q is opened while B still saves: B stays, and A and C are placed as usual.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from drumline_scheduler.quota.usage_budgets import Budgets, asked_again_at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEvictions:
-    """Who has to leave, and who may stay after all."""
+    """Gangs that must leave, and gangs that may stay after all."""
 
     leaving: tuple[QueueEviction, ...] = ()
     staying: tuple[str, ...] = ()
-    """Uids of gangs that leave for their queue's sake and need not any more."""
+    """Uids of gangs that no longer have to leave for their queue."""
     again_at: float | None = None
-    """When time alone may have others leave."""
+    """Time at which further gangs may have to leave without other events."""
 
 
 def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> QueueEvictions:
-    """Who leaves from now on. O(queues, and admitted gangs where a queue may give up any)."""
+    """Return the gangs that must leave from now on.
+
+    O(queues), plus O(admitted gangs) if a queue may give up any.
+    """
     drained = frozenset(queue.name for queue in snapshot.queues if queue.drained)
     expiring = {
         queue.name: queue.budget
@@ -44,6 +47,7 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
     leaving: list[QueueEviction] = []
     staying: list[str] = []
     surplus = {held.gang.surplus_of: held for held in snapshot.admitted if held.gang.surplus_of}
+    # 1. Check each running gang of a queue that may give up gangs, or that was evicted before.
     for held in snapshot.admitted:
         if held.gang.surplus_of or held.set_aside:  # surplus leaves with the gang that it is beside
             continue
@@ -57,6 +61,7 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
             beside = surplus.get(held.gang.uid)
             gpus = eviction.gpus + (beside.gpus if beside else 0)
             leaving.append(replace(eviction, gpus=gpus))
+    # 2. The next time at which a budget expires. A drained queue has nothing left to expire.
     moments = (
         asked_again_at(snapshot, queue=name, budget=budget, now=now)
         for name, budget in expiring.items()
@@ -70,9 +75,9 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
 
 
 def stopped_queues(snapshot: Snapshot, *, now: float) -> dict[str, str]:
-    """Queues that give up what they run of other workloads, too, with the reason.
+    """Return the queues that also give up other workloads, with the reason.
 
-    Of budgets that of the queue as a whole counts: those workloads are no user's.
+    Only the budget of the queue as a whole counts, because these workloads have no user.
     """
     stopped = {
         queue.name: f"queue {queue.name} is drained" for queue in snapshot.queues if queue.drained
@@ -92,7 +97,7 @@ def stopped_queues(snapshot: Snapshot, *, now: float) -> dict[str, str]:
 def with_evictions(
     snapshot: Snapshot, *, leaving: Iterable[QueueEviction], staying: Iterable[str]
 ) -> Snapshot:
-    """The snapshot as if these gangs had been told so; the same object if there are none."""
+    """Return the snapshot with these evictions applied; the same object if there are none."""
     leave, stay = {eviction.uid for eviction in leaving}, set(staying)
     if not leave and not stay:
         return snapshot
@@ -109,7 +114,7 @@ def with_evictions(
 
 
 def _eviction(held: Admitted, *, drained: frozenset[str], budgets: Budgets) -> QueueEviction | None:
-    """What a gang is told by its queue; None: nothing."""
+    """Return the eviction of a gang for its queue; None if it may run."""
     gang = held.gang
     expiry = budgets.expiry(gang)
     if gang.queue in drained:

@@ -1,4 +1,4 @@
-"""Rejections and the words they are written in: short, with numbers, names and a way out."""
+"""Rejections and their messages: short, with figures, names and a remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline_scheduler.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason
 from drumline_scheduler.model import Gang
 
 MAX_NAMES: Final = 3
-"""How many blockers a message names before it only counts them."""
+"""Number of blockers that a message names. Further ones are only counted."""
 
 _UNITS: Final = {"gpus": "GPU", "pods": "pod slot", "cpu_millis": "CPU"}
 _GIB: Final = 1 << 30
@@ -26,12 +26,12 @@ _SHARED: Final = [
     for name in (field.name for field in fields(Blocked))
     if name not in ("key", "uid")
 ]
-"""Of the slots with the same value for all: how to write them, and how to read them."""
+"""Setters and getters of the slots whose value is the same for all gangs of a rejection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A `Blocked` that is not yet anybody's: gangs of one shape share it."""
+    """A `Blocked` without a gang. Gangs of one shape share it."""
 
     reason: BlockReason
     message: str
@@ -42,14 +42,14 @@ class Rejection:
     remedy: Remedy | None = None
 
     def of(self, gang: Gang) -> Blocked:
-        """This rejection as the answer to `gang`."""
+        """Return this rejection as the answer to `gang`."""
         (blocked,) = self.of_all((gang,))
         return blocked
 
     def of_all(self, gangs: Iterable[Gang]) -> Iterator[Blocked]:
-        """This rejection as the answer to each of some gangs.
+        """Yield this rejection as the answer to each of some gangs.
 
-        There may be thousands of them, so only what is their own is written each time.
+        There may be thousands of them, so only the fields that differ are written each time.
         """
         first = Blocked(
             key="",
@@ -73,7 +73,7 @@ class Rejection:
 
 
 def noting_spared(rejection: Rejection, *, spared: Sequence[str]) -> Rejection:
-    """The rejection, with whom it may not preempt as they were preempted so often lately."""
+    """Return the rejection, with the gangs that are exempt because they were preempted recently."""
     if not spared:
         return rejection
     note = f"recently preempted, so exempt: {named(spared)}"
@@ -81,30 +81,30 @@ def noting_spared(rejection: Rejection, *, spared: Sequence[str]) -> Rejection:
 
 
 def noting_free_only(rejection: Rejection, *, why: str) -> Rejection:
-    """Return the rejection with the reason why nobody is evicted for the gang, if there is one."""
+    """Return the rejection, with the reason why no gang is evicted for it, if there is one."""
     if not why:
         return rejection
     return replace(rejection, message=f"{rejection.message}; evicts no other job: {why}")
 
 
 def bounded(text: str) -> str:
-    """The text, cut where it would not fit into a condition's message."""
+    """Return the text, cut if it does not fit into a condition's message."""
     return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
 def named(parts: Sequence[str]) -> str:
-    """The first parts, and how many more there are."""
+    """Return the first parts, and the number of further ones."""
     shown = ", ".join(parts[:MAX_NAMES])
     return shown if len(parts) <= MAX_NAMES else f"{shown} and {len(parts) - MAX_NAMES} more"
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 pod`, `2 pods`."""
+    """Return a number with its noun: `1 pod`, `2 pods`."""
     return f"{count} {noun}" if count == 1 or noun == "CPU" else f"{count} {noun}s"
 
 
 def amount(*, resource: str, count: int) -> str:
-    """A count of a resource as people read it: `2 GPUs`, `1.5 CPU`, `16.0 GiB memory`."""
+    """Return an amount of a resource as text: `2 GPUs`, `1.5 CPU`, `16.0 GiB memory`."""
     match resource:
         case "memory_bytes" | "ephemeral_bytes":
             kind = "memory" if resource == "memory_bytes" else "ephemeral storage"
@@ -118,7 +118,7 @@ def amount(*, resource: str, count: int) -> str:
 
 
 def request_text(*, gang: Gang, pods: int) -> str:
-    """What is asked for: `4 GPUs (2 pods of 2)`, or `3 pods` where no GPU is asked for."""
+    """Return a request as text: `4 GPUs (2 pods of 2)`, or `3 pods` without GPUs."""
     each = gang.per_pod.gpus
     if not each:
         return counted(pods, "pod")
@@ -127,7 +127,7 @@ def request_text(*, gang: Gang, pods: int) -> str:
 
 
 def correction(*, wrong: str, right: Iterable[str]) -> Remedy | None:
-    """The right name that is nearest to a wrong one, if there is any."""
+    """Return the valid name that is most similar to a wrong one, if there is any."""
     nearest = min(right, key=lambda name: (-_likeness(wrong, name), name), default=None)
     return None if nearest is None else Remedy(kind=RemedyKind.CORRECT_NAME, where=nearest)
 

@@ -13,20 +13,20 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a pod asks for, or what a node offers or has given away."""
+    """The request of a pod, or the capacity or usage of a node."""
 
     gpus: int = 0
     """Devices of the pool's GPU resource."""
     cpu_millis: int = 0
     memory_bytes: int = 0
     pods: int = 0
-    """Pod slots; the request of one pod has exactly 1."""
+    """Pod slots. The request of one pod has exactly 1."""
     ephemeral_bytes: int = 0
     extended: tuple[tuple[str, int], ...] = ()
     """Other countable resources (RDMA devices, MIG slices) as (name, count), sorted by name."""
 
     def __post_init__(self) -> None:
-        """Bring `extended` into its one form, so that equal amounts are equal values."""
+        """Merge and sort `extended`, so that equal amounts are equal values."""
         if self.extended:
             merged: dict[str, int] = {}
             for name, count in self.extended:
@@ -48,7 +48,7 @@ class Resources:
         return self + other.times(-1)
 
     def times(self, count: int) -> Resources:
-        """The amounts of `count` equal pods."""
+        """Return the amounts of `count` equal pods."""
         return Resources(
             gpus=self.gpus * count,
             cpu_millis=self.cpu_millis * count,
@@ -59,20 +59,20 @@ class Resources:
         )
 
     def amounts(self) -> dict[str, int]:
-        """Every non-zero amount by resource name."""
+        """Return every non-zero amount by resource name."""
         plain = {name: getattr(self, name) for name in PLAIN_RESOURCES}
         return {name: n for name, n in (plain | dict(self.extended)).items() if n}
 
     def fits_in(self, free: Resources) -> bool:
-        """Whether `free` has enough of everything that is asked for here.
+        """Return whether `free` has enough of everything that is requested here.
 
-        A resource that is not asked for may be over-committed without any harm to this request.
+        A resource that is not requested may be over-committed without any harm to this request.
         """
         offered = free.amounts()
         return all(n <= offered.get(name, 0) for name, n in self.amounts().items() if n > 0)
 
     def has_negative(self) -> bool:
-        """Whether any amount is below zero."""
+        """Return whether any amount is below zero."""
         return any(n < 0 for n in self.amounts().values())
 
 

@@ -21,7 +21,7 @@ from drumline_scheduler.quota.quota_ledger import QuotaLedger, ledger_of
 
 
 class SnapshotCache:
-    """A cluster view and the snapshot of which it was made."""
+    """A cluster view and the snapshot from which it was made."""
 
     def __init__(self) -> None:
         self._cluster: ClusterView | None = None
@@ -33,22 +33,25 @@ class SnapshotCache:
     def cluster_view(
         self, *, snapshot: Snapshot, waiting: Iterable[Gang], policy: Policy
     ) -> ClusterView:
-        """The cluster view of a snapshot.
+        """Return the cluster view of a snapshot.
 
         Args:
-            snapshot: what it shows.
+            snapshot: the snapshot.
             waiting: gangs that together request every resource that pending gangs request.
-            policy: the same in every cycle.
+            policy: the policy; the same in every cycle.
         """
+        # 1. Compare the running gangs with the last cycle, and update the quota ledger.
         admitted, gone, came = self._compared(snapshot.admitted)
         axis = axis_of((*waiting, *(held.gang for held in came)))
         ledger = self._renewed_ledger(snapshot=snapshot, policy=policy, gone=gone, came=came)
+        # 2. Update the view, or rebuild it if nodes or resources differ.
         cluster = self._cluster
         if cluster is not None and self._is_alike(snapshot=snapshot, axis=axis, cluster=cluster):
             self._renew(cluster=cluster, snapshot=snapshot, gone=gone, came=came)
         else:
             axis = axis_of((*waiting, *(held.gang for held in snapshot.admitted)))
             cluster = ClusterView(pools=build_views(snapshot=snapshot, axis=axis), quota=ledger)
+        # 3. Mark the state, so that the next cycle can undo what this one changes.
         cluster.quota = ledger.for_cycle(snapshot=snapshot, policy=policy)
         for view in cluster.pools.values():
             view.mark()
@@ -59,7 +62,7 @@ class SnapshotCache:
     def _compared(
         self, held: Sequence[Admitted]
     ) -> tuple[dict[str, Admitted], list[Admitted], list[Admitted]]:
-        """The running gangs by uid; the removed and the added ones."""
+        """Return the running gangs by uid, the removed ones and the added ones."""
         before = self._snapshot.admitted
         if len(held) == len(before) and all(map(is_, held, before)):
             return self._admitted, [], []
@@ -68,7 +71,7 @@ class SnapshotCache:
         return admitted, gone, _missing(admitted, among=self._admitted)
 
     def _is_alike(self, *, snapshot: Snapshot, axis: ResourceAxis, cluster: ClusterView) -> bool:
-        """Whether there are the same nodes in the same places, and nothing else is counted."""
+        """Return whether the nodes are in the same places, and no further resource is counted."""
         before = self._snapshot
         if snapshot.pools != before.pools or len(snapshot.nodes) != len(before.nodes):
             return False
@@ -85,6 +88,8 @@ class SnapshotCache:
         gone: Iterable[Admitted],
         came: Iterable[Admitted],
     ) -> None:
+        # Undo the last cycle before anything else: its starts and evictions are not in the snapshot
+        # yet, or they are now part of `admitted`.
         cluster.tidy()
         for view in cluster.pools.values():
             view.rewind()
@@ -113,6 +118,7 @@ class SnapshotCache:
             or ((gone or came) and not _covers(ledger, snapshot))
         ):
             ledger = ledger_of(snapshot=snapshot, policy=policy)
+            # A new ledger is empty, so every running gang counts as added.
             gone, came = (), snapshot.admitted
         for held in gone:
             ledger.credit(gang=held.gang, pool=held.pool)
@@ -122,13 +128,13 @@ class SnapshotCache:
 
 
 def _missing(admitted: Mapping[str, Admitted], *, among: Mapping[str, Admitted]) -> list[Admitted]:
-    """Gangs without the same slots in `among`; most are the same object there."""
+    """Return gangs without the same slots in `among`. Most are the same object there."""
     new = (each for uid, each in admitted.items() if among.get(uid) is not each)
     return [each for each in new if not _stays(each, among.get(each.gang.uid))]
 
 
 def _stays(held: Admitted, other: Admitted | None) -> bool:
-    """Whether a gang holds the same places as before."""
+    """Return whether a gang holds the same places as before."""
     return (
         other is not None
         and held.gang is other.gang
@@ -140,12 +146,12 @@ def _stays(held: Admitted, other: Admitted | None) -> bool:
 
 
 def _stands(old: Node, new: Node) -> bool:
-    """Whether a node is where it was."""
+    """Return whether a node has the same pool and domains as before."""
     return old.name == new.name and old.pool == new.pool and old.domains == new.domains
 
 
 def _covers(ledger: QuotaLedger, snapshot: Snapshot) -> bool:
-    """Whether the queues in the book are those of the snapshot and of its jobs."""
+    """Return whether the queues in the ledger are those of the snapshot and of its jobs."""
     names = {held.gang.queue for held in snapshot.admitted}
     names.update(queue.name for queue in snapshot.queues)
     return names == ledger.tree.leaf_of.keys()

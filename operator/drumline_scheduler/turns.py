@@ -1,12 +1,12 @@
-"""Turns of pending gangs: the scheduling order, and who is asked before it is their turn.
+"""Turns of pending gangs: the scheduling order, and gangs that are asked before their turn.
 
-The order ranks a gang by the pool in which it borrows least (`quota.ordering`). In another one,
-gangs behind it may be entitled to what it would borrow. So such a pool comes after all others in
-which it could start, and before it starts there, the heads of other queues that are entitled to it
-are asked, one after the other; nobody is passed within a queue.
+The order ranks a gang by the pool in which it borrows least (`queueing.order`). In another pool,
+gangs behind it may be entitled to the quota that it would borrow. So such a pool comes after all
+others in which it could start. Before it starts there, the heads of other queues that are entitled
+to this quota are asked, one after the other. Within a queue no gang is passed.
 
-Example: queues x and y share pools a and b. A gang of x (pools a, b) has quota in a, and no node
-there; in b it would borrow. One of y that came later has quota in b: it is asked first.
+Example: queues x and y share pools a and b. A gang of x (pools a, b) has quota in a, but no node
+there. In b it would borrow. A gang of y that came later has quota in b, so it is asked first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Turns:
     """The order of one cycle.
 
     Args:
-        session: of the cycle.
+        session: the cycle.
         passed: whether a gang is skipped; asked when it is its turn.
         closed: whether the rest of a gang's chain is skipped.
         admits: whether its queue admits a gang at all.
@@ -54,22 +54,23 @@ class Turns:
         )
 
     def __iter__(self) -> Iterator[Gang]:
-        """The gangs in scheduling order, without those that were asked early or are passed."""
+        """Yield the gangs in scheduling order, except those asked early or passed."""
         return iter(self._order)
 
     def ask_early(self, gang: Gang) -> None:
-        """A gang is asked now, and does not come in the order any more."""
+        """Record that a gang is asked now, and take it out of the order."""
         self._early.add(gang.uid)
 
     def is_early(self, gang: Gang) -> bool:
-        """Whether a gang was asked before its turn."""
+        """Return whether a gang was asked before its turn."""
         return gang.uid in self._early
 
     def first_deprived_by(self, gang: Gang, *, pool: str, size: int) -> Gang | None:
-        """Who is to be asked before a gang starts in a pool with so many main pods.
+        """Return the gang to ask before another starts in a pool with `size` main pods.
 
-        None where it borrows no more than in the pool that gave it its turn: the order has asked
-        them. Who was asked early itself waits for nobody. Under the strict rule nobody is passed.
+        None if the gang borrows no more than in the pool that gave it its turn, because the order
+        has already asked the others. A gang that was itself asked early waits for no other gang.
+        Under the strict rule no gang is passed.
         """
         if (
             self.is_early(gang)
@@ -80,7 +81,10 @@ class Turns:
         return self._entitled_heads().first_deprived_by(gang, pool=pool, size=size)
 
     def _entitled_heads(self) -> Entitlements:
-        """What the next gangs of all queues are entitled to; groups have a turn of their own."""
+        """Return the entitlements of the next gangs of all queues.
+
+        Groups have a turn of their own.
+        """
         heads = self._order.heads()
         return Entitlements(
             waiting=[head for head in heads if not head.group and self._admits(head)],

@@ -1,4 +1,4 @@
-"""The inverse of a change to a view or an account, and what is found by doing and undoing."""
+"""The inverse of a change to a view or a ledger, and a search that changes and undoes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 Undo = Callable[[], None]
-"""Restores what a change altered; called at most once, the latest change first."""
+"""Restores the state before a change. Called at most once, the latest change first."""
 Item = TypeVar("Item")
 
 
@@ -16,17 +16,23 @@ def minimal_subset(
     remove: Callable[[Item], Undo],
     fits: Callable[[], bool],
 ) -> list[Item]:
-    """Which of the candidates have to go before `fits` holds; everything is undone at the end.
+    """Return the candidates that must be removed before `fits` holds.
 
-    They go in the given order until there is room; then, last first, each comes back whose
-    leaving turns out to be needless. So none of the result is superfluous. All of them, if even
-    that makes no room. O(candidates) moves.
+    Candidates are removed in the given order until there is room. Then, last first, each comes back
+    if its removal was not necessary. So every candidate of the result is necessary. The result is
+    all candidates if even that makes no room. Everything is undone at the end. O(candidates) moves.
+
+    Args:
+        candidates: the candidates, the preferred ones first.
+        remove: removes a candidate and returns the undo.
+        fits: whether there is room.
     """
     gone: list[tuple[Item, Undo]] = []
     for item in candidates:
         gone.append((item, remove(item)))
         if fits():
             break
+    # Put candidates back, last first. A candidate that is needed is removed again.
     kept: list[tuple[Item, Undo]] = []
     for item, undo in reversed(gone):
         undo()

@@ -48,7 +48,7 @@ class Frame(Protocol):
 
 
 class Work:
-    """What a cycle works on and how many steps it has taken."""
+    """The gangs that a cycle is deciding, and the number of steps it has taken."""
 
     __slots__ = ("attempts", "blamed", "frames", "steps")
 
@@ -58,7 +58,7 @@ class Work:
         self.steps = 0
         """Steps so far."""
         self.attempts = 0
-        """How many times the cycle has begun."""
+        """Number of times the cycle has begun."""
         self.blamed: Frame | None = None
         """The part that an exception is about, if it is not the innermost one."""
 
