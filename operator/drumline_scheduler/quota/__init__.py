@@ -1,1 +1,1 @@
-"""Who may have how much, and whose turn it is: quota along the tree, users, fair shares."""
+"""Limits of each queue and user: quota along the tree, user limits, budgets, fair shares."""

@@ -1,20 +1,20 @@
-"""Quota along a tree of queues: what each queue may use, lend and borrow, in GPUs of one pool.
+"""Quota along a tree of queues: GPUs of one pool that each queue may use, lend and borrow.
 
-Every queue is a branch; its parent is the cohort that it shares with its siblings. A queue that has
+Every queue is a branch. Its parent is the cohort that it shares with its siblings. A queue that has
 children is two branches: the cohort, and a member of it that holds the queue's own jobs. So every
-job belongs to a leaf, and all leaves are treated alike.
+job belongs to a leaf, and all leaves are treated in the same way.
 
-* quota of a leaf: its nominal quota; of a cohort: what its members lend to it.
+* quota of a leaf: its nominal quota; of a cohort: the quota that its members lend to it.
 * kept: the part of a branch's quota that its lending limit holds back.
-* usage of a cohort: what its members use beyond what they keep.
+* usage of a cohort: the usage of its members above the quota that they keep.
 * borrowed: usage above quota. A branch borrows at most its borrowing limit, a root nothing.
 
 Example: queues a (nominal 4, lends at most 1) and b (nominal 4) in cohort c. a keeps 3, so the
 quota of c is 1 + 4 = 5. b may use up to 5 GPUs, which is 4 of its own and 1 of a's. If a uses 4,
 the usage of c is 1, and b may use 4.
 
-A queue whose parent does not exist, or is its own ancestor, stands alone. All walks are O(depth of
-the tree). The terms are those of Kueue's cohorts, where `kept` is the guaranteed quota.
+A queue whose parent does not exist, or that is its own ancestor, has no cohort. All walks are
+O(depth of the tree). The terms are those of Kueue's cohorts, where `kept` is the guaranteed quota.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Branch:
 
 
 class QueueTree:
-    """The branches of all queues; parents have lower ids than their children."""
+    """The branches of all queues. Parents have lower ids than their children."""
 
     def __init__(self, queues: Iterable[Queue]) -> None:
         self.queues = named = {queue.name: queue for queue in queues}
@@ -50,12 +50,15 @@ class QueueTree:
         cohorts = {parent for parent in parents.values() if parent is not None}
         self.branches: list[Branch] = []
         self.leaf_of: dict[str, int] = {}
-        """By name of the queue: the branch that holds its jobs."""
+        """The branch that holds the jobs of a queue, by name of the queue."""
         above: dict[str, tuple[int, ...]] = {}
+        # Parents first, so that `above` has the path of a queue's parent.
         for name in sorted(named, key=lambda name: (depths[name], name)):
             parent = parents[name]
             upward = above[parent] if parent is not None else ()
             queue = named[name]
+            # A queue with children becomes two branches. The inner one has
+            # its nominal quota and its jobs.
             if name in cohorts:
                 above[name] = self._grow(queue=queue, upward=upward, cohort=True)
                 self._grow(queue=queue, upward=above[name], inner=True)
@@ -63,7 +66,7 @@ class QueueTree:
                 self._grow(queue=queue, upward=upward)
             self.leaf_of[name] = len(self.branches) - 1
         self.is_flat = not cohorts
-        """Whether no queue can borrow."""
+        """True if no queue can borrow."""
 
     def _grow(
         self, *, queue: Queue, upward: tuple[int, ...], cohort: bool = False, inner: bool = False
@@ -93,6 +96,7 @@ class CohortQuota:
         self.limit = [branch.borrowing_limit.get(pool) for branch in branches]
         self.lent = [branch.lending_limit.get(pool) for branch in branches]
         self.usage = [0] * len(branches)
+        # A parent's quota is complete only after all its children have lent to it.
         for identity in reversed(range(len(branches))):  # children before their parents
             if len(self.paths[identity]) > 1:
                 self.kept[identity] = self._keeps(branch=identity, quota=self.quota[identity])
@@ -100,7 +104,7 @@ class CohortQuota:
                 self.quota[parent] += self.quota[identity] - self.kept[identity]
 
     def copy(self) -> CohortQuota:
-        """The same quota with a usage that can be changed separately."""
+        """Return the same quota with a usage that can be changed separately."""
         twin = copy(self)
         twin.usage = list(self.usage)
         return twin
@@ -110,14 +114,19 @@ class CohortQuota:
         for branch in self.paths[leaf]:
             before = self.usage[branch]
             self.usage[branch] = before + gpus
+            # Only usage above the kept quota counts in the parent.
             kept = self.kept[branch]
             gpus = max(0, before + gpus - kept) - max(0, before - kept)
 
     def room(self, leaf: int) -> int:
-        """GPUs that the leaf may still take; negative where a quota was lowered below usage.
+        """Return the GPUs that a leaf may still take.
 
-        It may always take what its lending limit keeps for it.
+        The number is negative if its quota was lowered below usage.
+
+        It may always take the quota that its lending limit keeps for it.
         """
+        # From the root down: each branch has its kept quota and its part
+        # of what the parent has free.
         *below, root = self.paths[leaf]
         room = self.quota[root] - self.usage[root]
         for branch in reversed(below):
@@ -125,7 +134,7 @@ class CohortQuota:
         return room
 
     def most(self, leaf: int) -> int:
-        """GPUs that the leaf could hold if all other leaves were empty."""
+        """Return the GPUs that a leaf could hold if all other leaves were empty."""
         *below, root = self.paths[leaf]
         most = self.quota[root]
         for branch in reversed(below):
@@ -133,13 +142,13 @@ class CohortQuota:
         return most
 
     def borrowed(self, branch: int) -> int:
-        """GPUs that a branch holds above its quota."""
+        """Return the GPUs that a branch holds above its quota."""
         return max(0, self.usage[branch] - self.quota[branch])
 
     def above_with(self, *, leaf: int, gpus: int) -> tuple[bool, ...]:
-        """Which branches would borrow with so many more GPUs, from the root to the leaf.
+        """Return which branches would borrow with `gpus` more, from the root to the leaf.
 
-        A root never borrows: a gang that does not fit there has to wait.
+        A root never borrows. A gang that does not fit there has to wait.
         """
         *below, _ = self.paths[leaf]
         above: list[bool] = []
@@ -150,7 +159,9 @@ class CohortQuota:
         return (False, *reversed(above))
 
     def shortfall(self, *, leaf: int, gpus: int) -> int:
-        """The smallest increase of the leaf's quota with which it may take so many more GPUs."""
+        """Return the smallest increase of the leaf's quota with which it may take `gpus` more."""
+        # Double the increase until it is enough, then bisect. Limits above may hide a part of an
+        # increase, so the answer cannot be computed directly.
         low, high = 0, max(1, gpus)
         while self._room_with(leaf=leaf, raised=high) < gpus:
             low, high = high, 2 * high
@@ -163,9 +174,10 @@ class CohortQuota:
         return low
 
     def _room_with(self, *, leaf: int, raised: int) -> int:
-        """`room` if the leaf's quota were that much larger."""
+        """Return `room` if the leaf's quota were larger by `raised`."""
         more, less = raised, 0
         stations: list[tuple[int, int, int, int]] = []
+        # Upwards: a larger quota raises what the branch keeps, lends, and counts as usage above.
         for branch in self.paths[leaf]:
             quota, usage = self.quota[branch] + more, self.usage[branch] - less
             kept = self._keeps(branch=branch, quota=quota)
@@ -174,6 +186,7 @@ class CohortQuota:
             less = max(0, self.usage[branch] - self.kept[branch]) - max(0, usage - kept)
         _, quota, _, usage = stations.pop()
         room = quota - usage
+        # Downwards: like `room`, with the changed figures.
         for branch, quota, kept, usage in reversed(stations):
             room = _room_below(
                 quota=quota, kept=kept, limit=self.limit[branch], usage=usage, above=room
@@ -181,7 +194,7 @@ class CohortQuota:
         return room
 
     def _keeps(self, *, branch: int, quota: int) -> int:
-        """What a branch with this quota never lends."""
+        """Return the part of its quota that a branch never lends."""
         lent = self.lent[branch]
         return 0 if lent is None else max(0, quota - lent)
 
@@ -196,19 +209,20 @@ class CohortQuota:
 
 
 def _room_below(*, quota: int, kept: int, limit: int | None, usage: int, above: int) -> int:
-    """What a branch may still take if its parent may take `above`."""
+    """Return the GPUs that a branch may still take if its parent may take `above`."""
     if limit is not None:
         above = min(above, quota - kept + limit - max(0, usage - kept))
     return max(0, kept - usage) + max(0, above)
 
 
 def parents_of(queues: Mapping[str, Queue]) -> dict[str, str | None]:
-    """Each queue's parent, if it exists and the queue is not its own ancestor. O(queues)."""
+    """Return each queue's parent, if it exists and the queue is not its own ancestor. O(queues)."""
     circles: set[str] = set()
     done: set[str] = set()
     for name in queues:
         line: dict[str, None] = {}
         above: str | None = name
+        # Follow the parents until a known queue, or one of this line: then the line is a circle.
         while above is not None and above in queues and above not in done and above not in line:
             line[above] = None
             above = queues[above].parent
@@ -223,7 +237,7 @@ def parents_of(queues: Mapping[str, Queue]) -> dict[str, str | None]:
 
 
 def depths_of(parents: Mapping[str, str | None]) -> dict[str, int]:
-    """How many queues are above each. O(queues)."""
+    """Return the number of queues above each queue. O(queues)."""
     depths: dict[str, int] = {}
     for name in parents:
         line: list[str] = []

@@ -1,14 +1,15 @@
-"""Fair sharing: the weighted share of each queue, of what it uses now and has used.
+"""Fair sharing: the weighted share of each queue, from its present and past use.
 
 The dominant share of a queue is the largest part that its jobs hold of any one resource: the GPUs
-of a pool, the CPU, the memory (DRF, Ghodsi et al., NSDI 2011). A cohort's is that of the jobs of
-all its members. Past use is kept as dominant share times seconds and decays with a half-life;
-divided by the half-life over ln 2 it is a share again, the one of a queue that always used as much.
+of a pool, the CPU, the memory (DRF, Ghodsi et al., NSDI 2011). A cohort's dominant share counts the
+jobs of all its members. Past use is kept as dominant share times seconds and decays with a
+half-life. Divided by (half-life / ln 2) it is a share again. A queue that always used the same
+share has exactly this past share.
 
     share = (dominant share now + history_weight x past share) / weight
 
-Among siblings the one with the smallest share is served next (`ordering`). The past use of a cohort
-is the sum of its members'. A cohort's own jobs count as a member of weight 1.
+Among siblings the one with the smallest share is served next (`queueing.order`). The past use of a
+cohort is the sum of its members'. A cohort's own jobs count as a member of weight 1.
 
 Example: of two queues of weight 1 in a pool of 8 GPUs, a holds 4 (0.5) and b holds none but has a
 past share of 0.25. With history_weight 4, a has 0.5 and b has 1.0: a is served next.
@@ -30,22 +31,22 @@ from drumline_scheduler.quota.cohorts import QueueTree
 _LN_2: Final = log(2.0)
 _CPU: Final = "/cpu"
 _MEMORY: Final = "/memory"
-"""Keys beside the names of pools, which contain no slash."""
+"""`_CPU` and `_MEMORY` are keys beside the names of pools, which contain no slash."""
 _FORGOTTEN: Final = 1e-6
 """Share-seconds below which past use is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueHistory:
-    """Past use of every branch of the queue tree, and the capacity it is a part of."""
+    """Past use of every branch of the queue tree, and the capacity that it relates to."""
 
     capacity: Mapping[str, int]
-    """GPUs by pool, CPU and memory."""
+    """Capacity of the cluster: GPUs by pool, CPU and memory."""
     shares: Sequence[float]
-    """By branch: its past share times `history_weight`, not divided by the queue's weight."""
+    """Past share times `history_weight` by branch, not divided by the queue's weight."""
 
     def in_gpus(self, pool: str) -> list[float]:
-        """The past shares in GPUs of a pool."""
+        """Return the past shares in GPUs of a pool, by branch."""
         whole = self.capacity.get(pool, 0)
         return [share * whole for share in self.shares]
 
@@ -61,24 +62,32 @@ class FairShares:
         self._now = [0.0] * len(tree.branches)
 
     def copy(self, past: QueueHistory) -> FairShares:
-        """The same current use with another past use, to be changed separately."""
+        """Return the same current use with another past use, to be changed separately."""
         twin = FairShares(tree=self._tree, past=past)
         twin._held = [defaultdict(int, held) for held in self._held]
         twin._now = [_dominant(held, capacity=past.capacity) for held in self._held]
         return twin
 
     def now(self, branch: int) -> float:
-        """The dominant share that a branch holds now."""
+        """Return the dominant share that a branch holds now."""
         return self._now[branch]
 
     def share(self, branch: int) -> float:
-        """The weighted share of a branch: current plus past."""
+        """Return the weighted share of a branch: current plus past."""
         return (self._now[branch] + self._past.shares[branch]) / self._branches[branch].weight
 
     def change(
         self, *, leaf: int, pool: str, gang: Gang, before: int | None, after: int | None
     ) -> None:
-        """Change the number of main pods that a gang holds; None: no pods, roles included."""
+        """Change the number of main pods that a gang holds.
+
+        Args:
+            leaf: the branch of the gang's queue.
+            pool: the pool of the gang.
+            gang: the gang.
+            before: main pods that counted until now; None: no pods, not even role pods.
+            after: main pods that count from now on; None: no pods.
+        """
         old, new = (
             _amounts(gang=gang, pool=pool, size=before),
             _amounts(gang=gang, pool=pool, size=after),
@@ -91,9 +100,11 @@ class FairShares:
 
 
 def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHistory:
-    """The past use of a snapshot's queues."""
+    """Return the past use of a snapshot's queues."""
     shares = [0.0] * len(tree.branches)
     if policy.history_seconds > 0:
+        # Share-seconds of a constant share s approach s x half-life / ln
+        # 2, so this factor returns s.
         each = policy.history_weight * _LN_2 / policy.history_seconds
         for name, seconds in sorted(snapshot.history.items()):
             if name in tree.leaf_of:
@@ -103,7 +114,7 @@ def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHist
 
 
 def dominant_shares(snapshot: Snapshot) -> dict[str, float]:
-    """By queue: the dominant share of its own jobs now, for `decay`."""
+    """Return the dominant share of each queue's own jobs now, for `decay`."""
     capacity = _capacity(snapshot)
     held: dict[str, dict[str, int]] = {}
     for admitted in snapshot.admitted:
@@ -122,9 +133,15 @@ def decay(
     seconds: float,
     half_life: float,
 ) -> dict[str, float]:
-    """`Snapshot.history` after some more seconds in which the queues held these shares.
+    """Return `Snapshot.history` after `seconds` in which the queues held these shares.
 
-    Exact for constant shares: the result does not depend on how the time is divided.
+    The result is exact for constant shares. It does not depend on how the time is divided.
+
+    Args:
+        history: share-seconds by queue.
+        shares: dominant shares by queue, constant over the time.
+        seconds: length of the time.
+        half_life: seconds after which half of a use is forgotten.
     """
     if half_life <= 0:
         return {}

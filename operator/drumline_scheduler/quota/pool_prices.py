@@ -1,7 +1,7 @@
-"""Which pools queue and gang accept by capacity type and price, and in which order of cost.
+"""Filter and order pools by capacity type and price.
 
-Both have a rule (`PriceRule`), and a pool has to suit both: a gang narrows what its queue accepts,
-it never widens it. Of the order the gang's word counts, else the queue's.
+Both queue and gang have a rule (`PriceRule`), and a pool must satisfy both. So a gang narrows the
+choice of its queue and never widens it. The gang's `spot` rule sets the order, else the queue's.
 
     h100 2.50 OnDemand; h100-spot 0.90 Spot, a fifth of its work is lost to reclaims: 1.08
 
@@ -30,7 +30,7 @@ _WISHES: Final = {
 
 
 def accepts(pool: Pool, *, gang: Gang, queue: Queue) -> bool:
-    """Whether queue and gang both accept what a pool is paid as and costs."""
+    """Return whether queue and gang both accept the capacity type and price of a pool."""
     return all(
         _has_type(pool, rule, gang=gang) and _is_affordable(pool, rule)
         for rule in (queue.price_rule, gang.price_rule)
@@ -38,7 +38,7 @@ def accepts(pool: Pool, *, gang: Gang, queue: Queue) -> bool:
 
 
 def turn_of(pool: Pool, *, gang: Gang, queue: Queue) -> Turn:
-    """What pools are tried in the order of: by the rule for spot, then the cheapest first."""
+    """Return the sort key of a pool: by the rule for spot, then the cheapest first."""
     rule = gang.price_rule.spot or queue.price_rule.spot
     is_spot = pool.capacity is CapacityType.SPOT
     later = (rule is SpotRule.PREFER and not is_spot) or (rule is SpotRule.AVOID and is_spot)
@@ -47,8 +47,10 @@ def turn_of(pool: Pool, *, gang: Gang, queue: Queue) -> Turn:
 
 
 def not_accepted(pools: Sequence[Pool], *, gang: Gang, queue: Queue) -> Rejection:
-    """The rejection of a gang by the rules for all these pools; there is one at least."""
+    """Return the rejection of a gang whose rules exclude all these pools (at least one)."""
     rules = ((f"queue {queue.name}", queue.price_rule), ("the job", gang.price_rule))
+    # If no capacity type is accepted, that is the reason. Otherwise the
+    # price of every accepted type is.
     typed = [pool for pool in pools if all(_has_type(pool, rule, gang=gang) for _, rule in rules)]
     if not typed:
         wishes = " and ".join(
@@ -90,7 +92,7 @@ def _is_affordable(pool: Pool, rule: PriceRule) -> bool:
 
 
 def _pools(pools: Iterable[Pool]) -> str:
-    """`h100 (OnDemand, 2.50)`."""
+    """Return pools as text: `h100 (OnDemand, 2.50)`."""
     return named(
         [
             f"{pool.name} ({pool.capacity}, {_price(pool)})"

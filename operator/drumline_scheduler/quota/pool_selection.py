@@ -1,10 +1,15 @@
-"""Which pools a gang may be placed in, and in which order they are tried.
+"""Select the pools that a gang may be placed in, in the order in which they are tried.
 
-A gang that names pools is tried in these, in its order of preference; pools that do not exist or in
-which its queue has no quota are skipped, as are those whose capacity type or price queue or gang do
-not accept, and those that do not allow a device that the gang requests. A gang that names none is
-tried in all pools in which its queue has quota, the cheapest first (`pool_prices`), then by name. A
-pool with partitions, which counts parts of GPUs, is tried only for gangs that name it alone.
+A gang that names pools is tried in these, in its order of preference. A pool is skipped in these
+cases:
+
+* It does not exist, or the gang's queue has no quota in it.
+* Queue or gang do not accept its capacity type or price (`pool_prices`).
+* It does not allow a device that the gang requests.
+* It has partitions and counts parts of GPUs, and the gang does not name it alone.
+
+A gang that names no pool is tried in all pools in which its queue has quota, the cheapest first,
+then by name.
 """
 
 from __future__ import annotations
@@ -21,21 +26,21 @@ from drumline_scheduler.rejections import Rejection, correction, named
 
 
 class PoolSelector:
-    """Selects pools for gangs; equal gangs are answered once.
+    """Selects pools for gangs. Equal gangs share one answer.
 
     Args:
-        pools: that exist.
-        quota: to compute which quota a rejected gang would need.
+        pools: the existing pools.
+        quota: computes the quota that a rejected gang would need.
     """
 
     def __init__(self, *, pools: Iterable[Pool], quota: QuotaLedger) -> None:
         self._pools = {pool.name: pool for pool in pools}
         self._quota = quota
         self._open: dict[tuple[object, ...], tuple[str, ...]] = {}
-        """By queue and what a gang says of pools."""
+        """Names of usable pools, by queue and by everything of a gang that concerns pools."""
 
     def of(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
-        """Names of the pools to try, in order, or the rejection if there are none."""
+        """Return the names of the pools to try, in order, or the rejection if there are none."""
         names = requested_pools(gang)
         is_surplus = bool(gang.surplus_of)
         key = (
@@ -55,14 +60,14 @@ class PoolSelector:
         return self._open[key] or self._rejection(gang=gang, queue=queue, names=names)
 
     def accepts(self, *, gang: Gang, queue: Queue, pool: str) -> bool:
-        """Whether queue and gang accept a pool's type and price, and the pool their devices."""
+        """Return whether queue and gang accept a pool, and the pool allows the gang's devices."""
         known = self._pools.get(pool)
         if known is None or uncharged_devices(gang, known):
             return False
         return accepts(known, gang=gang, queue=queue)
 
     def are_alike(self, pool: str, other: str) -> bool:
-        """Whether two pools have and count GPUs of one kind, as far as that is known."""
+        """Return whether two pools have and count GPUs of one kind, as far as is known."""
         known = [self._pools[name] for name in (pool, other) if name in self._pools]
         if len({each.parts_per_gpu for each in known}) > 1:
             return False
@@ -73,13 +78,14 @@ class PoolSelector:
         return all(len(kinds - {""}) < 2 for kinds in (resources, models))
 
     def _usable(self, gang: Gang, *, queue: Queue) -> list[Pool]:
-        """The pools that a gang names, or all, in which its queue has quota."""
+        """Return the pools that a gang names, or all, in which its queue has quota."""
         order = requested_pools(gang) or sorted(queue.nominal)
         usable = self._pools.keys() & queue.nominal.keys()
         pools = [self._pools[name] for name in order if name in usable]
         return [pool for pool in pools if counts_like(gang, pool)]
 
     def _rejection(self, *, gang: Gang, queue: Queue, names: tuple[str, ...]) -> Rejection:
+        # The most specific reason first: devices, type and price, missing pools, partitions, quota.
         usable = self._usable(gang, queue=queue)
         if usable:
             charged = [pool for pool in usable if not uncharged_devices(gang, pool)]
@@ -104,7 +110,7 @@ class PoolSelector:
 
 
 def counts_like(gang: Gang, pool: Pool) -> bool:
-    """Whether the gang's GPUs are counted in the unit of the pool, and are of a kind it has."""
+    """Return whether a pool counts GPUs in the gang's unit, and has the kind that it requests."""
     if gang.partition:
         return gang.partition in pool.partitions
     return not pool.partitions or gang.pool == pool.name
@@ -154,5 +160,5 @@ def _unlike(gang: Gang, pool: Pool) -> Rejection:
 
 
 def requested_pools(gang: Gang) -> tuple[str, ...]:
-    """The pools that a gang names, in its order of preference; empty: any pool."""
+    """Return the pools that a gang names, in its order of preference; empty: any pool."""
     return gang.pools if gang.pool is None else (gang.pool,)

@@ -7,9 +7,9 @@ A set of victims is permitted for a gang if, with the victims gone and the gang 
    the root) has borrowed more than before, so that no other queue pays for the preemption;
 3. each victim has a lower priority in the gang's own queue, or it is reclaimed. Where the paths of
    a reclaimed victim and of the gang meet, the two sides below are compared:
-   * the victim was borrowed: on its side every branch holds more than its quota; where several
-     victims are taken from one branch, it still did before the largest job of them was taken;
-     of foreign pods alone all was borrowed, so that they cost their queue none of its quota;
+   * the victim was borrowed: on its side every branch holds more than its quota. If several
+     victims are taken from one branch, it still did before the largest job of them was taken.
+     Foreign pods must be borrowed entirely, so that they cost their queue none of its quota;
    * the gang is entitled: on its side every branch stays within its quota;
    * under `FairShare` the gang may also borrow. It is entitled if the topmost branch of its side
      stays within its quota. Otherwise no branch of the victims' side may fall below its quota, and
@@ -29,8 +29,8 @@ preemption does not raise what is borrowed (rule 2) and replaces lower prioritie
 Past use does not change within a cycle and decays slowly between cycles: two queues of equal weight
 preempt each other's gangs of g of a pool's G GPUs at most once in
 `history_seconds x g / (G x history_weight)`. Without rule 2 two queues can preempt each other for
-ever (a test shows it). The gang that is meant here is as large as it asked to be: what it may
-borrow where it starts larger says `entitlement`.
+ever (a test shows it). All this holds for a gang of the size that it requested. `entitlement`
+limits what it may borrow if it starts larger.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class FairShareWeights:
     """Weighted shares of the branches of a queue tree, for `Reclaim.FAIR_SHARE`."""
 
     weights: Sequence[float]
-    """By branch of the queue tree."""
+    """Weights by branch of the queue tree."""
     past: Sequence[float]
-    """By branch: its past use, in GPUs of the pool."""
+    """Past use by branch, in GPUs of the pool."""
 
     def is_at_least(self, left: int, left_borrowed: int, right: int, right_borrowed: int) -> bool:
-        """Whether the weighted share of the left branch is at least that of the right one.
+        """Return whether the weighted share of the left branch is at least that of the right one.
 
-        It compares products, not quotients: exact for whole weights without past use.
+        It compares products, not quotients, so it is exact for whole weights without past use.
         """
         left_share = (left_borrowed + self.past[left]) * self.weights[right]
         return left_share >= (right_borrowed + self.past[right]) * self.weights[left]
@@ -64,10 +64,10 @@ class FairShareWeights:
 
 @dataclass(slots=True, kw_only=True)
 class _ReclaimedFrom:
-    """What was reclaimed from a branch that is not on the gang's path."""
+    """The victims reclaimed from a branch that is not on the gang's path."""
 
     borrowed: int
-    """GPUs it had borrowed before."""
+    """GPUs that it had borrowed before."""
     sizes: list[int] = field(default_factory=list[int])
     """GPUs of the victims that are jobs, ascending."""
     total: int = 0
@@ -75,27 +75,28 @@ class _ReclaimedFrom:
 
     @property
     def too_much(self) -> bool:
-        """Whether a job was taken when nothing was borrowed any more, or a pod beyond that."""
+        """True if a job was taken after all borrowed GPUs, or a pod beyond them."""
         if not self.sizes:
             return self.below_quota
+        # The largest job counts as the last one: the branch must still have borrowed before it.
         return self.total - self.sizes[-1] >= self.borrowed
 
     @property
     def below_quota(self) -> bool:
-        """Whether the branch falls below its quota."""
+        """True if the branch falls below its quota."""
         return self.total > self.borrowed
 
 
 class PreemptionClaim:
-    """A gang's claim to quota while victims are added and removed; each change is O(depth).
+    """A gang's claim to quota while victims are added and removed. Each change is O(depth).
 
     Args:
-        cohorts: the quota of the pool; victims are taken out of its usage and put back.
-        leaf: of the gang's queue.
-        gpus: what the gang asks for.
-        user: the gang's user.
+        cohorts: quota of the pool; victims are removed from its usage and put back.
+        leaf: branch of the gang's queue.
+        gpus: GPUs that the gang requests.
+        user: user of the gang.
         user_room: GPUs that this user may still take in the queue.
-        scales: where the gang reclaims by fair share; None: only if it is entitled.
+        scales: weighted shares if the gang reclaims by fair share; None: only if it is entitled.
     """
 
     def __init__(
@@ -118,29 +119,32 @@ class PreemptionClaim:
         self._borrowed = [cohorts.borrowed(branch) for branch in self._path]
         self._above = dict(zip(self._path, range(len(self._path)), strict=True))
         self._taken: dict[int, _ReclaimedFrom] = {}
-        """By branch that is not on the gang's path."""
+        """Reclaimed victims, by branch that is not on the gang's path."""
         self._tops: list[dict[int, int]] = [{} for _ in self._path]
-        """By index on the gang's path: the topmost branches of the victims' sides that meet the
-        path there, and how many victims each has."""
+        """For each index on the gang's path: the topmost branches of the victims' sides that meet
+        the path there, with their numbers of victims."""
         self._excesses = 0
-        """How many branches have more taken from them than they had borrowed."""
+        """Number of branches from which more was taken than they had borrowed."""
         self._deep = [0] * len(self._path)
-        """By index on the gang's path: branches of the sides that meet it and fell below quota."""
+        """For each index on the gang's path: number of branches on the sides that meet it there and
+        that fell below quota."""
         self._count = 0
         self._may: dict[tuple[int, int, int], bool] = {}
         self._borrowed_alone = self._borrowed_with_gang() if scales is not None else []
-        """By index on the gang's path: what the branch would have borrowed without victims."""
+        """GPUs that each branch of the gang's path would have borrowed without victims."""
 
     def reason(self, *, leaf: int, gpus: int, lower_priority: bool) -> VictimReason | None:
-        """Why a gang of a leaf may be a victim, considered alone; None: it may not.
+        """Return why a gang of a leaf may be a victim, considered alone; None: it may not.
 
-        Asked before the first victim. A gang without GPUs can neither reclaim nor be reclaimed.
+        Call it before the first victim is taken. A gang without GPUs can neither reclaim nor be
+        reclaimed.
         """
         if leaf == self._leaf:
             return VictimReason.LOWER_PRIORITY if lower_priority else None
         usage, quota, path = self._cohorts.usage, self._cohorts.quota, self._cohorts.paths[leaf]
         if path[-1] != self._path[-1] or not gpus or not self._gpus:
             return None
+        # Every branch below the meeting point must hold more than its quota.
         for branch in path:
             if branch in self._above:
                 side = self._above[branch] - 1
@@ -151,18 +155,20 @@ class PreemptionClaim:
         return None
 
     def is_entitled(self, *, freed: int) -> bool:
-        """Whether the queue could stay within its quota if it freed that much of its own.
+        """Return whether the queue could stay within its quota if it freed `freed` GPUs of its own.
 
-        Otherwise nothing may be reclaimed, except by fair share. Asked before the first victim.
+        Otherwise nothing may be reclaimed, except by fair share. Call it before the first victim is
+        taken.
         """
         usage = self._cohorts.usage[self._leaf] - freed + self._gpus
         return usage <= self._cohorts.quota[self._leaf]
 
     def may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
-        """Whether a victim of another queue could be permitted if the own queue freed that much.
+        """Return whether a victim of another queue may be permitted if the own queue frees GPUs.
 
-        Asked before the first victim. It is an upper bound: what other queues on the gang's side
-        will free is not known yet, so only the gang's own leaf is checked.
+        Call it before the first victim is taken. The answer is an upper bound. The GPUs that other
+        queues on the gang's side will free are not known yet, so only the gang's own leaf is
+        checked.
         """
         key = (leaf, gpus, freed)
         if key not in self._may:
@@ -170,17 +176,20 @@ class PreemptionClaim:
         return self._may[key]
 
     def reclaimable(self, *, leaf: int, largest: int) -> int:
-        """An upper bound of the GPUs that may be reclaimed from a leaf.
+        """Return an upper bound of the GPUs that may be reclaimed from a leaf.
 
         Args:
-            leaf: of another queue.
-            largest: GPUs of its largest gang; the last victim may exceed what was borrowed.
+            leaf: branch of another queue.
+            largest: GPUs of its largest gang; the last victim may exceed the borrowed GPUs.
         """
         off = [branch for branch in self._cohorts.paths[leaf] if branch not in self._above]
         return max(0, min(self._cohorts.borrowed(branch) for branch in off) - 1 + largest)
 
     def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
-        """Add a victim; `covered`: of which all has to have been borrowed, not its first GPU."""
+        """Add a victim.
+
+        `covered`: all of its GPUs must have been borrowed, not only the first one.
+        """
         self._change(leaf=leaf, gpus=gpus, user=user, covered=covered, sign=1)
 
     def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
@@ -189,7 +198,7 @@ class PreemptionClaim:
 
     @property
     def within_reach(self) -> bool:
-        """Whether every victim so far is permitted."""
+        """True if every victim so far is permitted."""
         if self._excesses:
             return False
         if self._scales is None or not any(self._tops):
@@ -198,33 +207,40 @@ class PreemptionClaim:
 
     @property
     def has_room(self) -> bool:
-        """Whether quota and user limit suffice, permitted or not."""
+        """True if quota and user limit suffice, permitted or not."""
         if not self._gpus:
             return True
         return self._user_room >= self._gpus and self._cohorts.room(self._leaf) >= self._gpus
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether quota suffices and none of it would be borrowed: only capacity is missing."""
+        """True if quota suffices and none of it would be borrowed, so only capacity is missing."""
         return self.has_room and not any(self._borrowed_with_gang())
 
     def holds(self) -> bool:
-        """Whether the set of victims is permitted and suffices (rules 1 to 3)."""
+        """Return whether the set of victims is permitted and suffices (rules 1 to 3)."""
         if self._excesses or not self.has_room:
             return False
         if not self._count:
             return True
         borrowed = self._borrowed_with_gang()
+        # Rule 2. Under fair share it covers the branches from the highest meeting point up,
+        # otherwise the gang's whole path.
         met = max((place for place, tops in enumerate(self._tops) if tops), default=0)
         start = met if self._scales is not None else 0
         pairs = zip(borrowed[start:], self._borrowed[start:], strict=True)
         return all(now <= before for now, before in pairs) and self._is_permitted(borrowed)
 
     def _is_permitted(self, borrowed: Sequence[int]) -> bool:
-        """Rule 3, the gang's side: entitled, or the smaller weighted share under `FairShare`."""
+        """Return whether rule 3 holds on the gang's side.
+
+        The side is entitled or, under `FairShare`, has the smaller weighted share.
+        """
         if self._scales is None:
             met = max((place for place, tops in enumerate(self._tops) if tops), default=0)
             return not any(borrowed[:met])
+        # A side that borrows nothing is entitled. Otherwise no victim's
+        # branch may fall below its quota.
         return all(
             not borrowed[place - 1]
             or (not self._deep[place] and self._is_less(place=place, borrowed=borrowed))
@@ -233,7 +249,7 @@ class PreemptionClaim:
         )
 
     def _is_less(self, *, place: int, borrowed: Sequence[int]) -> bool:
-        """Whether the gang's side keeps the smallest weighted share of the sides that meet."""
+        """Return whether the gang's side keeps the smallest weighted share at a meeting point."""
         return all(
             self._outweighs(top, self._cohorts.borrowed(top), place=place, borrowed=borrowed)
             for top in self._tops[place]
@@ -246,6 +262,8 @@ class PreemptionClaim:
         )
 
     def _may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
+        # Entitled gangs may. Under fair share, other queues on the gang's side may free quota above
+        # the first level, so only a meeting at the gang's own parent can be decided here.
         place = self._meeting(leaf)
         if self.is_entitled(freed=freed) or (self._scales is not None and place > 1):
             return True
@@ -255,13 +273,13 @@ class PreemptionClaim:
         return min(left) >= 0 and self._outweighs(off[-1], left[-1], place=place, borrowed=borrowed)
 
     def _meeting(self, leaf: int) -> int:
-        """The index on the gang's path at which another leaf's path meets it."""
+        """Return the index on the gang's path at which another leaf's path meets it."""
         return next(
             self._above[branch] for branch in self._cohorts.paths[leaf] if branch in self._above
         )
 
     def _borrowed_with_gang(self, *, freed: int = 0) -> list[int]:
-        """By index on the gang's path: what the branch would have borrowed with the gang."""
+        """Return the GPUs that each branch of the gang's path would have borrowed with the gang."""
         self._cohorts.add(leaf=self._leaf, gpus=self._gpus - freed)
         borrowed = [self._cohorts.borrowed(branch) for branch in self._path]
         self._cohorts.add(leaf=self._leaf, gpus=freed - self._gpus)
@@ -277,6 +295,7 @@ class PreemptionClaim:
 
     def _reclaim(self, *, leaf: int, gpus: int, covered: bool, sign: int) -> None:
         place, off = self._meeting(leaf), 0
+        # Update every branch of the victim's side, up to the meeting point.
         for branch in self._cohorts.paths[leaf]:
             if branch in self._above:
                 break
@@ -295,6 +314,7 @@ class PreemptionClaim:
             taken.total += sign * gpus
             self._excesses += taken.too_much - excess
             self._deep[place] += taken.below_quota - deep
+        # The topmost of them is compared with the gang's side. Drop it with its last victim.
         tops = self._tops[place]
         tops[off] = tops.get(off, 0) + sign
         if not tops[off]:

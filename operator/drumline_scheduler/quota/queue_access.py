@@ -1,4 +1,4 @@
-"""Whether a gang may use its queue: it exists, admits its namespace and priority, is not held."""
+"""Check whether a gang may use its queue: it exists, admits namespace and priority, and is open."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from drumline_scheduler.model import Gang, Queue
 from drumline_scheduler.rejections import Rejection, correction
 
 HIGHEST_PRIORITY: Final = 1_000_000_000
-"""Of user-defined PriorityClasses (`scheduling.HighestUserDefinablePriority` of Kubernetes). Above
-are system-cluster-critical and system-node-critical, which no training job may use."""
+"""Highest priority of user-defined PriorityClasses (`scheduling.HighestUserDefinablePriority` of
+Kubernetes). Above it are system-cluster-critical and system-node-critical, which no training job
+may use."""
 
 
 class QueueAccess:
-    """Checks gangs against their queues, once for equal gangs."""
+    """Checks gangs against their queues. Equal gangs share one answer."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
         self._rejections: dict[tuple[str, str, int], Rejection | None] = {}
-        """By queue, namespace and priority."""
+        """Rejections by queue, namespace and priority. None: the gang may use the queue."""
 
     def rejection(self, gang: Gang) -> Rejection | None:
-        """Why a gang may not use the queue that it names; None: it may."""
+        """Return the reason why a gang may not use the queue that it names; None if it may."""
         key = (gang.queue, gang.namespace, gang.priority)
         if key not in self._rejections:
             queue = self._queues.get(gang.queue)
@@ -36,7 +37,7 @@ class QueueAccess:
 
 
 def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
-    """The rejection of a gang whose queue does not exist, or whose spec nobody could read."""
+    """Return the rejection of a gang whose queue does not exist, or whose spec cannot be read."""
     return Rejection(
         reason=BlockReason.QUEUE_NOT_FOUND,
         message=f"queue {gang.queue} does not exist or cannot be read: create or fix that"
@@ -51,9 +52,9 @@ def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
 
 
 def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
-    """Why a gang may not use an existing queue; None: it may.
+    """Return the reason why a gang may not use an existing queue; None if it may.
 
-    It names no namespace but the gang's own: which other tenants there are is not for this one.
+    It names no namespace except the gang's own, because other tenants must not become visible.
     """
     if queue.namespaces is not None and gang.namespace not in queue.namespaces:
         return Rejection(

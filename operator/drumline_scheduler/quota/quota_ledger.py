@@ -1,10 +1,10 @@
 """The quota ledger: usage of quota and user limits in one view of the cluster.
 
 A queue without a parent never gets more GPUs of a pool than its nominal quota there. In a cohort it
-may use what the other members leave of theirs (`cohorts`), and the cohort as a whole never gets
-more than its members' quotas together (I1). No user gets more of a queue than its limit for each
-user (`user_limits`). Where a quota was lowered below usage, nothing more is admitted until usage is
-below it again.
+may use the quota that other members leave unused (`cohorts`). The cohort as a whole never gets more
+than its members' quotas together (I1). No user gets more of a queue than its limit for each user
+(`user_limits`). If a quota was lowered below usage, nothing more is admitted until usage is below
+it again.
 
 Every question is O(depth of the tree). Only the message of a rejection looks at single gangs
 (`quota_rejections`), once for equal questions.
@@ -43,7 +43,7 @@ class PoolAccount:
     usage: UsageByQueue
 
     def copy(self) -> PoolAccount:
-        """The same usage, to be changed separately."""
+        """Return the same usage, to be changed separately."""
         return PoolAccount(
             cohorts=self.cohorts.copy(),
             user_limits=self.user_limits.copy(),
@@ -62,7 +62,7 @@ class QuotaLedger:
     Args:
         tree: the queues.
         past: past use of the queues, under fair sharing.
-        shares: fair shares that are kept up to date with the usage, where they decide.
+        shares: fair shares that are kept up to date with the usage, if they decide the order.
     """
 
     def __init__(
@@ -72,27 +72,27 @@ class QuotaLedger:
         self.past = past
         self.shares = shares
         self.version = 0
-        """Number of changes: while it is the same, all answers are."""
+        """Number of changes. Answers are the same while it is the same."""
         self._accounts: dict[str, PoolAccount] = {}
         self._promised: dict[tuple[str, str], int] = {}
-        """By uid and pool: the sizes of nominated gangs."""
+        """Sizes of nominated gangs, by uid and pool."""
         self._scales: dict[str, FairShareWeights] = {}
         self._rejections: dict[tuple[object, ...], Rejection] = {}
-        """By the figures that a rejection depends on (`Shortage.question`)."""
+        """Rejections by the figures that they depend on (`Shortage.question`)."""
         self._shares_rejections = False
-        """Whether a copy with the same usage shares these rejections."""
+        """True if a copy with the same usage shares these rejections."""
 
     def copy(self) -> QuotaLedger:
-        """A ledger with the same usage, without fair shares, to be changed separately."""
+        """Return a ledger with the same usage, without fair shares, to be changed separately."""
         twin = QuotaLedger(self.tree, past=self.past)
         twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
-        # As long as neither is written on, what is true of one is true of the other.
+        # Rejections hold for both until one of the ledgers is changed.
         twin._rejections, twin._shares_rejections = self._rejections, True
         self._shares_rejections = True
         return twin
 
     def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
-        """A ledger with the same usage for one cycle, with the past use of that moment."""
+        """Return a ledger with the same usage for one cycle, with the past use at its time."""
         twin = self.copy()
         if self.past is not None:
             twin.past = past_of(snapshot=snapshot, policy=policy, tree=self.tree)
@@ -100,7 +100,7 @@ class QuotaLedger:
         return twin
 
     def account(self, pool: str) -> PoolAccount:
-        """The usage of a pool."""
+        """Return the usage of a pool."""
         if pool not in self._accounts:
             self._accounts[pool] = PoolAccount(
                 cohorts=CohortQuota(tree=self.tree, pool=pool),
@@ -110,15 +110,15 @@ class QuotaLedger:
         return self._accounts[pool]
 
     def cohorts(self, pool: str) -> CohortQuota:
-        """Quota and usage of the queues in a pool."""
+        """Return quota and usage of the queues in a pool."""
         return self.account(pool).cohorts
 
     def usage(self, pool: str) -> UsageByQueue:
-        """The usage of a pool by queue and gang."""
+        """Return the usage of a pool by queue and gang."""
         return self.account(pool).usage
 
     def hold(self, *, gang: Gang, pool: str, size: int) -> Undo:
-        """Set the usage of a gang to so many main pods and its roles."""
+        """Set the usage of a gang to `size` main pods and its roles."""
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         before = account.usage.of(leaf=leaf, uid=gang.uid)
         self._write(pool=pool, leaf=leaf, gang=gang, size=size)
@@ -127,7 +127,11 @@ class QuotaLedger:
         return lambda: self._write(pool=pool, leaf=leaf, gang=before.gang, size=before.size)
 
     def credit(self, *, gang: Gang, pool: str) -> Undo:
-        """Remove the usage of a gang."""
+        """Remove the usage of a gang.
+
+        Raises:
+            KeyError: the gang holds nothing of the pool.
+        """
         leaf = self.tree.leaf_of[gang.queue]
         held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
         if held is None:
@@ -138,7 +142,7 @@ class QuotaLedger:
     def promise(self, *, gang: Gang, pool: str, size: int | None) -> None:
         """Count a nominated gang in its queue's fair share (None: no longer), not in its usage.
 
-        A running gang that only moves there has its share already.
+        A running gang that only moves already counts in its share.
         """
         leaf = self.tree.leaf_of[gang.queue]
         moves = any(
@@ -152,13 +156,13 @@ class QuotaLedger:
                 self._promised[gang.uid, pool] = size
 
     def needs(self, *, gang: Gang, pool: str, size: int) -> int:
-        """GPUs that a gang needs beside its usage there, to hold so many main pods."""
+        """Return the GPUs that a gang needs beside its usage there to hold `size` main pods."""
         leaf = self.tree.leaf_of[gang.queue]
         held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
         return gang.gpus_at(size) - (held.gpus if held else 0)
 
     def has_room(self, *, gang: Gang, pool: str, size: int) -> bool:
-        """Whether quota and user limit allow the gang so many main pods."""
+        """Return whether quota and user limit allow the gang `size` main pods."""
         gpus = self.needs(gang=gang, pool=pool, size=size)
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         return gpus <= 0 or (
@@ -167,11 +171,11 @@ class QuotaLedger:
         )
 
     def never(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The rejection of a gang that exceeds the quota of an idle cohort, or the user limit."""
+        """Return the rejection of a gang that exceeds an idle cohort's quota or the user limit."""
         return can_never(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The rejection of a gang that waits for other jobs of its queue, user or cohort."""
+        """Return the rejection of a gang that waits for other jobs of its queue, user or cohort."""
         if self.has_room(gang=gang, pool=pool, size=size):
             return None
         gpus = self.needs(gang=gang, pool=pool, size=size)
@@ -182,7 +186,7 @@ class QuotaLedger:
         return self._rejections[question]
 
     def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:
-        """A gang's claim to so many main pods, against the gangs that hold the quota."""
+        """Return a gang's claim to `size` main pods, against the gangs that hold the quota."""
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         fair = rule.reclaim is Reclaim.FAIR_SHARE
         return PreemptionClaim(
@@ -203,7 +207,7 @@ class QuotaLedger:
         return self._scales[pool]
 
     def raise_for(self, *, gang: Gang, pool: str) -> Remedy | None:
-        """The quota increase with which a gang could start in a pool, if only quota is missing."""
+        """Return the quota increase with which a gang could start, if only quota is missing."""
         return raise_quota(
             self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(gang.legal_sizes[0]))
         )
@@ -225,6 +229,7 @@ class QuotaLedger:
     def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
         """Set the usage of a gang; None: no usage."""
         self.version += 1
+        # A copy still uses the old dictionary, so start a new one instead of clearing it.
         if self._shares_rejections:
             self._rejections, self._shares_rejections = {}, False
         account = self.account(pool)
@@ -243,10 +248,11 @@ class QuotaLedger:
 
 
 def ledger_of(*, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
-    """An empty ledger for the queues of a snapshot and deleted queues that still have jobs."""
+    """Return an empty ledger for a snapshot's queues, and deleted queues that still have jobs."""
     known = {queue.name for queue in snapshot.queues}
     gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
     tree = QueueTree([*snapshot.queues, *(Queue(name=name, nominal={}) for name in gone)])
+    # Past use is needed for the order by fair share, and for reclaims by fair share.
     in_turns = policy.order is Ordering.FAIR_SHARE
     if not in_turns and not any(
         queue.preemption.reclaim is Reclaim.FAIR_SHARE for queue in snapshot.queues

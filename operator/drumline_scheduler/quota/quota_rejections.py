@@ -1,8 +1,8 @@
-"""Rejections for lack of quota or at a user limit: the numbers, the blockers, and the remedy.
+"""Rejections for lack of quota or at a user limit: the figures, the blockers, and the remedy.
 
-Blockers are looked for among the user's own jobs where the limit is reached, then in the queue,
-then in the queues that have borrowed most; each time lowest priority and largest first. All of the
-resulting blockers are necessary. O(leaves of the tree + gangs looked at).
+Blockers are searched among the user's own jobs if the user limit is reached, then in the queue,
+then in the queues that have borrowed most. Each time, gangs with the lowest priority and the most
+GPUs come first. All resulting blockers are necessary. O(leaves of the tree + gangs considered).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Shortage:
 
     @property
     def capped(self) -> bool:
-        """Whether the user limit is exceeded."""
+        """True if the user limit is exceeded."""
         return self.user_limits.room(leaf=self.leaf, user=self.user) < self.gpus
 
     @property
     def question(self) -> tuple[object, ...]:
-        """What the rejection depends on while the usage of other queues is the same."""
+        """The figures that the rejection depends on while the usage of other queues is the same."""
         usage = tuple(self.cohorts.usage[branch] for branch in self.cohorts.paths[self.leaf])
         if self.leaf not in self.user_limits.limits:
             return (self.leaf, self.pool, usage, self.gpus)
@@ -54,7 +54,7 @@ class Shortage:
         return (self.leaf, self.pool, usage, self.gpus, self.user, held)
 
     def fits(self) -> bool:
-        """Whether quota and user limit suffice now."""
+        """Return whether quota and user limit suffice now."""
         return self.cohorts.room(self.leaf) >= self.gpus and not self.capped
 
     def reject(
@@ -66,7 +66,15 @@ class Shortage:
         remedy: Remedy | None,
         blockers: tuple[str, ...] = (),
     ) -> Rejection:
-        """A rejection of this request."""
+        """Return a rejection of this request.
+
+        Args:
+            reason: reason of the rejection.
+            message: message of the rejection.
+            available: GPUs that the request could have now.
+            remedy: the change with which it would be admitted.
+            blockers: keys of the jobs whose end would make room.
+        """
         return Rejection(
             reason=reason,
             message=message,
@@ -78,7 +86,7 @@ class Shortage:
 
 
 def can_never(asked: Shortage) -> Rejection | None:
-    """The rejection of a request that exceeds quota or limit even without other usage."""
+    """Return the rejection of a request that exceeds quota or limit even without other usage."""
     most, queue, pool = asked.cohorts.most(asked.leaf), asked.queue, asked.pool
     limit = asked.user_limits.limits.get(asked.leaf)
     if asked.gpus > most:
@@ -106,7 +114,7 @@ def can_never(asked: Shortage) -> Rejection | None:
 
 
 def raise_quota(asked: Shortage) -> Remedy | None:
-    """The smallest sufficient increase of the queue's quota; None where the user limit is short."""
+    """Return the smallest sufficient increase of the quota; None if the user limit is short."""
     if asked.capped:
         return None
     amount = asked.cohorts.shortfall(leaf=asked.leaf, gpus=asked.gpus)
@@ -116,7 +124,8 @@ def raise_quota(asked: Shortage) -> Remedy | None:
 
 
 def has_to_wait(asked: Shortage) -> Rejection:
-    """The rejection of a request that has to wait for others to end."""
+    """Return the rejection of a request that has to wait for other jobs to end."""
+    # 1. Name the jobs that hold the quota, and pods that should have ended.
     blockers = _find_blockers(asked)
     gpus_of: Counter[str] = Counter()
     for held in blockers:  # a job may hold more than its places: pods that run on
@@ -126,6 +135,7 @@ def has_to_wait(asked: Shortage) -> Rejection:
     held_by += reclaims
     if hanging := [pod for held in blockers for pod in held.gang.hanging]:
         held_by += f"; should have ended: {named(hanging)}"
+    # 2. State the limit that is reached, and what may still be taken.
     if asked.capped:
         left = max(0, asked.user_limits.room(leaf=asked.leaf, user=asked.user))
         reason, text = BlockReason.USER_LIMIT, _cap_text(asked, left=left)
@@ -148,7 +158,7 @@ def has_to_wait(asked: Shortage) -> Rejection:
 def no_quota(
     *, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None
 ) -> Rejection:
-    """The rejection of a gang whose queue has no quota in the pool."""
+    """Return the rejection of a gang whose queue has no quota in the pool."""
     listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
     where = f"pool {pool}" if pool else "any existing pool"
     return Rejection(
@@ -192,10 +202,10 @@ def _room_text(asked: Shortage, *, left: int) -> str:
 
 
 def _reclaim_text(asked: Shortage) -> str:
-    """The setting with which the queue may take back what its cohort is entitled to, if any.
+    """Return the setting with which the queue could reclaim its cohort's quota, as text, if any.
 
-    Under `Any`, every branch of the gang's side has to stay within its quota, so a queue without a
-    quota of its own never reclaims. Under `FairShare` the topmost one has to.
+    Under `Any`, every branch of the gang's side must stay within its quota, so a queue without a
+    quota of its own never reclaims. Under `FairShare` only the topmost branch must.
     """
     cohorts, queue = asked.cohorts, asked.queue
     if queue.preemption.reclaim is not Reclaim.ANY:
@@ -227,7 +237,7 @@ def _find_blockers(asked: Shortage) -> list[GangUsage]:
 
 
 def _blocker_candidates(asked: Shortage) -> Iterator[GangUsage]:
-    """Gangs of the tree whose end may help; reads the usage while candidates are removed."""
+    """Yield gangs of the tree whose end may help. Reads the usage while candidates are removed."""
     own = asked.usage.in_eviction_order(asked.leaf)
     if asked.capped:
         yield from (held for held in own if held.gang.user == asked.user)
@@ -240,5 +250,5 @@ def _blocker_candidates(asked: Shortage) -> Iterator[GangUsage]:
     for leaf in sorted(further, key=lambda leaf: (-cohorts.borrowed(leaf), leaf)):
         for held in asked.usage.in_eviction_order(leaf):
             if cohorts.usage[leaf] <= cohorts.kept[leaf]:
-                break  # what it keeps for itself is nobody else's
+                break  # other queues cannot use the quota that it keeps
             yield held

@@ -1,8 +1,9 @@
-"""Demand that waiting gangs could not be given in this cycle, and what follows from it.
+"""Record the demand of waiting gangs that this cycle could not meet, and its effects.
 
-Under the strict rule no gang passes one that waits for others to end: a gang that waits for
-capacity blocks its pool, one that waits for quota blocks its queue in that pool, one at its user
-limit blocks that user's gangs there. Under every rule, elastic gangs do not grow into unmet demand.
+Under the strict rule no gang passes a gang that waits for others to end. A gang that waits for
+capacity blocks its pool. A gang that waits for quota blocks its queue in that pool. A gang at its
+user limit blocks that user's gangs there. Under every rule, elastic gangs do not grow into unmet
+demand.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _NEAREST_FIRST: Final = (
     BlockReason.NO_QUOTA_IN_POOL,
     BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
 )
-"""Of the rejections of several pools, the first in this order is shown."""
+"""Order of the reasons, the closest to a start first. Of a gang's rejections by several pools, the
+first in this order is shown."""
 
 
 class UnmetDemand:
@@ -46,11 +48,12 @@ class UnmetDemand:
         self._tree = tree
         self._strict = strict
         self._first: dict[tuple[str, ...], tuple[str, BlockReason]] = {}
-        """By (pool), (pool, queue) or (pool, queue, user): the first gang that waits there."""
+        """The first gang that waits, by (pool), (pool, queue) or (pool, queue, user)."""
         self._wanted: set[tuple[int | None, str]] = set()
-        """By (root of the queue tree, pool) demand for quota; with None as root, for capacity."""
+        """Demand by (root of the queue tree, pool). The root None stands for capacity, others for
+        quota."""
         self._wanted_by_users: set[tuple[str, str, str]] = set()
-        """By (queue, user, pool): demand of users at their limit."""
+        """Demand of users at their limit, by (queue, user, pool)."""
 
     @property
     def holding_back(self) -> int:
@@ -58,7 +61,7 @@ class UnmetDemand:
         return len(self._first)
 
     def behind(self, *, gang: Gang, pool: str) -> Rejection | None:
-        """The rejection of a gang behind a blocking one; None: it may pass."""
+        """Return the rejection of a gang behind a blocking one; None: it may pass."""
         if not self._first:
             return None
         line = (pool, gang.queue, gang.user)
@@ -75,7 +78,7 @@ class UnmetDemand:
         )
 
     def reject(self, *, gang: Gang, rejections: Mapping[str, Rejection]) -> Rejection:
-        """Register the demand of a gang that was rejected in some pools; the rejection to show."""
+        """Record the demand of a gang by pool, and return the rejection to show."""
         rejection = min(
             rejections.values(), key=lambda candidate: _NEAREST_FIRST.index(candidate.reason)
         )
@@ -86,7 +89,7 @@ class UnmetDemand:
         return rejection
 
     def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Rejection:
-        """The rejection of a gang in its backoff; its demand for its pools is registered."""
+        """Return the rejection of a gang in its backoff, and record its demand for its pools."""
         self._wanted |= {(None, pool) for pool in pools}
         cause = gang.retry_cause or "its pods could not be created"
         return Rejection(
@@ -97,7 +100,7 @@ class UnmetDemand:
         )
 
     def want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
-        """Register what a gang waits for."""
+        """Record the demand of a waiting gang."""
         if reason in _WAITS_FOR_CAPACITY:
             self._wanted.add((None, pool))
         elif reason is BlockReason.QUOTA_EXHAUSTED:
@@ -106,7 +109,8 @@ class UnmetDemand:
             self._wanted_by_users.add((gang.queue, gang.user, pool))
 
     def _hold_back(self, *, gang: Gang, pool: str, why: BlockReason, shown: BlockReason) -> None:
-        """Block gangs that wait for the same."""
+        """Block gangs that wait for the same capacity, quota or user limit."""
+        # `setdefault` keeps the first gang: gangs are rejected in scheduling order.
         if why in _WAITS_FOR_CAPACITY:
             self._first.setdefault((pool,), (gang.key, shown))
         elif why is BlockReason.QUOTA_EXHAUSTED:
@@ -115,7 +119,7 @@ class UnmetDemand:
             self._first.setdefault((pool, gang.queue, gang.user), (gang.key, shown))
 
     def wants(self, *, gang: Gang, pool: str) -> bool:
-        """Whether a running gang would grow into unmet demand."""
+        """Return whether a running gang would grow into unmet demand."""
         return (
             (None, pool) in self._wanted
             or (self._root(gang), pool) in self._wanted
@@ -123,9 +127,9 @@ class UnmetDemand:
         )
 
     def is_wanted(self, pool: str) -> bool:
-        """Whether there is unmet demand for capacity of a pool."""
+        """Return whether there is unmet demand for capacity of a pool."""
         return (None, pool) in self._wanted
 
     def _root(self, gang: Gang) -> int:
-        """The root of the gang's queue tree."""
+        """Return the root of the gang's queue tree."""
         return self._tree.branches[self._tree.leaf_of[gang.queue]].path[-1]

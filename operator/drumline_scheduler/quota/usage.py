@@ -1,8 +1,8 @@
 """Quota usage of one pool by gang and by queue.
 
-What is derived of a queue's gangs (their eviction order, their totals) is computed on first use and
-kept until one of them changes. Copies share the queues until one of the copies is changed: a cycle
-that changes two queues copies two.
+Values derived from a queue's gangs (their eviction order, their totals) are computed on first use
+and kept until one of the gangs changes. Copies share the queues until one of the copies is changed.
+So a cycle that changes two queues copies two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drumline_scheduler.model import Gang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangUsage:
-    """What a gang holds of its queue's quota."""
+    """The usage of its queue's quota by one gang."""
 
     gang: Gang
     leaf: int
@@ -35,7 +35,7 @@ class UsageTotals:
 
 
 class QueueUsage:
-    """The gangs of one queue; immutable, so a change makes a new value."""
+    """The gangs of one queue. Immutable, so a change makes a new value."""
 
     def __init__(self, by_uid: Mapping[str, GangUsage]) -> None:
         self.by_uid = by_uid
@@ -64,22 +64,23 @@ class UsageByQueue:
     def __init__(self) -> None:
         self._usage: dict[int, QueueUsage] = {}
         self._own: dict[int, dict[str, GangUsage]] = {}
-        """By leaf: usage that is not shared with a copy."""
+        """Usage that is not shared with a copy, by leaf."""
 
     def copy(self) -> UsageByQueue:
-        """The same usage, to be changed separately. O(queues)."""
+        """Return the same usage, to be changed separately. O(queues)."""
         twin = UsageByQueue()
         twin._usage = dict(self._usage)
+        # From now on both share every queue, so the next change of either copies the queue first.
         self._own = {}
         return twin
 
     def all(self) -> Iterator[GangUsage]:
-        """The usage of every gang."""
+        """Yield the usage of every gang."""
         for usage in self._usage.values():
             yield from usage.by_uid.values()
 
     def of(self, *, leaf: int, uid: str) -> GangUsage | None:
-        """The usage of a gang; None: it holds nothing."""
+        """Return the usage of a gang; None if it holds nothing."""
         usage = self._usage.get(leaf)
         return usage.by_uid.get(uid) if usage else None
 
@@ -97,17 +98,17 @@ class UsageByQueue:
         return self._usage.keys()
 
     def in_eviction_order(self, leaf: int) -> list[GangUsage]:
-        """The gangs of a leaf with GPUs: lowest priority first, then the largest."""
+        """Return the gangs of a leaf with GPUs: lowest priority first, then the largest."""
         usage = self._usage.get(leaf)
         return usage.in_eviction_order if usage else []
 
     def sums(self, leaf: int) -> UsageTotals:
-        """The totals of a leaf."""
+        """Return the totals of a leaf."""
         usage = self._usage.get(leaf)
         return usage.sums if usage else UsageTotals()
 
     def _change(self, leaf: int) -> dict[str, GangUsage]:
-        """The gangs of a leaf, to be changed; what was derived of them is dropped."""
+        """Return the gangs of a leaf for a change, and drop the values derived from them."""
         if leaf not in self._own:
             before = self._usage.get(leaf)
             self._own[leaf] = dict(before.by_uid) if before else {}

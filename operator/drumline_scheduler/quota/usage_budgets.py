@@ -1,26 +1,34 @@
-"""Budgets: what the jobs of a queue may have in a time, in GPU-hours and in money.
+"""Budgets: limits on the GPU-hours and the money that the jobs of a queue use in a period.
 
-A budget is a bound on what is held over time, beside the quota, which is one on what is held at
-once. It is a queue's own: what its members of the cohort have does not count, and borrowed GPUs
-count as all others. The time is the last days (UTC), today included, so what was had on a day flows
-back at a midnight. Or it is a week or a month of the calendar: all is there again with the next,
-but for what was had beyond the budget in the one before, which is taken from it. A queue may have
-credit then: so much of the next it may take before. No more is taken than a whole budget, and of
-what was had still earlier nothing but credit that was never paid back: where the budget is lowered,
-or a window becomes a calendar, nobody pays for a time to which it did not apply.
+A quota limits the GPUs held at a time, and a budget limits the use over time. A budget belongs to
+one queue. Other members of its cohort do not count, and borrowed GPUs count like any others.
 
-It bounds the GPU-hours of all of its gangs, what these cost by the prices of their pools at the
-time, or the GPU-hours of each user, or several of these. Whatever is spent first counts.
+The period is one of two kinds:
 
-Once a budget is spent no pending gang of the queue starts or preempts, and no elastic one grows.
-Running gangs go on, lost positions are replaced, and what they hold counts: the overrun is what
-runs. They are not moved either, as a gang that leaves its slots would have to wait for them. With
-`WhenSpent.EXPIRE` they leave, too (`queue_evictions`); with `WhenSpent.WARN` nothing is kept from
-anybody.
+* Window: the last N days (UTC), including today. The use of a day becomes available again N days
+  later, at midnight.
+* Calendar: a week or month. Each period starts with the whole budget, minus the overrun of the
+  period before it. A queue may have credit: it may take GPU-hours from the next period in advance.
 
-Example: 100 GPU-hours in 2 days; 60 on Monday, 50 on Tuesday. On Tuesday 110 are spent, and gangs
-wait. At midnight Monday's flow back: 50 are spent on Wednesday, and they start. Of 100 a week, with
-110 had in one, 90 are left of the next; with 350, nothing of the next, and all of the one after.
+At most a whole budget is deducted from a period. Of earlier periods, only credit that was never
+paid back is carried over. So after a budget is lowered, or a window becomes a calendar, a queue
+does not pay for a time to which the budget did not apply.
+
+A budget limits the GPU-hours of all gangs, or their cost by the prices of their pools at the time,
+or the GPU-hours of each user. It may limit several of these, and the first one spent counts.
+
+Once a budget is spent, no pending gang of the queue starts or preempts, and no elastic gang grows.
+Running gangs continue, their lost positions are replaced, and their use counts, so they may overrun
+the budget. They are not moved either, because a gang that leaves its slots would have to wait for
+them. With `WhenSpent.EXPIRE` running gangs leave (`queue_evictions`). With `WhenSpent.WARN` jobs
+still start.
+
+Example of a window: 100 GPU-hours in 2 days, 60 used on Monday and 50 on Tuesday. On Tuesday 110
+are spent, and gangs wait. At midnight Monday's use leaves the window. On Wednesday 50 are spent,
+and gangs start.
+
+Example of a calendar: 100 GPU-hours a week. After a week with 110, the next week has 90. After a
+week with 350, the next week has 0, and the week after it has 100.
 """
 
 from __future__ import annotations
@@ -49,25 +57,25 @@ from drumline_scheduler.rejections import Rejection, counted
 _TIME: Final = Remedy(kind=RemedyKind.WAIT)
 COST: Final = "cost"
 _LONGEST_DEBT: Final = 3
-"""Ends of periods until nothing is carried on, if nothing more is had: of the present one, of one
-that pays for it, and of one that a leader whose clock was ahead has begun."""
+"""Number of period ends after which no debt remains without further use. These are the ends of the
+present period, of one that pays for it, and of one begun by a leader with a fast clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bound:
-    """What may be had in the time of a budget, in GPU-seconds or in GPU-seconds times prices."""
+    """One limit of a budget, in GPU-seconds or in GPU-seconds times prices."""
 
     whole: int
     credit: int = 0
     text: str
-    """What it is, such as `10 GPU-hours`."""
+    """The limit as text, such as `10 GPU-hours`."""
     field: str
-    """The field of spec.budget that says so."""
+    """The field of spec.budget that sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Account:
-    """What is had of one bound, by all gangs of a queue or by those of one user."""
+    """The use that counts against one limit, by all gangs of a queue or by one user."""
 
     queue: str
     user: str | None
@@ -76,10 +84,10 @@ class _Account:
 
 
 class Budgets:
-    """Which budgets are spent, at one moment.
+    """The budgets that are spent at one moment.
 
     Args:
-        snapshot: queues, and what they had.
+        snapshot: queues and their use.
         now: seconds since the epoch.
     """
 
@@ -90,6 +98,8 @@ class Budgets:
             budget = queue.budget
             if budget is None:
                 continue
+            # The first spent limit of a queue or user is its reason. The limits
+            # of the whole queue come first.
             for account in _accounts(queue.name, budget=budget, snapshot=snapshot):
                 key = (account.queue, account.user)
                 if key in self._spent or not _is_reached(account, budget=budget, now=now):
@@ -98,25 +108,26 @@ class Budgets:
                 rejection = _rejection(account, budget=budget, now=now, opens_at=opens[-1])
                 self._spent[key] = (budget.when_spent, rejection)
         self.retry_at: Final = min(opens, default=None)
-        """When time alone may let gangs start: the first midnight at which enough flows back."""
+        """Time at which gangs may start without other events: the first midnight at which enough
+        becomes available."""
         self.spent: Final = frozenset(self._spent)
-        """Queues whose budget is spent, and of those with one for each user the users; None: all.
-        """
+        """Queues whose budget is spent, with the user if the limit is for each user. None: all
+        users."""
         self.warns: Final = any(when is WhenSpent.WARN for when, _ in self._spent.values())
-        """Whether anything is to be said to gangs that start."""
+        """True if gangs that start get a warning."""
 
     def rejection(self, gang: Gang) -> Rejection | None:
-        """Why a gang does not start or grow; None: the budget of its queue lets it."""
+        """Return why a gang does not start or grow; None if the budget of its queue allows it."""
         when, rejection = self._of(gang)
         return None if when is WhenSpent.WARN else rejection
 
     def warning(self, gang: Gang) -> str:
-        """What is to be said to a gang that starts all the same; empty: nothing."""
+        """Return the warning for a gang that starts on a spent budget; '' if there is none."""
         when, rejection = self._of(gang)
         return rejection.message if rejection is not None and when is WhenSpent.WARN else ""
 
     def expiry(self, gang: Gang) -> Rejection | None:
-        """Why a running gang has to leave; None: the budget of its queue lets it."""
+        """Return why a running gang has to leave; None if its queue's budget allows it to run."""
         when, rejection = self._of(gang)
         return rejection if when is WhenSpent.EXPIRE else None
 
@@ -128,7 +139,7 @@ class Budgets:
 
 
 def window_gpu_seconds(days: Mapping[int, int], *, budget: Budget, now: float) -> int:
-    """GPU-seconds that count against a budget. O(days)."""
+    """Return the GPU-seconds that count against a budget. O(days)."""
     whole = None if budget.gpu_hours is None else budget.gpu_hours * HOUR_SECONDS
     credit = budget.credit_gpu_hours * HOUR_SECONDS
     return window_amount(days, whole=whole, credit=credit, budget=budget, now=now)
@@ -142,32 +153,33 @@ def window_amount(
     budget: Budget,
     now: float,
 ) -> int:
-    """What counts against a bound in the time of a budget. O(days log days).
+    """Return the use that counts against a limit in the period of a budget. O(days log days).
 
     Args:
-        days: what was had, by day.
-        whole: the bound, in the same unit; None: there is none, and nothing is carried on.
-        credit: what may be had beyond it, of the next refill.
-        budget: whose time it is.
+        days: use by day.
+        whole: the limit, in the same unit; None: no limit, so nothing is carried over.
+        credit: use above the limit that is taken from the next period.
+        budget: the budget with the period.
         now: seconds since the epoch.
     """
     today = _day(now)
     if budget.refill is None:
         first = today - budget.window_days + 1
         return sum(had for day, had in days.items() if day >= first)
-    # The clock of another leader may be ahead: what it counted is of the last period.
+    # The clock of another leader may be ahead: its use counts in the present period.
     had = _by_period(days, refill=budget.refill, today=today)
+    # Carry the debt from period to period. It is due in the period right after the overrun.
     present, debt, due = _period(today, budget.refill)[0], 0, 0
     for start, amount in had.items():
         if start < present and whole is not None:
-            debt = debt if start == due else 0  # a period in which nothing is had pays all
+            debt = debt if start == due else 0  # a period without use pays all
             debt = _carried(amount, debt=debt, whole=whole, credit=credit)
             due = _period(start, budget.refill)[1]
     return had[present] + (debt if present == due else 0)
 
 
 def _by_period(days: Mapping[int, int], *, refill: Refill, today: int) -> Counter[int]:
-    """What was had, by the first day of each week or month, in their order."""
+    """Return the use by the first day of each week or month, in their order."""
     had: Counter[int] = Counter()
     start = end = 0
     for day, amount in sorted(days.items()):
@@ -178,14 +190,16 @@ def _by_period(days: Mapping[int, int], *, refill: Refill, today: int) -> Counte
 
 
 def _carried(had: int, *, debt: int, whole: int, credit: int) -> int:
-    """What of a week or month is taken from the next.
+    """Return the use of a week or month that is deducted from the next one.
 
     Args:
-        had: in it.
-        debt: what was taken from it.
-        whole: what may be had in each.
-        credit: of the next.
+        had: use in it.
+        debt: use of the one before that was deducted from it.
+        whole: limit of each period.
+        credit: credit of each period.
     """
+    # The overrun of this period counts in full. Of older debt only credit
+    # that was never paid back does.
     unpaid = min(credit, had + debt - whole)
     return max(0, min(whole, max(had - whole, unpaid)))
 
@@ -193,12 +207,12 @@ def _carried(had: int, *, debt: int, whole: int, credit: int) -> int:
 def spent_percents(
     days: Mapping[int, int], *, prices: Mapping[int, int], budget: Budget, now: float
 ) -> tuple[int, ...]:
-    """How much of its GPU-hours and of its cost is spent, in whole percent; 101: it is overrun.
+    """Return the spent part of the GPU-hours and of the cost, in whole percent; 101: overrun.
 
     Args:
         days: GPU-seconds, by day.
         prices: GPU-seconds times prices, by day.
-        budget: of a queue.
+        budget: budget of a queue.
         now: seconds since the epoch.
     """
     return tuple(
@@ -208,17 +222,17 @@ def spent_percents(
 
 
 def held_in(pool: Pool | None, amount: int) -> tuple[Fraction, int]:
-    """What is held of a pool in GPUs, and the price of one of them for an hour; 0: not known."""
+    """Return an amount of a pool in GPUs, and the price of one GPU-hour; 0: price not known."""
     if pool is None:
         return Fraction(amount), 0
     return pool.in_gpus(amount), pool.price or 0
 
 
 def asked_again_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float) -> float | None:
-    """When a budget is to be asked again, if its queue holds what it holds from now on.
+    """Return when to check a budget again if its queue keeps holding the same.
 
-    When any of its bounds is reached, or at midnight, when anything may flow back; None: nothing is
-    held.
+    None if it holds nothing. Otherwise this is the time at which one of its limits is reached, or
+    the next midnight, at which use may become available.
     """
     pools = {pool.name: pool for pool in snapshot.pools}
     gpus: dict[str | None, Fraction] = defaultdict(Fraction)
@@ -231,6 +245,7 @@ def asked_again_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float
             priced += amount * price
     if not gpus[None]:
         return None
+    # GPU-seconds until each limit divided by the GPUs held, or by their cost for each hour.
     moments = [float((_day(now) + 1) * DAY_SECONDS)]
     for account in _accounts(queue, budget=budget, snapshot=snapshot):
         rate = priced if account.bound.field == COST else gpus[account.user]
@@ -242,7 +257,7 @@ def asked_again_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float
 
 
 def _accounts(queue: str, *, budget: Budget, snapshot: Snapshot) -> Iterator[_Account]:
-    """Those of all gangs of a queue first."""
+    """Yield the accounts of a queue, those of all its gangs first, then those of each user."""
     yield from _accounts_of_all(
         queue,
         budget=budget,
@@ -262,7 +277,7 @@ def _accounts(queue: str, *, budget: Budget, snapshot: Snapshot) -> Iterator[_Ac
 def _accounts_of_all(
     queue: str, *, budget: Budget, days: Mapping[int, int], prices: Mapping[int, int]
 ) -> Iterator[_Account]:
-    """Those of all gangs of a queue together."""
+    """Yield the accounts of all gangs of a queue together."""
     if budget.gpu_hours is not None:
         bound = _Bound(
             whole=budget.gpu_hours * HOUR_SECONDS,
@@ -293,9 +308,10 @@ def _counted(account: _Account, *, budget: Budget, now: float) -> int:
 
 
 def _flows_back_at(account: _Account, *, budget: Budget, now: float) -> float:
-    """O(days log days)."""
+    """Return the midnight at which a spent limit has room again. O(days log days)."""
     today = _day(now)
     if budget.refill is None:
+        # Window: from today backwards, find the day whose use must leave the window first.
         had, midnight = 0, today + 1
         for day, amount in sorted(account.days.items(), reverse=True):
             had += amount
@@ -303,6 +319,7 @@ def _flows_back_at(account: _Account, *, budget: Budget, now: float) -> float:
                 midnight = max(midnight, day + budget.window_days)
                 break
         return float(DAY_SECONDS * midnight)
+    # Calendar: the first period that starts with some budget, after debts are deducted.
     end = today
     for _ in range(_LONGEST_DEBT):
         _, end = _period(end, budget.refill)
@@ -312,7 +329,7 @@ def _flows_back_at(account: _Account, *, budget: Budget, now: float) -> float:
 
 
 def _period(day: int, refill: Refill) -> tuple[int, int]:
-    """First day of the week or month that a day is in, and of the one after it."""
+    """Return the first day of the week or month of a day, and of the one after it."""
     date = datetime.fromtimestamp(day * DAY_SECONDS, tz=UTC)
     match refill:
         case Refill.WEEKLY:  # from Monday on, as in ISO 8601
@@ -326,7 +343,10 @@ def _period(day: int, refill: Refill) -> tuple[int, int]:
 
 
 def _rejection(account: _Account, *, budget: Budget, now: float, opens_at: float) -> Rejection:
-    """In whole percent, so that the words change rarely while its jobs run on."""
+    """Return the rejection of a spent limit.
+
+    It states whole percent, so that the message changes rarely while jobs run.
+    """
     percent = _percent(account, budget=budget, now=now)
     date = datetime.fromtimestamp(opens_at, tz=UTC).strftime("%Y-%m-%d")
     back = (

@@ -1,9 +1,9 @@
-"""Limits on what the jobs of one user may hold in a queue, in GPUs of one pool.
+"""Limits on the GPUs of one pool that the jobs of one user may hold in a queue.
 
-A limit applies beside the quota and is never borrowed: a user at the limit waits for their own
-jobs, however much of the queue is free. It counts the queue's own jobs, not those of its members.
-Where a limit was lowered below the usage, nothing more of that user is admitted until usage is
-below it again.
+A limit applies in addition to the quota and is never borrowed. A user at the limit waits for their
+own jobs, however much of the queue is free. It counts the queue's own jobs, not those of its
+members. If a limit was lowered below the usage, nothing more of that user is admitted until usage
+is below it again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class UserLimits:
     """Limits and usage of all users in one pool. All changes are O(1)."""
 
     limits: Mapping[int, int]
-    """By leaf, where the queue has a limit."""
+    """Limit by leaf, for queues with a limit."""
     taken: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
     """Usage by leaf and user."""
 
     def copy(self) -> UserLimits:
-        """The same limits and usage, to be changed separately."""
+        """Return the same limits and usage, to be changed separately."""
         return replace(self, taken=dict(self.taken))
 
     def add(self, *, leaf: int, user: str, gpus: int) -> None:
@@ -36,18 +36,18 @@ class UserLimits:
             self.taken[leaf, user] = self.held(leaf=leaf, user=user) + gpus
 
     def held(self, *, leaf: int, user: str) -> int:
-        """GPUs that a user's jobs hold in a queue with a limit."""
+        """Return the GPUs that a user's jobs hold in a queue with a limit."""
         return self.taken.get((leaf, user), 0)
 
     def room(self, *, leaf: int, user: str) -> int:
-        """GPUs that a user may still take; negative where a limit was lowered below the usage."""
+        """Return the GPUs that a user may still take; negative if above a lowered limit."""
         if leaf not in self.limits:
             return UNLIMITED
         return self.limits[leaf] - self.held(leaf=leaf, user=user)
 
 
 def user_limits(*, tree: QueueTree, pool: str) -> UserLimits:
-    """The limits of all queues in a pool, without usage."""
+    """Return the limits of all queues in a pool, without usage."""
     limited = {
         tree.leaf_of[name]: queue.user_limit[pool]
         for name, queue in tree.queues.items()
