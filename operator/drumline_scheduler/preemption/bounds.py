@@ -1,9 +1,9 @@
 """An upper bound on what preemption can free, to reject a request before candidates are searched.
 
-From its own queue a gang may take what lower priorities hold there; from another queue that
-borrows, what that has borrowed and all but one GPU of its largest gang (`preemption_policy`). If
-all of that leaves the quota or the domain with the most free GPUs short, no set of victims makes
-room. O(queues of the cohort x depth), beside updating the sums of queues that changed (`usage`).
+From its own queue a gang may take the GPUs of lower priorities. From another queue that borrows, it
+may take the borrowed GPUs and all but one GPU of its largest gang (`preemption_policy`). If all of
+that is not enough for the quota or for the domain with the most free GPUs, no set of victims makes
+room. O(queues of the cohort x depth), plus updating the sums of queues that changed (`usage`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PreemptibleQuota:
         """Group the leaves; `roots` has the root of each leaf's cohort."""
         self._roots = roots
         self._leaves: dict[int, list[int]] = defaultdict(list)
-        """By root."""
+        """Leaves by the root of their cohort."""
         for leaf in leaves:
             self._leaves[roots[leaf]].append(leaf)
 
@@ -38,12 +38,21 @@ class PreemptibleQuota:
         claim: PreemptionClaim,
         usage: UsageByQueue,
     ) -> dict[int, int]:
-        """By leaf: the most GPUs that a gang of `leaf` and `priority` could take there."""
+        """Return the most GPUs that a gang could take from each queue, by leaf.
+
+        Args:
+            leaf: branch of the gang's queue.
+            priority: priority of the gang.
+            rule: preemption rule of its queue.
+            claim: its claim to quota, without victims.
+            usage: usage of the pool.
+        """
         most: dict[int, int] = {}
         leaves = self._leaves[self._roots[leaf]]
         if leaf in leaves and rule.within_queue is not WithinQueue.NEVER:
             own = usage.sums(leaf).by_priority.items()
             most[leaf] = sum(gpus for level, gpus in own if level < priority)
+        # Under `Any`, a gang that is not entitled to its GPUs even then can reclaim nothing.
         if rule.reclaim is Reclaim.NEVER or (
             rule.reclaim is Reclaim.ANY and not claim.is_entitled(freed=most.get(leaf, 0))
         ):
@@ -61,7 +70,15 @@ class PreemptibleQuota:
 def could_suffice(
     *, search: Search, cohorts: CohortQuota, leaf: int, gpus: int, most: dict[int, int]
 ) -> bool:
-    """Whether a gang could have its GPUs, in quota and in a domain, if `most` were taken."""
+    """Return whether a gang could have its GPUs, in quota and in a domain, if `most` were taken.
+
+    Args:
+        search: the gang's search.
+        cohorts: quota of the pool; unchanged afterwards.
+        leaf: branch of the gang's queue.
+        gpus: GPUs that the gang needs.
+        most: GPUs that can be taken, by leaf.
+    """
     if not gpus:
         return True
     if _free_gpus(search) + sum(most.values()) < gpus:
@@ -75,7 +92,7 @@ def could_suffice(
 
 
 def _free_gpus(search: Search) -> int:
-    """The most free GPUs of a domain; of the whole pool, if the gang's pods differ."""
+    """Return the most free GPUs of a domain; of the whole pool if the gang's pods differ."""
     if search.demand.roles or search.shape.grain > 1:
         return sum(max(0, free[0]) for free in search.view.free)
     search.index.catch_up()

@@ -9,10 +9,10 @@ among the candidates, so the cost does not depend on how far apart the numbers a
 Example, with 60 seconds for each: candidates of priorities 0, 0 and 1000 have the steps 0, 0 and 1.
 A gang of 8 GPUs with priority 1000 and 100 GPU-seconds at risk costs 100 + 8 x (60 + 60) = 1060.
 
-No candidate is a gang that is leaving already, is not preemptible, has not run for its queue's
-minimum runtime, or was placed, moved or evicted in this cycle. Who was preempted as often as may be
-in a time (`PreemptionLimit`) is spared by gangs of its own queue and from moves, not from reclaim:
-its owner could else have it preempted by gangs of its own and keep what belongs to others.
+These gangs are never candidates: gangs that already leave, that are not preemptible, that have not
+run for their queue's minimum runtime, or that this cycle has placed, moved or evicted. A gang that
+reached its `PreemptionLimit` is exempt for gangs of its own queue and for moves, but not for
+reclaim. Otherwise its owner could protect borrowed GPUs by preempting it with other gangs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Requester:
     rule: PreemptionRule
     pool: str
     is_broken: bool = False
-    """Whether it is being repaired: then other broken gangs are no candidates."""
+    """True if the gang is being repaired. Other broken gangs are not candidates then."""
 
 
 class Candidates:
@@ -59,14 +59,14 @@ class Candidates:
         self._policy = policy
         self._now = now
         self._out: set[str] = set()
-        """Uids of gangs that are no candidates any more."""
+        """Uids of gangs that are excluded from the candidates."""
         self._parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
         self._pools: dict[str, list[Admitted]] = {}
         self._movable: dict[str, list[EvictionUnit]] = {}
         self._known: dict[str, EvictionUnit] = {}
-        """By uid: the unit of a gang when it was last a candidate."""
+        """Unit of a gang when it was last a candidate, by uid."""
         self.retry_at: list[float] = []
-        """When the minimum runtimes and the spared times end that protected gangs."""
+        """Times at which the minimum runtimes and exemptions end that protected gangs."""
         self._spared: dict[str, Admitted] = {}
 
     def exclude(self, uids: Iterable[str]) -> None:
@@ -78,12 +78,12 @@ class Candidates:
         self._out.difference_update(uids)
 
     def take_spared(self) -> list[Admitted]:
-        """The gangs that would have been permitted since the last call, but were spared; by key."""
+        """Return the gangs that were permitted but exempt since the last call, by key."""
         spared, self._spared = self._spared, {}
         return [spared[key] for key in sorted(spared)]
 
     def running(self, pool: str) -> list[Admitted]:
-        """The running gangs of a pool that may be candidates at all."""
+        """Return the running gangs of a pool that may be candidates at all."""
         if not self._pools:
             self._pools = {known.name: [] for known in self._snapshot.pools}
             for held in self._snapshot.admitted:
@@ -96,7 +96,13 @@ class Candidates:
     def permitted(
         self, *, requester: Requester, projected: ClusterView, claim: PreemptionClaim
     ) -> list[EvictionUnit]:
-        """The gangs that the preemption policy permits as victims, each considered alone."""
+        """Return the gangs that the preemption policy permits as victims, each considered alone.
+
+        Args:
+            requester: the preemptor.
+            projected: the projected view.
+            claim: the preemptor's claim to quota, without victims.
+        """
         leaf_of = projected.quota.tree.leaf_of
         # 1. Gangs that the rule of the requester's queue permits, and why.
         allowed = self._allowed(requester=requester, projected=projected, claim=claim)
@@ -136,13 +142,13 @@ class Candidates:
     def split(
         self, whole: EvictionUnit, *, projected: ClusterView, wanted: Callable[[int], bool]
     ) -> Sequence[EvictionUnit]:
-        """The eviction units of a candidate; the whole gang if it has no surplus."""
+        """Return the eviction units of a candidate; the whole gang if it has no surplus."""
         if not self._policy.surplus or not has_surplus(whole.held):
             return (whole,)
         return split_surplus(whole, view=projected.pools[whole.held.pool], wanted=wanted)
 
     def movable(self, *, pool: str, projected: ClusterView) -> list[EvictionUnit]:
-        """The gangs of a pool that may be moved, with the cost of a move."""
+        """Return the gangs of a pool that may be moved, with the cost of a move."""
         if pool not in self._movable:
             self._movable[pool] = self._all_movable(pool=pool, projected=projected)
         return [unit for unit in self._movable[pool] if unit.uid not in self._out]
@@ -177,18 +183,20 @@ class Candidates:
         )
 
     def moving_costs(self, held: Admitted) -> float:
-        """GPU-seconds that a gang loses when it is evicted and restarts on other nodes."""
+        """Return the GPU-seconds that a gang loses when it restarts on other nodes."""
         seconds = self._policy.restart_seconds / self._parts.get(held.pool, 1)
         return held.gpu_seconds_at_risk + (held.gpus or held.size) * seconds
 
     def _allowed(
         self, *, requester: Requester, projected: ClusterView, claim: PreemptionClaim
     ) -> list[tuple[Admitted, int, VictimReason]]:
-        """Gangs that the queue's rule permits, with their GPUs and the reason."""
+        """Return the gangs that the queue's rule permits, with their GPUs and the reason."""
         rule, priority, pool = requester.rule, requester.gang.priority, requester.pool
         within = rule.within_queue is not WithinQueue.NEVER
         leaf_of = projected.quota.tree.leaf_of
         gpus_of = {usage.gang.uid: usage.gpus for usage in projected.quota.usage(pool).all()}
+        # The reason depends only on queue, GPUs and priority, so thousands
+        # of gangs share a few answers.
         reasons: dict[tuple[str, int, bool], VictimReason | None] = {}
         allowed: list[tuple[Admitted, int, VictimReason]] = []
         for held in self.running(pool):
@@ -206,6 +214,7 @@ class Candidates:
             if why is None:
                 continue
             with deciding(gang, Stage.PREEMPT):
+                # An exempt gang is remembered for the message. Reclaim ignores the exemption.
                 if why is VictimReason.LOWER_PRIORITY and self._is_spared(held):
                     self._spared[gang.key] = held
                 elif not self._is_protected(held):
@@ -216,7 +225,7 @@ class Candidates:
         return self._policy.restart_seconds + step * self._policy.priority_seconds
 
     def _is_protected(self, held: Admitted) -> bool:
-        """Whether a gang has not run for its queue's minimum runtime."""
+        """Return whether a gang has not run for its queue's minimum runtime."""
         queue = self._queues.get(held.gang.queue)
         if queue is None or not queue.min_runtime_seconds:
             return False
@@ -227,7 +236,7 @@ class Candidates:
         return True
 
     def _is_spared(self, held: Admitted) -> bool:
-        """Whether a gang was preempted as often as may be in a time."""
+        """Return whether a gang reached the preemption limit."""
         limit = self._policy.preemption_limit
         until = None if limit is None else limit.spared_until(held.preempted_at)
         if until is None or until <= self._now:

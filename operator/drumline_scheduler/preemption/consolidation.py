@@ -1,14 +1,14 @@
-"""Consolidation: makes room for a waiting gang by moving running gangs closer together.
+"""Consolidation: make room for a waiting gang by moving running gangs closer together.
 
-It is tried before preemption, if the policy allows moves: for a gang that has quota and for which
-enough GPUs are free, but not where it needs them. Domain and movers are chosen like victims
+It is tried before preemption, if the policy allows moves. The waiting gang must have quota, and
+enough GPUs must be free, but not where it needs them. Domain and movers are chosen like victims
 (`victims`), without a preemption policy, because moves take no quota. Then all movers need other
-slots beside the gang's. A mover without slots is no candidate any more, and the search is repeated,
-up to `MAX_RETRIES` times. Every move of the result is necessary for the gang's start.
+slots beside the gang's. If a mover finds none, it is excluded and the search is repeated, up to
+`MAX_RETRIES` times. Every move of the result is necessary for the gang's start.
 
 Example: two racks of 2 nodes; gang X runs on 1 node of each. A gang of 2 nodes requires one rack.
-Two nodes are free, but in different racks: X's pod in rack A is the cheapest to move, so X moves
-to rack B as a whole, and the waiting gang gets rack A.
+Two nodes are free, but in different racks. X's pod in rack A is the cheapest to move, so X moves to
+rack B as a whole, and the waiting gang gets rack A.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WAITS_FOR_ROOM: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation:
-    """Moves of running gangs, and the slots that a waiting gang gets by them."""
+    """Moves of running gangs, and the slots that a waiting gang gets from them."""
 
     pool: str
     search: Search
@@ -68,11 +68,11 @@ class Consolidator:
         self._infeasible: set[Hashable] = set()
 
     def make_room(self, *, gang: Gang, rejections: Mapping[str, Rejection]) -> Consolidation | None:
-        """Moves that let a gang start, in the first pool where there are such moves.
+        """Return moves that let a gang start, in the first pool that has such moves.
 
         Args:
             gang: the waiting gang; an elastic gang requests its smallest size.
-            rejections: by pool, in the order of trying.
+            rejections: rejections by pool, in the order of trying.
         """
         for pool, rejection in rejections.items():
             if self._budget.gangs > 0 and rejection.reason in _WAITS_FOR_ROOM:
@@ -83,7 +83,7 @@ class Consolidator:
         return None
 
     def forget(self) -> None:
-        """Search again for gangs that had no moves: a gang was evicted or moved."""
+        """Search again for gangs that had no moves, because a gang was evicted or moved."""
         self._infeasible.clear()
 
     def _in_pool(self, *, gang: Gang, pool: str) -> Consolidation | None:
@@ -93,6 +93,7 @@ class Consolidator:
             return None
         if not is_exact(search):  # each mover would cost a search
             return None
+        # Cheap tests first: without enough free GPUs or quota, moves cannot help.
         free = sum(max(0, free[0]) for free in search.view.free)
         moves = None
         if free >= gang.gpus_at(size) and self._projection.has_quota(
@@ -109,6 +110,8 @@ class Consolidator:
         if isinstance(search, Rejection) or search.roomy(search.ids):
             return None
         simulation = EvictionSimulation(search=search, claim=NO_POLICY, gpus=gang.gpus_at(size))
+        # Each round excludes a mover without new slots. Choosing the best set of movers with their
+        # slots together would be a search over all placements.
         stay: set[str] = set()
         for _ in range(MAX_RETRIES):
             candidates = [

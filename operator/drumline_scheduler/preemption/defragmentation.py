@@ -1,10 +1,10 @@
 """Defragmentation: moves that free whole domains while no gang is pending or leaving in the pool.
 
 At the broadest level where it is possible (blocks before racks, racks before their hosts), used
-domains are emptied one after the other, the cheapest first: all gangs of a domain move to domains
+domains are emptied one after the other, the cheapest first. All gangs of a domain move to domains
 that are used already. So each emptied domain adds one free domain, and no domain of a broader level
-becomes used. No sequence of moves returns to its beginning, because the numbers of free domains,
-compared from the broadest level on, only rise. The lost GPU-seconds stay within the move budget.
+becomes used. No sequence of moves returns to its beginning. The numbers of free domains, compared
+from the broadest level on, only rise. The lost GPU-seconds stay within the move budget.
 
 A domain is free if no gang has pods there and no GPU is in use. A domain with a gang that must not
 be moved, or with GPUs of foreign pods, cannot be emptied.
@@ -33,7 +33,7 @@ from drumline_scheduler.preemption.relocation import (
 )
 
 MAX_TRIES: Final = 64
-"""Domains of a pool that are tried in one cycle."""
+"""Largest number of domains of a pool that are tried in one cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class OccupiedDomain:
 
     @property
     def uids(self) -> set[str]:
-        """Of the gangs."""
+        """Uids of the gangs."""
         return {unit.uid for unit in self.units}
 
     @property
@@ -65,7 +65,7 @@ class Defragmenter:
         self._budget = budget
 
     def moves(self, pools: Iterable[str]) -> list[Move]:
-        """Moves in some pools that are at rest, by pool and key."""
+        """Return moves in pools that are at rest, by pool and key."""
         return [move for pool in sorted(pools) for move in self._in_pool(pool)]
 
     def _in_pool(self, pool: str) -> list[Move]:
@@ -88,6 +88,8 @@ class Defragmenter:
         for domain in self._movable_domains(pool=pool, depth=depth, used=used):
             if tries >= MAX_TRIES or len(left) < 2:
                 break
+            # A domain that received gangs, or that shares a gang with an emptied one, has changed
+            # since its cost was computed. It waits for the next cycle.
             changed = domain.identity in targets or not moved.isdisjoint(domain.uids)
             if changed or not self._budget.allows(gangs=len(domain.units), gpu_seconds=domain.cost):
                 continue
@@ -102,12 +104,13 @@ class Defragmenter:
         return [replace(move, domains_freed=freed) for move in sorted(moves, key=_by_key)]
 
     def _movable_domains(self, *, pool: str, depth: int, used: set[int]) -> list[OccupiedDomain]:
-        """The domains that could be emptied, the cheapest first."""
+        """Return the domains that could be emptied, the cheapest first."""
         view, effective = self._projection.current.pools[pool], self._projection.effective
         domain_of, known = view.tree.domain_of[depth], view.tree.known[depth]
         units = self._candidates.movable(pool=pool, projected=effective)
         movable = {unit.uid: unit for unit in units}
         inside: dict[int, list[EvictionUnit]] = defaultdict(list)
+        # A nameless domain is not one place in the network, so emptying it frees no domain.
         stuck = {i for i in used if not known[i]} | _foreign(view=view, depth=depth)
         for uid, allocation in view.allocations.items():
             for identity in {domain_of[ordinal] for ordinal in allocation.places}:
@@ -123,7 +126,7 @@ class Defragmenter:
     def _emptied(
         self, *, pool: str, depth: int, domain: OccupiedDomain, open_to: set[int]
     ) -> list[Move]:
-        """Move all gangs of a domain to the domains `open_to`; none if that fails for one gang."""
+        """Move all gangs of a domain to the domains `open_to`; no moves if one gang cannot move."""
         tree = self._projection.current.pools[pool].tree
         targets = open_to - {domain.identity}
         domain_of = tree.domain_of[depth]
@@ -152,20 +155,20 @@ class Defragmenter:
 
 
 def _used(*, view: PoolView, depth: int) -> set[int]:
-    """Domains with pods of a gang or with GPUs in use."""
+    """Return the domains with pods of a gang or with GPUs in use."""
     domain_of = view.tree.domain_of[depth]
     held = (domain_of[i] for allocation in view.allocations.values() for i in allocation.places)
     return {*held, *_foreign(view=view, depth=depth)}
 
 
 def _foreign(*, view: PoolView, depth: int) -> set[int]:
-    """Domains with GPUs that are used by pods of no admitted job."""
+    """Return the domains with GPUs that are used by pods of no admitted job."""
     domain_of = view.tree.domain_of[depth]
     return {domain_of[i] for i, used in enumerate(view.used) if used[0] > 0}
 
 
 def _targets(*, view: PoolView, depth: int, moves: Iterable[Move]) -> set[int]:
-    """Domains that gangs are moved to."""
+    """Return the domains that gangs are moved to."""
     domain_of = view.tree.domain_of[depth]
     return {domain_of[view.ordinal_of[name]] for move in moves for name in move.assignment}
 

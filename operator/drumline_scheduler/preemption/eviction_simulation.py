@@ -1,7 +1,7 @@
 """Eviction units, and the simulation of their eviction on the projected view.
 
-A rigid gang is one unit. An elastic gang may be several, in the order of their eviction: first,
-size by size, the pods above its smallest size, then the rest. A unit is evicted only after the
+A rigid gang is one unit. An elastic gang may be several units, in the order of their eviction: the
+pods above its smallest size, size by size, then all other pods. A unit is evicted only after the
 units of its gang before it, and restored only before them.
 
 Every change is made on the projected view and undone: O(pods of the unit + depth of the tree).
@@ -26,37 +26,38 @@ class EvictionUnit:
 
     held: Admitted
     uid: str
-    """Of the gang."""
+    """Uid of the gang."""
     allocation: Allocation
-    """What its eviction frees."""
+    """Capacity that its eviction frees."""
     leaf: int
-    """The gang's queue, as an index of the quota tree."""
+    """The gang's queue, as a leaf of the queue tree."""
     gpus: int
     cost: float
-    """GPU-seconds that are lost by its eviction."""
+    """GPU-seconds that its eviction loses."""
     seconds: float
-    """The cost of a restart for each GPU of it; for each pod, where it has no GPUs."""
+    """Cost of a restart for each of its GPUs, or for each pod if it has no GPUs."""
     why: VictimReason
     kept: tuple[int, ...] = ()
-    """Positions with which the gang goes on once it and the units before it are evicted."""
+    """Positions with which the gang continues after the eviction of this unit and those before it.
+    """
     step: int = 0
-    """How many units of the gang are evicted before it."""
+    """Number of units of the gang that are evicted before it."""
     before: int = 0
-    """GPUs of these."""
+    """GPUs of the units before it."""
 
     @property
     def amounts(self) -> Mapping[int, Vector]:
-        """What its eviction frees, by node ordinal."""
+        """Resources that its eviction frees, by node ordinal."""
         return self.allocation.amounts
 
     @property
     def order(self) -> tuple[float, str, int]:
-        """Cheapest first, then by uid."""
+        """Sort key: cheapest first, then by uid."""
         return (self.cost, self.uid, self.step)
 
     @property
     def rate(self) -> tuple[bool, float, str, int]:
-        """By cost per GPU; units without GPUs last."""
+        """Sort key: cost for each GPU, units without GPUs last."""
         return (not self.gpus, self.cost / (self.gpus or 1), self.uid, self.step)
 
 
@@ -65,12 +66,12 @@ class PreemptionPolicy(Protocol):
 
     @property
     def within_reach(self) -> bool:
-        """Whether all victims so far are permitted."""
+        """True if all victims so far are permitted."""
         ...
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether the quota suffices without any victim."""
+        """True if the quota suffices without any victim."""
         ...
 
     def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
@@ -82,24 +83,24 @@ class PreemptionPolicy(Protocol):
         ...
 
     def holds(self) -> bool:
-        """Whether the victims are permitted and the quota suffices without them."""
+        """Return whether the victims are permitted and the quota suffices without them."""
         ...
 
 
 class _NoPolicy:
-    """The policy of moves: they take no quota from any queue, so all are permitted."""
+    """The policy of moves. They take no quota from any queue, so all of them are permitted."""
 
     within_reach = True
     is_unconditional = True
 
     def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
-        """Nothing is taken."""
+        """Do nothing."""
 
     def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
-        """Nothing was taken."""
+        """Do nothing."""
 
     def holds(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
 
@@ -112,7 +113,7 @@ class EvictionSimulation:
     Args:
         search: the preemptor's search for slots.
         claim: its preemption policy and quota.
-        gpus: the GPUs it needs beside those it holds.
+        gpus: GPUs that it needs in addition to those it holds.
     """
 
     def __init__(self, *, search: Search, claim: PreemptionPolicy, gpus: int) -> None:
@@ -123,11 +124,11 @@ class EvictionSimulation:
         self._steps: dict[str, int] = {}
 
     def may_evict(self, unit: EvictionUnit) -> bool:
-        """Whether a unit is the next of its gang to be evicted."""
+        """Return whether a unit is the next of its gang to be evicted."""
         return self._steps.get(unit.uid, 0) == unit.step
 
     def may_restore(self, unit: EvictionUnit) -> bool:
-        """Whether a unit is the last of its gang that was evicted."""
+        """Return whether a unit is the last evicted one of its gang."""
         return self._steps.get(unit.uid, 0) == unit.step + 1
 
     def evict(self, unit: EvictionUnit) -> None:
@@ -136,6 +137,7 @@ class EvictionSimulation:
         self.evicted[unit.uid, unit.step] = unit
         self._steps[unit.uid] = unit.step + 1
         self.search.view.shift(unit.allocation, sign=1)
+        # The policy counts a gang as one victim, so its earlier units are replaced by all so far.
         if unit.step:
             self.claim.give_back(leaf=unit.leaf, gpus=unit.before, user=user)
         self.claim.take(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user, covered=covered)
@@ -158,17 +160,17 @@ class EvictionSimulation:
             self.restore(unit)
 
     def domains_with_room(self, ids: Iterable[int]) -> list[int]:
-        """The domains among `ids` that have room for the pods."""
+        """Return the domains among `ids` that have room for the pods."""
         return self.search.roomy(ids)
 
     def gain(self, unit: EvictionUnit) -> int | None:
-        """How many more pods fit by its eviction alone; None if that cannot be counted."""
+        """Return how many more pods fit after its eviction; None if they cannot be counted."""
         return self._change(unit, add)
 
     def is_needed(self, unit: EvictionUnit, ids: Sequence[int]) -> bool:
-        """Whether the pods certainly do not fit once an evicted unit is restored.
+        """Return whether the pods certainly do not fit once an evicted unit is restored.
 
-        A quick check of its nodes only: False if that does not decide it.
+        This is a quick check of its nodes only. False if it does not decide.
 
         Args:
             unit: an evicted unit.
@@ -178,7 +180,7 @@ class EvictionSimulation:
         return change is not None and self.slots(ids) + change < self.search.demand.pods
 
     def _change(self, unit: EvictionUnit, step: Callable[[int, int], int]) -> int | None:
-        """By how much the slots of its nodes change when it is evicted (add) or restored (sub)."""
+        """Return the change of slots when a unit is evicted (add) or restored (sub)."""
         search = self.search
         demand = search.demand
         if not self.is_plain or demand.slice_levels or demand.anchors or search.variants[-1].fixed:
@@ -193,7 +195,7 @@ class EvictionSimulation:
     def domains_with_room_without(
         self, units: Iterable[EvictionUnit], ids: Iterable[int]
     ) -> list[int]:
-        """`domains_with_room` if all of these were evicted, whatever the policy. O(pods)."""
+        """Return `domains_with_room` if all units were evicted, whatever the policy. O(pods)."""
         total: dict[int, Vector] = {}
         for unit in units:
             for ordinal, amount in unit.amounts.items():
@@ -206,25 +208,25 @@ class EvictionSimulation:
         return domains
 
     def slots(self, ids: Iterable[int]) -> int:
-        """The most slots that any of some domains had when they were last counted."""
+        """Return the most slots that any of these domains had when last counted."""
         slots = self.search.index.slots[self.search.depth]
         return max((int(slots[identity]) for identity in ids), default=0)
 
     @property
     def is_plain(self) -> bool:
-        """Whether all pods are equal: the index does not count the nodes of role pods."""
+        """True if all pods are equal. The index does not count the nodes of role pods."""
         return not self.search.demand.roles and self.search.shape.grain == 1
 
     def free_gpus(self, identity: int) -> int | None:
-        """GPUs that were free in a domain when last counted; None if they are not counted."""
+        """Return the GPUs that were free in a domain when last counted; None if not counted."""
         if not self.is_plain:
             return None
         return int(self.search.index.gpus[self.search.depth][identity])
 
     def is_feasible(self, ids: Iterable[int]) -> bool:
-        """Whether the policy permits the victims and the pods fit one of some domains."""
+        """Return whether the policy permits the victims and the pods fit one of these domains."""
         return self.claim.holds() and bool(self.domains_with_room(ids))
 
     def cost(self) -> float:
-        """GPU-seconds that all evictions lose."""
+        """Return the GPU-seconds that all evictions lose."""
         return sum(unit.cost for unit in sorted(self.evicted.values(), key=lambda unit: unit.order))

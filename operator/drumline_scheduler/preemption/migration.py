@@ -1,11 +1,11 @@
-"""Moves of running gangs back to a pool that they prefer.
+"""Move running gangs back to a pool that they prefer.
 
-A gang that names several pools starts in the first that has room. When an earlier pool of its list
-has room and quota that no pending gang could use, the gang is moved there, within the move budget:
-it saves, is evicted, and restarts in slots that are reserved for it. It keeps its size, and its
-requirements hold in the new slots too.
+A gang that names several pools starts in the first that has room. Later, an earlier pool of its
+list may have room and quota that no pending gang could use. The gang is then moved there, within
+the move budget. It saves, is evicted, and restarts in slots that are reserved for it. It keeps its
+size, and the new slots also meet its requirements.
 
-Each move brings a gang closer to its first choice, and none is made in the other direction, so no
+Each move brings a gang closer to its first choice, and no move goes in the other direction. So no
 sequence of moves returns to its beginning. O(gangs outside their first pool) searches.
 """
 
@@ -37,17 +37,17 @@ class Migrator:
     pools: PoolSelector
     queues: Mapping[str, Queue]
     is_wanted: Callable[[Gang, str], bool]
-    """Whether a pending gang needs what a running gang would take in a pool."""
+    """Returns whether a pending gang needs capacity that a running gang would take in a pool."""
 
     def moves_back(self) -> list[Move]:
-        """Moves of this cycle, in the order of `order_key`."""
+        """Return the moves of this cycle, in the order of `order_key`."""
         if self.budget.gangs <= 0:
             return []
         moves = (self._move(unit) for unit in sorted(self._outside_first_pool(), key=_turn))
         return [move for move in moves if move is not None]
 
     def _outside_first_pool(self) -> Iterator[EvictionUnit]:
-        """Movable gangs that do not run in the first pool of their list."""
+        """Yield movable gangs that do not run in the first pool of their list."""
         for pool in self.projection.current.pools:
             for unit in self.candidates.movable(pool=pool, projected=self.projection.effective):
                 if pool in unit.held.gang.pools[1:]:
@@ -65,6 +65,8 @@ class Migrator:
             nodes = self._slots(gang=gang, pool=pool, size=held.size)
             if nodes is not None:
                 relocation = Relocation(held=held, nodes=tuple(nodes))
+                # Slots are taken at once, so that later gangs of this cycle
+                # do not move to the same slots.
                 start_moves(projection=self.projection, pool=pool, relocations=[relocation])
                 self.candidates.exclude((gang.uid,))
                 self.budget.spend(gangs=1, gpu_seconds=unit.cost)
@@ -79,7 +81,7 @@ class Migrator:
         return None
 
     def _preferred(self, unit: EvictionUnit) -> list[str]:
-        """The pools before its own in a gang's list that it may use."""
+        """Return the pools before its own in a gang's list that it may use."""
         gang, queue = unit.held.gang, self.queues.get(unit.held.gang.queue)
         pools = () if queue is None else self.pools.of(gang=gang, queue=queue)
         if isinstance(pools, Rejection):

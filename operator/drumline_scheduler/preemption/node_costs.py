@@ -1,15 +1,15 @@
 """Greedy eviction by the price of one more pod on each node.
 
-The next step of a node evicts the cheapest units on it that make room for one more pod there (units
-that turn out to be unnecessary are dropped). Its price is their cost divided by the number of pods
-that then fit more on any node, at most as many as are missing. Steps are taken by ascending price;
-an eviction changes the prices of all nodes that its gang had pods on.
+The next step of a node evicts the cheapest units on it that make room for one more pod there. Units
+that turn out to be unnecessary are dropped. The price of a step is the cost of its units divided by
+the number of pods that then fit more on any node, at most the number of missing pods. Steps are
+taken by ascending price. An eviction changes the prices of all nodes that its gang had pods on.
 
 Example: two pods of 8 GPUs are missing. Node 1 has a unit of 8 GPUs that costs 4; nodes 2 and 3
-share a gang of 16 GPUs that costs 6. The step of node 1 has the price 4 / 1; that of nodes 2 and 3
-has 6 / 2 = 3, because it makes room for two pods. So the gang is evicted, and node 1 is kept.
+share a gang of 16 GPUs that costs 6. The step of node 1 has the price 4 / 1. The step of nodes 2
+and 3 has 6 / 2 = 3, because it makes room for two pods. So the gang is evicted, and node 1 is kept.
 
-Prices are computed lazily: the heap holds a lower bound for each node until it comes to the top.
+Prices are computed lazily. The heap holds a lower bound for each node until it comes to the top.
 """
 
 from __future__ import annotations
@@ -46,17 +46,19 @@ class NodeCosts:
         domain_of, inside = search.view.tree.domain_of[search.depth], set(ids)
         self._units: dict[str, list[EvictionUnit]] = defaultdict(list)
         self.nodes: dict[int, dict[str, int]] = defaultdict(dict)
-        """By ordinal, then uid: how many units of the gang to evict until it is off the node."""
+        """Number of units of a gang to evict until it is off the node, by ordinal, then uid."""
         self._where: dict[str, list[int]] = defaultdict(list)
-        """By uid: the ordinals of the gang's nodes."""
+        """Ordinals of the gang's nodes, by uid."""
         self._rates: dict[int, float] = {}
-        """By ordinal: the least cost of a GPU there."""
+        """Lowest cost of a GPU on the node, by ordinal."""
         self._most: dict[int, int] = {}
-        """By ordinal: the most pods that a step there may make room for."""
+        """Most pods that a step there may make room for, by ordinal."""
         missing, is_open = max(1, self._missing), search.index.counted
         capacity = search.view.capacity
         for unit in sorted(units, key=lambda unit: unit.step) if _has_steps(units) else units:
             self._units[unit.uid].append(unit)
+            # A unit on one node frees at most that node. A unit on several nodes
+            # may free any number of slots.
             alone = not unit.step and len(unit.amounts) == 1
             for ordinal, amount in unit.amounts.items():
                 if domain_of[ordinal] not in inside or not is_open[ordinal]:
@@ -69,21 +71,23 @@ class NodeCosts:
                 self._most[ordinal] = min(missing, max(1, most, self._most.get(ordinal, 1)))
 
     def floor(self, ordinal: int) -> float:
-        """A lower bound on the price of a node's next step."""
+        """Return a lower bound on the price of a node's next step."""
         each = self._simulation.search.shape.request[0]
         if not each:
             return 0.0
+        # At least the GPUs missing for one pod must be freed, at the lowest rate on the node.
         short = each - max(0, self._free[ordinal][0]) % each
         return short * self._rates[ordinal] / self._most[ordinal]
 
     def step(self, ordinal: int) -> EvictionStep | None:
-        """The next step of a node; None if no eviction makes room for another pod there."""
+        """Return the next step of a node; None if no eviction makes room for another pod there."""
         # A bundle is what has to be evicted of one gang until it is off the node.
         bundles = [b for uid, last in self.nodes[ordinal].items() if (b := self._left(uid, last))]
         bundles.sort(key=lambda bundle: (_cost(bundle), bundle[0].uid))
         free = self._free[ordinal]
         wanted = self._slots_in(free) + 1
         chosen: list[list[EvictionUnit]] = []
+        # Add bundles, the cheapest first, until one more pod fits.
         for bundle in bundles:
             chosen.append(bundle)
             free = _plus(free, bundle, ordinal)
@@ -96,11 +100,11 @@ class NodeCosts:
         return EvictionStep(price=_cost(units) / self._gain(units), units=units)
 
     def beside(self, units: Sequence[EvictionUnit]) -> list[int]:
-        """All nodes with pods of the gangs of some units."""
+        """Return all nodes with pods of the gangs of these units."""
         return sorted({ordinal for unit in units for ordinal in self._where[unit.uid]})
 
     def _left(self, uid: str, last: int) -> list[EvictionUnit]:
-        """The first `last` units of a gang that are not evicted."""
+        """Return those of the first `last` units of a gang that are not evicted."""
         return [
             unit
             for unit in self._units[uid][:last]
@@ -110,7 +114,7 @@ class NodeCosts:
     def _trimmed(
         self, *, ordinal: int, chosen: list[list[EvictionUnit]], wanted: int
     ) -> list[list[EvictionUnit]]:
-        """The chosen bundles without the unnecessary ones, the most expensive dropped first."""
+        """Return the chosen bundles without unnecessary ones, dropping the most expensive first."""
         needed = list(chosen)
         for bundle in reversed(chosen[:-1]):
             rest = [other for other in needed if other is not bundle]
@@ -122,7 +126,7 @@ class NodeCosts:
         return needed
 
     def _gain(self, units: Sequence[EvictionUnit]) -> int:
-        """How many more pods fit then, at most as many as are missing."""
+        """Return how many more pods fit after these evictions, at most the missing ones."""
         total: dict[int, Vector] = {}
         for unit in units:
             for ordinal, amount in unit.amounts.items():
@@ -137,7 +141,7 @@ class NodeCosts:
 
     @property
     def _missing(self) -> int:
-        """Pods without a slot so far."""
+        """Number of pods without a slot so far."""
         return self._simulation.search.demand.pods - self._simulation.slots(self._ids)
 
 
@@ -149,6 +153,7 @@ def free_nodes(
         return
     costs = NodeCosts(simulation=simulation, ids=ids, units=units)
     steps: dict[int, EvictionStep] = {}
+    # Entries are (price or its lower bound, ordinal, whether it is the price).
     heap = [(costs.floor(ordinal), ordinal, False) for ordinal in costs.nodes]
     heapify(heap)
     while heap:
@@ -183,7 +188,7 @@ def _update_price(
 
 
 def _evict_together(*, simulation: EvictionSimulation, units: Sequence[EvictionUnit]) -> bool:
-    """Evict all units; none of them, and False, if the preemption policy forbids one."""
+    """Evict all units; none of them, and return False, if the preemption policy forbids one."""
     for count, unit in enumerate(units):
         simulation.evict(unit)
         if not simulation.claim.within_reach:

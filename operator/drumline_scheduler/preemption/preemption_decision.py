@@ -1,4 +1,4 @@
-"""Builds `Preemption` decisions, with their messages, from chosen victims or moves."""
+"""Build `Preemption` decisions, with their messages, from chosen victims or moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline_scheduler.rejections import bounded, counted, named
 
 
 def last_units(units: Iterable[EvictionUnit]) -> list[EvictionUnit]:
-    """The last unit that is evicted of each gang, sorted by key: it says what the gang keeps."""
+    """Return the last evicted unit of each gang, sorted by key. It has what the gang keeps."""
     last: dict[str, EvictionUnit] = {}
     for unit in units:
         if unit.uid not in last or last[unit.uid].step < unit.step:
@@ -24,12 +24,12 @@ def last_units(units: Iterable[EvictionUnit]) -> list[EvictionUnit]:
 def preemption_of(
     choice: VictimChoice, *, assignment: tuple[str, ...], replaced: tuple[int, ...] = ()
 ) -> Preemption:
-    """The decision to evict the victims of a choice.
+    """Return the decision to evict the victims of a choice.
 
     Args:
         choice: the victims and the request.
         assignment: the preemptor's nodes by position.
-        replaced: the positions that are new, where a running gang is repaired.
+        replaced: the new positions, if a running gang is repaired.
     """
     gang, view = choice.request.gang, choice.search.view
     ordinals = [view.ordinal_of[name] for name in assignment if name in view.ordinal_of]
@@ -49,7 +49,7 @@ def preemption_of(
 
 
 def consolidation_of(moves: Consolidation, *, gang: Gang) -> Preemption:
-    """The decision to move gangs so that a waiting gang can start."""
+    """Return the decision to move gangs so that a waiting gang can start."""
     view, nodes = moves.search.view, moves.plan.nodes
     depth, domain = view.tree.common([view.ordinal_of[name] for name in nodes])
     keys = named(sorted(unit.held.gang.key for unit in moves.movers))

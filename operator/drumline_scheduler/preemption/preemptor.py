@@ -1,20 +1,20 @@
-"""Preemption: chooses the victims of a waiting gang and the slots it gets once they are evicted.
+"""Preemption: choose the victims of a waiting gang, and the slots it gets after their eviction.
 
-Preemption is tried for a gang that was rejected for quota or capacity and, if the policy allows it,
-for a running gang whose lost positions cannot be filled: it requests slots like a waiting gang of
-these pods. Capacity that becomes free anyway (gangs that are leaving, pods being deleted) counts as
-free, so that no gang is evicted for it. A gang is a candidate at most once in a cycle
-(`candidates`), and only if the preemption policy permits it (`quota.preemption_policy`). An elastic
-gang requests its smallest size: it can grow later.
+Preemption is tried for a gang that was rejected for quota or capacity. If the policy allows it, it
+is also tried for a running gang whose lost positions cannot be filled. Such a gang requests slots
+like a waiting gang of these pods. Capacity that becomes free anyway (gangs that are leaving, pods
+being deleted) counts as free, so that no gang is evicted for it. A gang is a candidate at most once
+in a cycle (`candidates`), and only if the preemption policy permits it (`quota.preemption_policy`).
+An elastic gang requests its smallest size, because it can grow later.
 
-Nobody is evicted for a gang whose kinds of pods are too many for an exact search.
+No gang is evicted for a gang with too many kinds of pods for an exact search.
 
 The phases, for each pool in which the gang was rejected:
 
 1. Consolidation: moves that make room without evicting any gang (`consolidation`).
-2. A bound: what all permitted victims could free at most (`bounds`). Most requests end here.
+2. A bound on the capacity that all permitted victims could free (`bounds`). Most requests end here.
 3. The search for the cheapest victims on the projected view (`victims`).
-4. Of all pools the cheapest set is taken: its victims are evicted, the slots nominated.
+4. The cheapest set of all pools is used: its victims are evicted, and the slots nominated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HELPED_BY_PREEMPTION: Final = frozenset(
         BlockReason.USER_LIMIT,
     }
 )
-"""The reasons that an eviction can remove."""
+"""Reasons that an eviction can remove."""
 
 
 class Preemptor:
@@ -65,7 +65,7 @@ class Preemptor:
         self._candidates = candidates
         self._consolidator = consolidator
         self._quota: dict[str, PreemptibleQuota] = {}
-        """By pool."""
+        """Preemptible quota, by pool."""
         self._infeasible: set[Hashable] = set()
         """Requests without an answer since the last preemption."""
 
@@ -77,18 +77,20 @@ class Preemptor:
         Args:
             gang: the waiting gang.
             queue: its queue.
-            rejections: by pool, in the order of trying.
+            rejections: rejections by pool, in the order of trying.
 
         Returns:
             The victims and the gang's future slots; None if no permitted preemption helps.
         """
         if gang.evicts_not:
             return None
+        # Phase 1. Moves need no preemption rule, because no gang loses its place.
         moves = self._consolidator.make_room(gang=gang, rejections=rejections)
         if moves is not None:
             return self._consolidate(gang=gang, moves=moves)
         if queue.preemption == _NO_PREEMPTION:
             return None
+        # Phases 2 and 3, for each pool.
         size = gang.legal_sizes[0]
         gpus, rule = gang.gpus_at(size), queue.preemption
         requests = [
@@ -99,6 +101,7 @@ class Preemptor:
         choices = [choice for request in requests if (choice := self._choose(request))]
         if not choices:
             return None
+        # Phase 4.
         best = min(choices, key=lambda choice: choice.cost)
         self._evict(best)
         nodes = self._slots(best)
@@ -121,6 +124,8 @@ class Preemptor:
             kept=held.survivors,
             is_broken=True,
         )
+        # Only the lost positions need slots. The other pods stay, so quota is
+        # requested for the lost ones.
         choice = self._choose(request)
         if choice is None:
             return None
@@ -135,7 +140,7 @@ class Preemptor:
         return preemption_of(choice, assignment=assignment, replaced=tuple(lost))
 
     def waiting(self, nomination: Nomination) -> Blocked:
-        """The answer for a gang whose nominated slots are not free yet."""
+        """Return the answer for a gang whose nominated slots are not free yet."""
         gang, leaving = nomination.gang, self._projection.in_the_way(nomination)
         keys = sorted({held.gang.key for held in leaving})
         cause = f"{named(keys)} to save and leave" if keys else "pods to end that are being deleted"
@@ -157,7 +162,7 @@ class Preemptor:
         return consolidation_of(moves, gang=gang)
 
     def _room_changed(self, uids: Iterable[str]) -> None:
-        """Exclude these gangs as candidates; requests that were infeasible may be feasible now."""
+        """Exclude these gangs as candidates, and retry requests that were infeasible before."""
         self._candidates.exclude(uids)
         self._infeasible.clear()
         self._consolidator.forget()
@@ -167,6 +172,7 @@ class Preemptor:
         search = _search(cluster=effective, request=request)
         if search is None or not is_exact(search):  # each victim would cost a search
             return None
+        # Equal requests have equal answers until the next eviction or move.
         question = (search.question, gang.queue, gang.priority, gang.user, request.gpus)
         if question in self._infeasible:
             return None
@@ -181,7 +187,7 @@ class Preemptor:
     def _could_suffice(
         self, *, cluster: ClusterView, request: PreemptionRequest, search: Search
     ) -> bool:
-        """Phase 2: whether all that could be preempted would be enough."""
+        """Return whether all preemptible capacity together would be enough (phase 2)."""
         pool, quota = request.pool, cluster.quota
         if pool not in self._quota:
             roots = [branch.path[-1] for branch in quota.tree.branches]
@@ -200,7 +206,7 @@ class Preemptor:
             )
 
     def _least_victims(self, request: PreemptionRequest) -> list[EvictionUnit] | None:
-        """Phase 3; None if there are no victims, or none are needed."""
+        """Return the cheapest victims (phase 3); None if no set helps, or no victim is needed."""
         projected, search = self._projection.projected, self._projected(request)
         with _claim_of(request, cluster=projected) as claim:
             simulation = EvictionSimulation(search=search, claim=claim, gpus=request.gpus)
@@ -229,7 +235,7 @@ class Preemptor:
         return search
 
     def _evict(self, choice: VictimChoice) -> None:
-        """Phase 4: remove the victims from the projected view."""
+        """Remove the victims from the projected view (phase 4)."""
         for unit in last_units(choice.units):
             self._projection.dismiss(held=unit.held, kept=unit.kept)
         self._room_changed(unit.uid for unit in choice.units)
@@ -254,7 +260,7 @@ def _search(*, cluster: ClusterView, request: PreemptionRequest) -> Search | Non
 
 @contextmanager
 def _claim_of(request: PreemptionRequest, *, cluster: ClusterView) -> Generator[PreemptionClaim]:
-    """The request's claim to quota; quota of its lost positions is not counted meanwhile."""
+    """Yield the request's claim to quota. Quota of its lost positions is not counted meanwhile."""
     gang, pool, quota = request.gang, request.pool, cluster.quota
     undo = quota.hold(gang=gang, pool=pool, size=request.paid) if request.is_broken else None
     try:

@@ -1,8 +1,8 @@
-"""Relocation: new slots for running gangs that move; either all of them get slots or none moves.
+"""Relocation: find new slots for running gangs that move. All of them get slots, or none moves.
 
 A plan is found on the projected view, which is unchanged afterwards. Starting its moves evicts the
-gangs from the projected view and nominates their new slots until they restart there. All moves
-under way together stay within one budget. A move changes no quota; a gang keeps its size, its pool
+gangs from the projected view and nominates their new slots until they restart there. All moves in
+progress together stay within one budget. A move changes no quota. A gang keeps its size, its pool
 and its requirements, and is never spread over a broader domain than before.
 """
 
@@ -23,7 +23,7 @@ from drumline_scheduler.undo import Undo
 
 @dataclass(slots=True)
 class MoveAllowance:
-    """How many moves, and how much lost work, the policy's budget still allows."""
+    """The moves and the lost GPU-seconds that the policy's budget still allows."""
 
     gangs: int
     gpu_seconds: float
@@ -36,12 +36,12 @@ class MoveAllowance:
         admitted: Iterable[Admitted],
         cost: Callable[[Admitted], float],
     ) -> MoveAllowance:
-        """The budget without the gangs that are moving already; None allows no move.
+        """Return the budget without the gangs that already move; None allows no move.
 
         Args:
-            moves: the policy's budget.
+            moves: budget of the policy.
             admitted: all running gangs.
-            cost: GPU-seconds that moving a gang loses.
+            cost: returns the GPU-seconds that moving a gang loses.
         """
         if moves is None:
             return cls(0, 0.0)
@@ -52,11 +52,11 @@ class MoveAllowance:
         return left
 
     def allows(self, *, gangs: int, gpu_seconds: float) -> bool:
-        """Whether so many moves with this cost are allowed."""
+        """Return whether `gangs` moves with this cost are allowed."""
         return gangs <= self.gangs and gpu_seconds <= self.gpu_seconds
 
     def spend(self, *, gangs: int, gpu_seconds: float) -> None:
-        """Subtract moves."""
+        """Subtract moves from the allowance."""
         self.gangs -= gangs
         self.gpu_seconds -= gpu_seconds
 
@@ -71,14 +71,14 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRelocatable:
-    """The gang for which there are no other slots."""
+    """The gang for which no other slots were found."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationPlan:
-    """The new nodes of all gangs that move, and the nodes of the gang they make room for."""
+    """The new nodes of all gangs that move, and the nodes of the gang for which they make room."""
 
     relocations: tuple[Relocation, ...]
     nodes: tuple[str, ...] = ()
@@ -96,27 +96,30 @@ def relocated(
 
     Args:
         projected: the projected view; unchanged afterwards.
-        pool: whose nodes.
+        pool: the name of the pool.
         movers: the gangs that move.
         closed: ordinals of nodes that no gang may move to.
         first: a search whose slots are assigned before those of the movers.
 
     Returns:
-        A plan in which every mover has slots, or the first mover for which there are none.
+        A plan in which every mover has slots, or the first mover without slots.
     """
     view, undo = projected.pools[pool], list[Undo]()
     ordered = sorted(movers, key=_hardest_first)
     depths = {held.gang.uid: _common_depth(view=view, nodes=held.assignment) for held in ordered}
     try:
+        # 1. Remove all movers, so that they may use each other's slots, and close excluded nodes.
         undo += [projected.dismiss(gang=held.gang, pool=pool) for held in ordered]
         undo.append(view.close(closed))
         nodes: list[str] = []
+        # 2. Slots for the gang that the moves make room for.
         if first is not None:
             nodes = first.find() or []
             if not nodes:
                 return NotRelocatable(uid=first.gang.uid)
             undo.append(_assign(view=view, gang=first.gang, nodes=nodes))
         relocations: list[Relocation] = []
+        # 3. Slots for the movers, the largest pods first, because they are the hardest to place.
         for held in ordered:
             with deciding(held.gang, Stage.MOVE):
                 search = projected.search(gang=held.gang, pool=pool, pods=held.size)
@@ -145,7 +148,10 @@ def _hardest_first(held: Admitted) -> tuple[int, int, str]:
 
 
 def _common_depth(*, view: PoolView, nodes: Sequence[str]) -> int:
-    """The depth of the narrowest domain with all these nodes: the deeper, the closer together."""
+    """Return the depth of the narrowest domain with all these nodes.
+
+    Deeper means closer together.
+    """
     known = [view.ordinal_of[name] for name in nodes if name in view.ordinal_of]
     return view.tree.common(known)[0] if known else 0
 

@@ -1,17 +1,17 @@
-"""Repair of running gangs with lost positions, and relocation of pods whose nodes are about to go.
+"""Repair running gangs with lost positions, and relocate pods whose nodes are about to go.
 
 Repairs are the first phase of a cycle, because a broken gang holds capacity without progress. Its
 other pods stay where they are, and its quota is not checked again. In this order:
 
 1. All lost positions get slots in one decision.
 2. If slots are reserved for them already, the gang waits until its victims have left.
-3. An elastic gang shrinks; a surplus gang gives up all that it has, if it cannot.
+3. An elastic gang shrinks. A surplus gang that cannot shrink gives up all its pods.
 4. If the policy allows it, other gangs are preempted.
 5. The gang is rejected with the reason.
 
-A gang whose nodes are about to go is whole: its pods there are placed elsewhere if there is room
-for all of them, and stay otherwise. That comes after the repairs and before any pending gang, which
-would start only for this gang to break.
+A gang whose nodes are about to go is whole. Its pods there are placed elsewhere if there is room
+for all of them, and stay otherwise. Relocation comes after the repairs and before any pending gang.
+Otherwise a pending gang could take the slots, and this gang would break.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class GangRepair:
     Args:
         projection: the current and the projected view.
         placer: finds slots.
-        candidates: a gang that was repaired is no candidate any more.
+        candidates: excludes gangs that were repaired.
         preemptor: evicts victims.
         preempts: whether a repair may preempt.
         unmet_demand: records the gangs that stay broken.
-        queues: by name.
-        now: the time of the cycle.
+        queues: queues by name.
+        now: time of the cycle.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class GangRepair:
         self._queues = queues
         self._now = now
         self._most_free: dict[str, int] = {}
-        """By pool: the most GPUs that were free on an open node when a gang was to be relocated."""
+        """Most GPUs that were free on an open node when a gang was to be relocated, by pool."""
         self.gave_back = False
-        """Whether a gang got other slots than its nominated ones, which are free again."""
+        """True if a gang got other slots than its nominated ones, which are free again."""
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked | None:
         """Repair a running gang that lost positions, or answer why it stays broken.
 
-        None of a surplus gang that is backing off: it stays broken, and is no job of its own that
-        would be told why.
+        A surplus gang that backs off stays broken and gets None, because users see only its job.
         """
         gang, view = held.gang, self._projection.current.pools.get(held.pool)
+        # 1. Gangs that cannot be repaired now: their pool is gone, or they back off.
         if gang.surplus_of and gang.retry_at > self._now:
             return None
         if view is None and gang.surplus_of:
@@ -90,6 +90,8 @@ class GangRepair:
             ).of(gang)
         if gang.retry_at > self._now:
             return self._unmet_demand.back_off(gang=gang, pools=()).of(gang)
+        # 2. Any slots that are free, or the nominated ones. The gang's own
+        # nomination must not block them.
         nomination = self._projection.nomination(gang)
         if nomination is not None:
             self._projection.release(nomination)
@@ -99,6 +101,7 @@ class GangRepair:
         if nomination is not None and tuple(nodes) != nomination.nodes:
             self._placer.forget()
             self.gave_back = True
+        # 3. The lost positions get the nodes. All other pods keep their nodes.
         self._candidates.exclude((gang.uid,))
         lost = tuple(sorted(held.lost))
         self._projection.take(gang=gang, pool=held.pool, nodes=nodes, positions=lost)
@@ -106,7 +109,7 @@ class GangRepair:
         return placed(gang=gang, view=view, assignment=list(node_of.values()), replaced=lost)
 
     def relocate(self, held: Admitted) -> Placed | None:
-        """Other slots for the displaced positions of a whole gang; None: they stay."""
+        """Return other slots for the displaced positions of a whole gang; None if they stay."""
         gang, view = held.gang, self._projection.current.pools.get(held.pool)
         if view is None or gang.retry_at > self._now or gang.uid in view.leaving:
             return None
@@ -129,7 +132,7 @@ class GangRepair:
     def _not_repaired(
         self, *, held: Admitted, rejection: Rejection, nomination: Nomination | None
     ) -> Resized | Preemption | Blocked:
-        """Steps 2 to 5: there are no slots for the lost positions now."""
+        """Run steps 2 to 5 for a gang whose lost positions have no slots now."""
         gang, queue = held.gang, self._queues.get(held.gang.queue)
         if nomination is not None:
             self._projection.nominate(nomination)
@@ -150,7 +153,7 @@ class GangRepair:
 
 
 def most_free_gpus(view: PoolView) -> int:
-    """The most GPUs that are free on one node that takes new pods. O(nodes)."""
+    """Return the most GPUs that are free on one node that takes new pods. O(nodes)."""
     free = (
         view.free[ordinal][0]
         for ordinal, node in enumerate(view.tree.nodes)

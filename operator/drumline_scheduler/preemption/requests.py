@@ -1,4 +1,4 @@
-"""What a preemptor asks for, and the victims that were chosen for it."""
+"""The request of a preemptor, and the victims that were chosen for it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class PreemptionRequest:
     size: int
     """Main pods of the whole gang."""
     gpus: int
-    """Of the requested slots."""
+    """GPUs of the requested slots."""
     kept: Mapping[int, str] = field(default_factory=dict[int, str])
-    """By position: nodes of a broken gang's other pods."""
+    """Nodes of a broken gang's other pods, by position."""
     is_broken: bool = False
-    """Whether it runs and requests slots for its lost positions."""
+    """True if the gang runs and requests slots for its lost positions."""
 
     @property
     def paid(self) -> int:
-        """Main pods that it has already."""
+        """Number of main pods that it already has."""
         return sum(position >= self.gang.extras for position in self.kept)
 
 
@@ -38,7 +38,7 @@ class VictimChoice:
 
     request: PreemptionRequest
     search: Search
-    """On the projected view; it finds the slots once the victims are evicted."""
+    """Search on the projected view. It finds the slots once the victims are evicted."""
     units: Sequence[EvictionUnit]
 
     @property

@@ -1,8 +1,8 @@
-"""Resizing of running elastic gangs.
+"""Resize running elastic gangs.
 
-* Shrink: a gang with lost positions that cannot be filled goes on with the largest legal size that
-  its remaining pods and free slots can fill. Capacity that it gives up is free in the next cycle,
-  when its pods are gone.
+* Shrink: a gang with lost positions that cannot be filled continues with the largest legal size
+  that its remaining pods and free slots can fill. Capacity that it gives up is free in the next
+  cycle, when its pods are gone.
 * Grow: a gang gets slots near its own, if its queue has the quota and no pending gang could use
   them. So no gang grows before a pending gang.
 
@@ -31,9 +31,9 @@ class Resizer:
     placer: Placer
 
     def shrink(self, held: Admitted) -> Resized | None:
-        """The largest legal size below the present one that can be had now.
+        """Shrink a gang to the largest legal size below the present one that fits now.
 
-        Only whole slices are kept; a gang that lost a role pod cannot shrink.
+        Only whole slices are kept. A gang that lost a role pod cannot shrink.
         """
         gang = held.gang
         if any(position < gang.extras for position in held.lost):
@@ -54,7 +54,7 @@ class Resizer:
         return None
 
     def grow(self, held: Admitted) -> Resized | None:
-        """The largest legal size above the present one that can be had now."""
+        """Let a gang grow to the largest legal size above the present one that fits now."""
         gang, kept = held.gang, range(len(held.assignment))
 
         def fits(size: int) -> bool:
@@ -98,7 +98,7 @@ class Resizer:
 
 
 def give_up(held: Admitted) -> Resized:
-    """A surplus gang that can have none of its sizes: the gang that it is beside goes on alone."""
+    """Return the decision that ends a surplus gang. The base gang continues alone."""
     return Resized(
         key=held.gang.key,
         uid=held.gang.uid,
@@ -110,7 +110,7 @@ def give_up(held: Admitted) -> Resized:
 
 
 def _whole_slices(held: Admitted) -> list[int]:
-    """Positions of the main pods whose slices have lost no pod, ascending."""
+    """Return the positions of main pods whose slices have lost no pod, ascending."""
     gang = held.gang
     pods = gang.slices[0].pods if gang.slices else 1
     firsts = range(gang.extras, len(held.assignment), pods)

@@ -1,14 +1,14 @@
 """Surplus: the pods of an elastic gang above its smallest size, as eviction units.
 
-A running gang gives up its surplus size by size, in whole slices: first slices with most pods on
-nodes that the preemptor needs, then those whose node is soonest empty, so that an autoscaler can
-take it away, then from the last node on. A shrinking gang loses only the restart
+A running gang gives up its surplus size by size, in whole slices. Slices with most pods on nodes
+that the preemptor needs come first. Then come slices whose node is empty soonest, so that an
+autoscaler can remove it, then slices from the last node on. A shrinking gang loses only the restart
 of the evicted pods, because the others keep its work. So surplus is cheaper than the same GPUs of a
-gang that loses its work. Of many sizes only some are
-looked at (`sizes.few`).
+gang that loses its work. If there are many sizes, only some are considered (`sizes.few`).
 
-Example: a gang of legal sizes 2, 4 and 8 runs with 8 pods. Its units are 4 pods (it goes on with
-4), then 2 pods (it goes on with 2), then the last 2 pods (it is gone).
+Example: a gang of legal sizes 2, 4 and 8 runs with 8 pods. Its first unit has 4 pods, after which
+it continues with 4. The second unit has 2 pods, after which it continues with 2. The last unit has
+the last 2 pods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from drumline_scheduler.sizes import few
 
 
 def has_surplus(held: Admitted) -> bool:
-    """Whether a gang could go on with fewer pods."""
+    """Return whether a gang could continue with fewer pods."""
     gang = held.gang
     return bool(
         gang.sizes
@@ -39,17 +39,18 @@ def has_surplus(held: Admitted) -> bool:
 def split_surplus(
     whole: EvictionUnit, *, view: PoolView, wanted: Callable[[int], bool]
 ) -> list[EvictionUnit]:
-    """The units of a gang with surplus in the order of their eviction; the smallest size is last.
+    """Return the units of a gang with surplus, in the order of eviction. The smallest size is last.
 
     Args:
         whole: the gang as one unit.
-        view: the pool.
-        wanted: whether the preemptor needs room on the node of this ordinal.
+        view: view of the pool.
+        wanted: returns whether the preemptor needs room on the node of an ordinal.
     """
     held, gang = whole.held, whole.held.gang
     leaving = _in_leaving_order(held=held, view=view, wanted=wanted)
     units: list[EvictionUnit] = []
     left, size, before, cost = list(range(len(held.assignment))), held.size, 0, 0.0
+    # One unit for each smaller size. It costs the restart of its pods only.
     for smaller in reversed(few(gang.sizes[: bisect_left(gang.sizes, held.size)])):
         out, leaving = leaving[: size - smaller], leaving[size - smaller :]
         evicted = frozenset(out)
@@ -70,6 +71,7 @@ def split_surplus(
         )
         units.append(unit)
         size, before, cost = smaller, before + gpus, cost + unit.cost
+    # The last unit loses the work of the gang. The costs of all units add up to that of the gang.
     rest = replace(
         whole,
         allocation=_allocation(held=held, view=view, positions=left),
@@ -84,7 +86,7 @@ def split_surplus(
 def _in_leaving_order(
     *, held: Admitted, view: PoolView, wanted: Callable[[int], bool]
 ) -> list[int]:
-    """Positions of the main pods in the order of their eviction, whole slices together."""
+    """Return the positions of main pods in the order of eviction, whole slices together."""
     gang = held.gang
     pods_per_slice = gang.slices[0].pods if gang.slices else 1
     ordinals = [view.ordinal_of.get(name, -1) for name in held.assignment]
@@ -93,6 +95,7 @@ def _in_leaving_order(
         for first in range(gang.extras, len(held.assignment), pods_per_slice)
     ]
 
+    # A node with pods of others stays in use, so evicting this gang there empties no node.
     own = Counter(ordinals)
     shared = {ordinal: _is_shared(held, view=view, ordinal=ordinal) for ordinal in own}
 
@@ -107,7 +110,7 @@ def _in_leaving_order(
 
 
 def _is_shared(held: Admitted, *, view: PoolView, ordinal: int) -> bool:
-    """Whether a node has GPUs in use that are not this gang's."""
+    """Return whether other pods use GPUs of a node."""
     if ordinal < 0:
         return False
     node = view.tree.nodes[ordinal]

@@ -1,4 +1,4 @@
-"""Phase 1 of the search for victims: the domains that could hold the pods, each with a bound.
+"""Bound the cost of victims for each domain that could hold the pods (phase 1 of `victims`).
 
 The bound of a domain is the cost of the cheapest GPUs in it that add up to the missing ones: no set
 of victims for the domain costs less. `victims` searches the domains in the order of their bounds.
@@ -17,21 +17,21 @@ from typing import Final
 from drumline_scheduler.preemption.eviction_simulation import EvictionSimulation, EvictionUnit
 
 MAX_WEIGHED: Final = 64
-"""Up to this many units in a domain its bound is computed exactly."""
+"""Number of units in a domain up to which its bound is computed exactly."""
 
 Split = Callable[[EvictionUnit, Callable[[int], bool]], Sequence[EvictionUnit]]
-"""Splits a gang into units; the second argument says whether a node (by ordinal) is needed."""
+"""Splits a gang into units. The second argument returns whether a node (by ordinal) is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Domains of which one has to hold the pods, and the units whose eviction may help."""
+    """Domains of which one must hold the pods, and the units whose eviction may help."""
 
     ids: Sequence[int]
     inside: Sequence[EvictionUnit]
     """Units with pods in the domains."""
     outside: Callable[[], Sequence[EvictionUnit]]
-    """All other units: evicting them frees only quota."""
+    """Returns all other units. Evicting them frees only quota."""
     floor: float
     """Lower bound on the cost of a set of victims."""
 
@@ -39,12 +39,13 @@ class Scope:
 def scopes(
     *, simulation: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
 ) -> list[Scope]:
-    """Phase 1: the domains by their bounds; all domains as one scope if only quota is missing."""
+    """Return the domains by their bounds; all domains as one scope if only quota is missing."""
     search = simulation.search
     domain_of, everywhere = search.view.tree.domain_of[search.depth], search.ids
     if simulation.domains_with_room(everywhere):
         units = list(chain.from_iterable(split(unit, lambda _: True) for unit in candidates))
         return [Scope(ids=everywhere, inside=units, outside=_no_units, floor=0.0)]
+    # Otherwise one scope for each domain, with the gangs that have pods in it.
     inside: dict[int, list[EvictionUnit]] = defaultdict(list)
     for unit in candidates:
         for identity in {domain_of[ordinal] for ordinal in unit.amounts}:
@@ -54,6 +55,7 @@ def scopes(
     for identity in everywhere:
         within = _within(domain_of, identity)
         units = list(chain.from_iterable(split(unit, within) for unit in inside[identity]))
+        # A domain without enough GPUs even after all evictions is left out.
         floor = _floor(simulation=simulation, identity=identity, units=units)
         if floor is not None:
             outside = partial(_outside, candidates=candidates, inside=units, split=split)
@@ -87,9 +89,9 @@ def _within(domain_of: Sequence[int], identity: int) -> Callable[[int], bool]:
 def _floor(
     *, simulation: EvictionSimulation, identity: int, units: Sequence[EvictionUnit]
 ) -> float | None:
-    """A lower bound on the cost of the missing GPUs of a domain; None if it has too few.
+    """Return a lower bound on the cost of the missing GPUs of a domain; None if it has too few.
 
-    0 where GPUs cannot be counted, as for pods of several roles.
+    0 if GPUs cannot be counted, such as for pods of several roles.
     """
     domain_of = simulation.search.view.tree.domain_of[simulation.search.depth]
     free = simulation.free_gpus(identity)
@@ -109,11 +111,11 @@ def _floor(
 
 
 def _least_cost(offers: Sequence[tuple[float, int]], missing: int) -> float:
-    """The least cost of offers (cost, GPUs) with `missing` GPUs together. Exact.
+    """Return the least cost of offers (cost, GPUs) that have `missing` GPUs together. Exact.
 
-    A covering knapsack by dynamic programming, in steps of the greatest common divisor of the
-    GPUs: `best[n]` is the least cost of at least `n` steps with the offers seen so far.
-    O(offers x steps).
+    A covering knapsack by dynamic programming, in steps of the greatest common divisor of the GPUs.
+    `best[n]` is the least cost of at least `n` steps with the offers seen so far. O(offers x
+    steps).
     """
     step = gcd(*(gpus for _, gpus in offers))
     wanted = -(-missing // step)
@@ -126,7 +128,10 @@ def _least_cost(offers: Sequence[tuple[float, int]], missing: int) -> float:
 
 
 def _least_rate(offers: Sequence[tuple[float, int]], missing: int) -> float:
-    """The fractional relaxation of `_least_cost`: parts of offers count. O(offers log offers)."""
+    """Return the fractional relaxation of `_least_cost`: parts of offers count.
+
+    O(offers log offers).
+    """
     floor = 0.0
     for cost, gpus in sorted(offers, key=lambda entry: entry[0] / entry[1]):
         floor += cost * min(1.0, missing / gpus)

@@ -1,4 +1,4 @@
-"""The search for victims: which eviction units make room for some pods at the lowest cost.
+"""Search for victims: the eviction units that make room for some pods at the lowest cost.
 
 Domain and victims are chosen together. For each domain that could hold the pods without any
 candidate, a set of victims is searched, and the cheapest set wins:
@@ -6,16 +6,16 @@ candidate, a set of victims is searched, and the cheapest set wins:
 1. Scopes. Each domain gets a lower bound on its cost: the cheapest GPUs in it that add up to the
    missing ones. Domains are searched in the order of their bounds, and the search stops at the
    first domain whose bound is not below the best cost so far (branch and bound).
-2. First set. A greedy set: nodes by the price of one more pod on them (`node_costs`); where gangs
-   span nodes, also units by their cost; then units by cost per GPU until the quota suffices.
+2. First set. A greedy set: nodes by the price of one more pod on them (`node_costs`). If gangs
+   span nodes, also units by their cost. Then units by cost for each GPU until the quota suffices.
 3. Minimisation. Each victim that is not necessary is restored, most expensive first.
-4. Improvement. With few candidates all cheaper sets are tried, so the result is the optimum; with
+4. Improvement. With few candidates all cheaper sets are tried, so the result is the optimum. With
    many, expensive victims are exchanged for cheaper units while that helps.
 
 Example: a gang needs 16 GPUs in one rack. Rack A has 8 free and units of 8 GPUs at costs 5 and 9;
 rack B has 0 free and two units of 8 at costs 2 and 2. The bounds are 5 for A (one unit) and 4 for B
-(both units), so B is searched first and gives a set of cost 4; A is skipped, because 5 >= 4.
-Had B's units cost 2 and 4, its bound would be 6: A would be searched first, and B skipped.
+(both units), so B is searched first and gives a set of cost 4. A is skipped, because 5 >= 4. If B's
+units cost 2 and 4, its bound is 6: A is searched first, and B is skipped.
 
 The result is minimal: without evicting any one of the victims the pods fit nowhere (I6). Kueue
 minimises its candidates in the same way, but does not choose the domain with them:
@@ -33,11 +33,11 @@ from drumline_scheduler.preemption.node_costs import free_nodes
 from drumline_scheduler.preemption.victim_scopes import MAX_WEIGHED, Scope, Split, scopes
 
 MAX_EXACT_CANDIDATES: Final = 12
-"""Up to this many relevant units all sets are tried."""
+"""Number of relevant units up to which all sets are tried."""
 MAX_EXACT_TRIALS: Final = 3000
-"""Evictions tried by the exact search, all domains together: bounds the time of a decision."""
+"""Evictions tried by the exact search, all domains together. It bounds the time of a decision."""
 MAX_EXCHANGES: Final = 300
-"""Exchanges tried, all domains together: bounds the time of a decision."""
+"""Exchanges tried, all domains together. It bounds the time of a decision."""
 
 MANY_TIMES: Final = 4
 """The second greedy set is abandoned at this multiple of the units of the first one."""
@@ -52,7 +52,7 @@ class VictimSet:
 
 
 class SearchBudget:
-    """The trials that are left for one search."""
+    """The remaining trials of one search."""
 
     def __init__(self) -> None:
         self.exact = MAX_EXACT_TRIALS
@@ -62,7 +62,7 @@ class SearchBudget:
 def least_victims(
     *, simulation: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
 ) -> list[EvictionUnit] | None:
-    """The cheapest permitted set of victims that was found.
+    """Return the cheapest permitted set of victims that was found.
 
     Args:
         simulation: the search for slots and the preemption policy, with nothing evicted.
@@ -82,7 +82,7 @@ def least_victims(
         best = _in_scope(simulation=simulation, scope=scope, best=best, budget=budget)
     if best is None:
         return None
-    # The set is minimal for its own domain; with some of it gone another domain may fit as well.
+    # The set is minimal for its own domain. Another domain may fit with a part of the evictions.
     _evict_all(simulation, best.units)
     if len(everywhere) > 1:
         _minimise(simulation=simulation, scope=everywhere)
@@ -94,7 +94,7 @@ def least_victims(
 def _in_scope(
     *, simulation: EvictionSimulation, scope: Scope, best: VictimSet | None, budget: SearchBudget
 ) -> VictimSet | None:
-    """The better of `best` and the cheapest set found in a scope."""
+    """Return the better of `best` and the cheapest set found in a scope."""
     if not simulation.domains_with_room_without(scope.inside, scope.ids):
         return best
     relevant = [*scope.inside, *scope.outside()]
@@ -132,11 +132,12 @@ def _cheaper(best: VictimSet | None, other: VictimSet | None) -> VictimSet | Non
 def _completed(
     *, simulation: EvictionSimulation, scope: Scope, relevant: Sequence[EvictionUnit]
 ) -> VictimSet | None:
-    """The evicted units as a set, completed for the quota and minimised; then all are restored.
+    """Return the evicted units as a set, completed for the quota and minimised.
 
-    None if the pods do not fit or the quota does not suffice.
+    None if the pods do not fit or the quota does not suffice. All units are restored afterwards.
     """
     if not simulation.claim.holds():
+        # The set makes room on nodes. Add units by cost for each GPU until the quota suffices, too.
         for unit in _in_order(relevant, key=lambda unit: unit.rate):
             if simulation.may_evict(unit):
                 evict_if_permitted(simulation, unit)
@@ -157,9 +158,13 @@ def _evicted(simulation: EvictionSimulation) -> VictimSet:
 def _evict_cheapest(
     *, simulation: EvictionSimulation, ids: Sequence[int], units: Sequence[EvictionUnit], most: int
 ) -> bool:
-    """Evict units by ascending cost until the pods fit; False, all restored, after `most` units."""
+    """Evict units by ascending cost until the pods fit.
+
+    Returns:
+        False if the pods do not fit after `most` units. All units are restored then.
+    """
     ordered = _in_order(units, key=lambda unit: unit.order)
-    stride = max(1, len(ordered) // 64)  # looking after each unit would cost more than it saves
+    stride = max(1, len(ordered) // 64)  # a check after each unit would cost more than it saves
     for count, unit in enumerate(ordered):
         if count % stride == 0 and simulation.domains_with_room(ids):
             return True
@@ -176,7 +181,7 @@ def _evict_cheapest(
 def _in_order(
     units: Sequence[EvictionUnit], *, key: Callable[[EvictionUnit], tuple[object, ...]]
 ) -> list[EvictionUnit]:
-    """Units by a key, but no unit of a gang before the units that have to be evicted before it.
+    """Return units sorted by a key, but no unit before the earlier units of its gang.
 
     A unit's key is raised to the highest key of the units before it.
     """
@@ -192,7 +197,7 @@ def _in_order(
 
 
 def evict_if_permitted(simulation: EvictionSimulation, unit: EvictionUnit) -> bool:
-    """Evict a unit unless the preemption policy forbids it; whether it was evicted."""
+    """Evict a unit unless the preemption policy forbids it, and return whether it was evicted."""
     simulation.evict(unit)
     if simulation.claim.within_reach:
         return True
@@ -264,7 +269,7 @@ def _exchanged(
     cheaper: Sequence[EvictionUnit],
     budget: SearchBudget,
 ) -> bool:
-    """Exchange the most expensive victim for which that works; whether there was one."""
+    """Exchange the most expensive exchangeable victim, and return whether there was one."""
     for victim in sorted(simulation.evicted.values(), key=lambda unit: unit.order, reverse=True):
         if not simulation.may_restore(victim):
             continue
@@ -296,9 +301,9 @@ def _exact(
     best: VictimSet | None,
     budget: SearchBudget,
 ) -> VictimSet | None:
-    """Phase 4 with few units: the cheapest set below the cost of `best`, if there is one.
+    """Return the cheapest set below the cost of `best`, if there is one (phase 4, few units).
 
-    Depth-first over all sets in the order of cost; a branch ends where its cost reaches the bound.
+    Depth-first over all sets in the order of cost. A branch ends when its cost reaches the bound.
     """
     ordered = _in_order(relevant, key=lambda unit: unit.order)
     cheapest, bound = None, best.cost if best else float("inf")
@@ -309,6 +314,7 @@ def _exact(
             unit = ordered[position]
             if not budget.exact:
                 return
+            # `_in_order` may put a cheaper unit behind, so the loop does not end here.
             if cost + unit.cost >= bound or not simulation.may_evict(unit):
                 continue
             budget.exact -= 1
