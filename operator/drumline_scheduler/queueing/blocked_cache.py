@@ -1,8 +1,8 @@
 """The `Blocked` answers of pending gangs, kept from cycle to cycle while they do not change.
 
-Ten thousand gangs that are rejected for the same reasons as in the last cycle keep the same answer
-objects: the cost is one comparison per equivalence class, and one new answer for each gang that was
-added or whose class has another reason.
+Ten thousand gangs may be rejected for the same reasons as in the last cycle. They keep the same
+answer objects. The cost is one comparison for each equivalence class, and one new answer for each
+gang that was added or whose class has another reason.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from drumline_scheduler.queueing.predecessors import waiting_for_predecessors
 from drumline_scheduler.rejections import Rejection
 
 _MANY: Final = 1000
-"""With more changes the whole list is written at once."""
+"""Number of changes above which the whole list is written at once."""
 
 
 class BlockedCache:
-    """The answers of gangs whose class was rejected, and of those that wait for predecessors."""
+    """The answers of gangs whose class was rejected, and of gangs that wait for predecessors."""
 
     def __init__(self) -> None:
         self._rejections: dict[int, Rejection] = {}
-        """By class."""
+        """Rejections by class."""
         self._answers: dict[int, Blocked] = {}
-        """By identity of the gang."""
+        """Answers by identity of the gang."""
 
     def update(self, *, pending: PendingGangs, rejections: Mapping[int, Rejection]) -> None:
-        """Bring `pending.blocked` up to date.
+        """Update `pending.blocked`.
 
         Args:
             pending: the pending gangs of this cycle.
-            rejections: by class, for the classes that were rejected as a whole.
+            rejections: rejections by class, for the classes that were rejected as a whole.
         """
         # 1. Forget gangs that are not pending and classes that were not rejected as a whole.
         for gang in pending.removed:

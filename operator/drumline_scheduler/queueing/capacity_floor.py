@@ -1,9 +1,9 @@
 """The capacity of a pool that stays free from now on until several later times have passed.
 
 A gang may start before reserved gangs if it takes nothing that they need while it runs. On each
-node that is the least that is free at any of their starts, because between these times gangs only
-end. A floor is a view of now in which everything above that is withheld, so the ordinary search
-finds slots that delay no reservation whenever there are such slots.
+node this is the least free capacity at any of their starts, because between these times gangs only
+end. A floor is a view of the present in which everything above this amount is withheld. So the
+ordinary search finds slots that delay no reservation whenever there are such slots.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class CapacityFloor:
 
     Args:
         base: the current view.
-        later: the views of the later times.
-        pool: the pool; `cluster` has no other pool.
+        later: views of the later times.
+        pool: name of the pool; `cluster` has no other pool.
     """
 
     def __init__(self, *, base: ClusterView, later: Sequence[ClusterView], pool: str) -> None:
@@ -34,7 +34,7 @@ class CapacityFloor:
         view.withheld.update(differing(view.free, self._least))
 
     def start(self, placement: GangPlacement) -> None:
-        """Add a gang that starts now; the later views that it runs in have it already."""
+        """Add a gang that starts now. The later views in which it runs already have it."""
         allocation = self._view.allocation(gang=placement.gang, nodes=placement.nodes)
         self._view.occupy(allocation)
         for ordinal in allocation.amounts:
@@ -46,15 +46,20 @@ class CapacityFloor:
 
 
 def least(views: Sequence[PoolView]) -> list[Vector]:
-    """By ordinal: what is free in all of some views."""
+    """Return the amounts that are free in all of these views, by ordinal."""
     lowest = list(views[-1].free)
+    # From the last view back, so that `lower` meets many identical objects:
+    # views share unchanged nodes.
     for view in views[-2::-1]:
         lowest = lower(lowest, view.free)
     return lowest
 
 
 def lower(first: Sequence[Vector], second: Sequence[Vector]) -> list[Vector]:
-    """By ordinal, the smaller of both; only ordinals with different objects are computed."""
+    """Return the smaller amounts of both, by ordinal.
+
+    Only ordinals with different objects are computed.
+    """
     lowest = list(first)
     for ordinal in differing(first, second):
         lowest[ordinal] = tuple(map(min, first[ordinal], second[ordinal]))
@@ -62,6 +67,6 @@ def lower(first: Sequence[Vector], second: Sequence[Vector]) -> list[Vector]:
 
 
 def differing(first: Sequence[Vector], second: Sequence[Vector]) -> list[int]:
-    """The ordinals at which two lists have different objects."""
+    """Return the ordinals at which two lists have different objects."""
     pairs = enumerate(zip(first, second, strict=True))
     return [ordinal for ordinal, (here, there) in pairs if here is not there]

@@ -1,6 +1,6 @@
-"""Equivalence classes of gangs: what rejects a gang in a cycle rejects all of its class.
+"""Equivalence classes of gangs: a reason that rejects a gang in a cycle rejects all of its class.
 
-Capacity and quota only shrink while gangs are admitted, so of thousands of equal jobs one is tried
+Capacity and quota only shrink while gangs are admitted. So one of thousands of equal jobs is tried,
 and its rejection is the answer of the others. Gangs of a class may differ in name, age, nominated
 slots and maximum runtime, which do not decide whether there is room for them. Their user counts
 only in queues with user limits. kube-scheduler has the same idea in its equivalence cache:
@@ -28,10 +28,12 @@ class EquivalenceClasses:
         self._numbers: dict[Hashable, int] = {}
 
     def of(self, gang: Gang) -> int:
-        """The number of the gang's class."""
+        """Return the number of the gang's class."""
         key = _key(gang)
         if gang.queue in self.capped:
             key = (key, gang.user)
+        # Numbers count up, so `examples` has the first gang of each
+        # class at the index of its number.
         number = self._numbers.setdefault(key, len(self.examples))
         if number == len(self.examples):
             self.examples.append(gang)

@@ -1,8 +1,8 @@
 """The expected ends of running gangs, and the cluster view at each of them.
 
-A gang whose program reports its steps is expected to end with the last. Of the others, a gang with
-a maximum runtime is expected to use all of it. A gang without is expected to run as
-long again as it has run, but at least a minute: most gangs that have run for a minute end soon,
+A gang whose program reports its steps is expected to end with the last one. Of the other gangs, a
+gang with a maximum runtime is expected to use all of it. A gang without one is expected to run as
+long again as it has run, but at least a minute. Most gangs that have run for a minute end soon, and
 most that have run for a week do not. A gang that runs past its expected end is expected to end in a
 minute.
 
@@ -31,9 +31,11 @@ LEAST_SECONDS: Final = 60.0
 
 
 def expected_end(*, held: Admitted, now: float) -> float:
-    """The expected end of a running gang, on the clock of `now`."""
+    """Return the expected end of a running gang, on the clock of `now`."""
     limit = held.gang.max_runtime_seconds
     latest = inf if limit is None else held.admitted_at + limit
+    # The tenant's own estimate counts only until it has passed, and
+    # never beyond the maximum runtime.
     if held.ends_at is not None and held.ends_at > now:
         return max(now + LEAST_SECONDS, min(held.ends_at, latest))
     if limit is None:
@@ -42,16 +44,16 @@ def expected_end(*, held: Admitted, now: float) -> float:
 
 
 def expected_length(gang: Gang) -> float:
-    """The expected runtime in seconds of a gang that starts now."""
+    """Return the expected runtime in seconds of a gang that starts now."""
     limit = gang.max_runtime_seconds
     return LEAST_SECONDS if limit is None else limit
 
 
 def latest_end(*, gang: Gang, now: float) -> float:
-    """The latest end of a gang that starts now; infinite without a maximum runtime.
+    """Return the latest end of a gang that starts now; infinite without a maximum runtime.
 
-    A reservation must not depend on an estimate for a gang that has not started: a stream of jobs
-    of unknown runtime would delay a large gang for ever.
+    A reservation must not depend on an estimate for a gang that has not started. Otherwise a stream
+    of jobs of unknown runtime would delay a large gang for ever.
     """
     return inf if gang.max_runtime_seconds is None else now + gang.max_runtime_seconds
 
@@ -66,7 +68,7 @@ class GangPlacement:
 
     @property
     def size(self) -> int:
-        """How many main pods it has."""
+        """Number of main pods."""
         return len(self.nodes) - self.gang.extras
 
     @property
@@ -75,13 +77,13 @@ class GangPlacement:
         return self.gang.gpus_at(self.size)
 
     def take(self, cluster: ClusterView) -> Undo:
-        """Add it to a view, with its quota."""
+        """Add it to a view, with its quota, and return the undo."""
         cluster.take(gang=self.gang, pool=self.pool, nodes=self.nodes)
         cluster.quota.hold(gang=self.gang, pool=self.pool, size=self.size)
         return lambda: _leave(cluster=cluster, gang=self.gang, pool=self.pool)
 
     def fits(self, cluster: ClusterView) -> bool:
-        """Whether these slots and the quota are free in a view."""
+        """Return whether these slots and the quota are free in a view."""
         view = cluster.pools[self.pool]
         allocation = view.allocation(gang=self.gang, nodes=self.nodes)
         return cluster.quota.has_room(gang=self.gang, pool=self.pool, size=self.size) and all(
@@ -101,11 +103,11 @@ class TimelineEvent:
 
     @property
     def order(self) -> tuple[float, bool, str]:
-        """By time; ends before starts of the same time."""
+        """Sort key: by time, ends before starts of the same time."""
         return (self.at, self.placement is not None, self.gang.uid)
 
     def apply(self, cluster: ClusterView) -> Undo:
-        """Apply it to a view."""
+        """Apply it to a view and return the undo."""
         if self.placement is not None:
             return self.placement.take(cluster)
         return cluster.dismiss(gang=self.gang, pool=self.pool)
@@ -115,9 +117,9 @@ class Timeline:
     """A cluster view that is moved from one expected end to the next.
 
     Args:
-        start: the cluster view to begin with; it belongs to the timeline from then on.
-        running: the running gangs by uid; all other gangs of the view start now.
-        now: the time of the view.
+        start: cluster view to begin with; the timeline owns it from then on.
+        running: running gangs by uid; all other gangs of the view start now.
+        now: time of the view.
     """
 
     def __init__(self, *, start: ClusterView, running: Mapping[str, Admitted], now: float) -> None:
@@ -128,12 +130,17 @@ class Timeline:
         self._undos: list[tuple[float, Undo]] = []
         """Times of the applied events, and how to undo them."""
         self._in_order = True
-        """Whether these are in the order of time."""
+        """True if these events are in the order of time."""
 
     def earliest(self, *, gang: Gang, pools: Iterable[str], size: int) -> float | None:
-        """A lower bound on a gang's start; None if it never has enough GPUs.
+        """Return a lower bound on a gang's start; None if it never has enough GPUs.
 
-        Counts GPUs only, as if no other gang started. O(log ends).
+        It counts GPUs only, as if no other gang started. O(log ends).
+
+        Args:
+            gang: the gang.
+            pools: pools that it may use.
+            size: number of main pods.
         """
         gpus, times = gang.gpus_at(size), list[float]()
         for pool in pools:
@@ -155,6 +162,7 @@ class Timeline:
         while self._done < len(self._events):
             self._at = self._events[self._done].at
             leaves = False
+            # Apply all events of one time together. A time at which gangs only start frees nothing.
             while self._done < len(self._events) and self._events[self._done].at <= self._at:
                 event = self._events[self._done]
                 leaves = leaves or event.placement is None
@@ -168,7 +176,7 @@ class Timeline:
         return len(self._undos)
 
     def _rewind(self, at: float) -> None:
-        """Undo the events after a time; all events, if they were not applied in order."""
+        """Undo the events after a time; all events if they were not applied in order."""
         self.lift()
         if at >= self._at:
             return
@@ -210,6 +218,7 @@ class Timeline:
 
     def _insert(self, event: TimelineEvent) -> None:
         insort(self._events, event, key=_order)
+        # The view has already passed this time, so the event is applied now, after later ones.
         if event.at <= self._at:
             self._in_order = self._in_order and event.at == self._at
             self._apply(event)
@@ -218,6 +227,7 @@ class Timeline:
         view = self.cluster.pools[event.pool]
         read = len(view.log)
         self._undos.append((event.at, event.apply(self.cluster)))
+        # Freed capacity may exceed the limit of `limit`, so it is withheld again.
         view.withheld.update(view.log[read:])
 
 
@@ -241,7 +251,7 @@ def _ends(
 def _supply(
     *, cluster: ClusterView, events: Iterable[TimelineEvent], now: float
 ) -> dict[str, tuple[list[int], list[float]]]:
-    """By pool: an upper bound on the free GPUs now and after each end, and the times of these."""
+    """Return an upper bound on the free GPUs now and after each end, with the times, by pool."""
     supply = {
         pool: ([sum(max(0, amount[0]) for amount in view.free)], [now])
         for pool, view in cluster.pools.items()

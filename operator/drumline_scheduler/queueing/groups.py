@@ -1,12 +1,12 @@
 """Gang groups: gangs that start together or not at all.
 
-A group is identified by namespace and name. It starts when all its gangs are pending, in one cycle;
-until then none of them holds slots. A gang of a group of which some gangs run already (it was
-created late or evicted) starts alone. A group has the position of its first gang in the order.
+A group is identified by namespace and name. It starts in one cycle when all its gangs are pending.
+Until then none of them holds slots. If some gangs of a group already run, another gang (created
+late or evicted) starts alone. A group has the position of its first gang in the order.
 
-The gangs of a group are placed one after the other, so the order can decide whether all fit: up to
-four gangs are tried in every order, more gangs in scheduling order, by descending and by ascending
-GPUs. So slots for a larger group may be missed that only another order would find.
+The gangs of a group are placed one after the other, so the order can decide whether all fit. Up to
+four gangs are tried in every order. More gangs are tried in scheduling order, by descending and by
+ascending GPUs. So slots for a larger group may be missed if only another order finds them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drumline_scheduler.model import Admitted, Gang
 from drumline_scheduler.rejections import Rejection, counted, named
 
 ALL_ORDERS: Final = 4
-"""Up to this many gangs every order is tried."""
+"""Number of gangs up to which every order is tried."""
 
 _TIME: Final = Remedy(kind=RemedyKind.WAIT)
 
@@ -31,27 +31,27 @@ class GangGroup:
     """The pending gangs of a group."""
 
     members: tuple[Gang, ...]
-    """In scheduling order."""
+    """The gangs in scheduling order."""
     running: int
-    """How many other gangs of the group run."""
+    """Number of other gangs of the group that run."""
 
     @property
     def name(self) -> str:
-        """As given by its jobs."""
+        """The group's name, as given by its jobs."""
         return self.members[0].group
 
     @property
     def gangs(self) -> int:
-        """How many gangs it has in total."""
+        """Total number of gangs."""
         return max(gang.group_gangs for gang in self.members)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all its gangs are pending or running."""
+        """True if all its gangs are pending or running."""
         return len(self.members) + self.running >= self.gangs
 
     def orders(self) -> Iterator[Sequence[Gang]]:
-        """The orders in which to place the gangs, scheduling order first."""
+        """Yield the orders in which to place the gangs, scheduling order first."""
         if len(self.members) <= ALL_ORDERS:
             yield from permutations(self.members)
             return
@@ -61,7 +61,7 @@ class GangGroup:
         yield rising
 
     def incomplete(self) -> Rejection:
-        """The rejection of its gangs while some are missing."""
+        """Return the rejection of its gangs while some are missing."""
         here = len(self.members) + self.running
         return Rejection(
             reason=BlockReason.WAITING_FOR_GROUP,
@@ -71,7 +71,10 @@ class GangGroup:
         )
 
     def without_own(self, rejection: Rejection) -> Rejection:
-        """A rejection without the group's own gangs as blockers: they are not started after all."""
+        """Return a rejection without the group's own gangs as blockers.
+
+        These gangs are not started after all, so they do not hold capacity.
+        """
         own = {gang.key for gang in self.members}
         rest = tuple(key for key in rejection.blockers if key not in own)
         if rest == rejection.blockers:
@@ -84,10 +87,10 @@ class GangGroup:
         )
 
     def held_up(self, rejected: Mapping[str, Rejection]) -> Rejection:
-        """The rejection of the gangs that could start.
+        """Return the rejection of the gangs that could start.
 
         Args:
-            rejected: why the other gangs could not start, by key.
+            rejected: rejections of the other gangs, by key.
         """
         texts = [f"{key} ({rejected[key].reason})" for key in sorted(rejected)]
         return Rejection(
@@ -118,6 +121,6 @@ class GangGroups:
         }
 
     def of(self, gang: Gang) -> GangGroup | None:
-        """The group with which a gang has to start; None: it may start alone."""
+        """Return the group with which a gang has to start; None if it may start alone."""
         group = self._groups.get((gang.namespace, gang.group)) if gang.group else None
         return None if group is None or group.running else group

@@ -1,8 +1,8 @@
 """The order in which waiting gangs are considered.
 
-Inside a queue: priority, then age, then uid. This never changes, so a gang that has to borrow is
-not passed by a lower one of its own queue. Among queues, at every level of the tree from the root,
-the next gang is the next of the member that is first by
+Inside a queue: priority, then age, then uid. This order never changes. So a gang that has to borrow
+is not passed by a lower gang of its own queue. Among queues, at every level of the tree from the
+root, each member offers its next gang. The member that comes first by these rules is next:
 
 1. borrowing: members that stay within their quota with it come first, because a borrower that
    starts before a gang entitled to the same quota would be preempted at once. An elastic gang that
@@ -11,18 +11,18 @@ the next gang is the next of the member that is first by
 3. the order inside a queue.
 
 So quota is guaranteed, and weights divide what is borrowed. Queues without a parent are members of
-one root; they never borrow.
+one root. They never borrow.
 
 Example: queues a (4 of 4 GPUs used) and b (0 of 4) share a cohort. A gang of a with priority 10 and
-one of b with priority 0 wait, 2 GPUs each. With its gang, a is above quota (1) and b is not (0):
-b is first. If b used 4, too, both would borrow, and the shares or the priorities would decide.
+one of b with priority 0 wait, 2 GPUs each. With its gang, a is above quota (1) and b is not (0): b
+is first. If b used 4, too, both would borrow, and the shares or the priorities would decide.
 
-Waiting gangs come in chains of equivalent gangs. One whose equivalents were rejected is skipped
-without a turn, so a cycle costs as much as there are equivalence classes that wait.
+Waiting gangs come in chains of equivalent gangs. A gang whose equivalents were rejected is skipped
+without a turn. So the cost of a cycle grows with the number of equivalence classes that wait.
 
 Each branch keeps its members in a heap. Ranks in it may be outdated, but only too small: usage and
-shares only rise while gangs start. So the first member's rank is computed again and moved to where
-it belongs, until one is up to date: O(depth x log members) a turn.
+shares only rise while gangs start. So the first member's rank is computed again and the member
+moves to its new position, until a rank is up to date: O(depth x log members) for each turn.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from drumline_scheduler.quota.quota_ledger import QuotaLedger
 from drumline_scheduler.rejections import Rejection
 
 Above = tuple[int, ...]
-"""From the root to a leaf, whether a branch would be above its quota: 0 no, 1 with the size that
-the gang wants, 2 with any size."""
+"""Levels from the root to a leaf, 0 to 2. 0: the branch stays within quota. 1: it is above quota
+only with the size that the gang wants. 2: it is above quota with any size."""
 _Rank = tuple[Above, float, OrderKey]
 _ROOT: Final = -1
 
 
 class BorrowingLevels:
-    """Whether a gang would borrow, in each pool and in the one where it would borrow least.
+    """The levels at which a gang would borrow, by pool, and the lowest of them.
 
-    Equal gangs are looked at once until somebody starts. O(pools x depth).
+    Equal gangs share an answer until the usage of quota changes. O(pools x depth).
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class BorrowingLevels:
         self._version = quota.version
 
     def of(self, gang: Gang) -> Above:
-        """By branch from the root to the gang's leaf: whether it would be above its quota."""
+        """Return the lowest levels of any pool, by branch from the root to the gang's leaf."""
         path = self._quota.tree.branches[self._quota.tree.leaf_of[gang.queue]].path
         return min(self._by_pool(gang).values(), default=(0,) * len(path))
 
     def is_higher_in(self, pool: str, *, gang: Gang) -> bool:
-        """Whether the gang would borrow more in this pool than where it borrows least."""
+        """Return whether the gang would borrow more in this pool than where it borrows least."""
         levels = self._by_pool(gang)
         return pool in levels and levels[pool] > min(levels.values())
 
@@ -88,6 +88,8 @@ class BorrowingLevels:
         above: dict[str, Above] = {}
         for pool in () if isinstance(pools, Rejection) else pools:
             cohorts = self._quota.cohorts(pool)
+            # The sum of two checks: 1 if only the wanted size is above quota,
+            # 2 if the smallest one is too.
             wanted = cohorts.above_with(leaf=leaf, gpus=gang.gpus)
             needed = cohorts.above_with(leaf=leaf, gpus=least) if least < gang.gpus else wanted
             above[pool] = tuple(map(add, wanted, needed))
@@ -98,22 +100,22 @@ class GangQueue:
     """The waiting gangs of one leaf, as chains in the order of `order_key`.
 
     Args:
-        passed: whether a gang is to be skipped.
-        closed: whether the rest of a gang's chain is to be skipped.
+        passed: returns whether a gang is skipped.
+        closed: returns whether the rest of a gang's chain is skipped.
     """
 
     def __init__(self, *, passed: Callable[[Gang], bool], closed: Callable[[Gang], bool]) -> None:
         self._passed = passed
         self._closed = closed
         self._heads: list[tuple[OrderKey, int, Sequence[Gang]]] = []
-        """A heap: of each chain the key and the position of its next gang."""
+        """A heap with key and position of the next gang of each chain."""
 
     def add(self, chain: Sequence[Gang]) -> None:
         """Add a chain."""
         heappush(self._heads, (order_key(chain[0]), 0, chain))
 
     def head(self) -> Gang | None:
-        """The next gang."""
+        """Return the next gang; None if no gang is left."""
         while self._heads:
             _, position, chain = self._heads[0]
             if not self._passed(chain[position]):
@@ -141,11 +143,12 @@ class SchedulingOrder:
 
     Args:
         chains: gangs of one queue each, in the order of `order_key`.
-        quota: of the current view; gangs that start in between change it, and its fair shares
-            decide, if it has any.
-        borrowing: whether a gang would take branches above their quota (`BorrowingLevels.of`).
-        passed: whether a gang is skipped; asked when it is its turn.
-        closed: whether the rest of a gang's chain is skipped.
+        quota: ledger of the current view; gangs that start in between change it, and its fair
+            shares decide, if it has any.
+        borrowing: returns whether a gang would take branches above their quota
+            (`BorrowingLevels.of`).
+        passed: returns whether a gang is skipped; asked when it is its turn.
+        closed: returns whether the rest of a gang's chain is skipped.
     """
 
     def __init__(
@@ -158,6 +161,8 @@ class SchedulingOrder:
         closed: Callable[[Gang], bool],
     ) -> None:
         tree, shares = quota.tree, quota.shares
+        # Without cohorts and fair shares the order is the one inside a
+        # queue, so one heap is enough.
         together = tree.is_flat and shares is None
         self._unknown = GangQueue(passed=passed, closed=closed)
         self._queues: dict[int, GangQueue] = {}
@@ -177,7 +182,7 @@ class SchedulingOrder:
         self._order = _FairOrder(branches=branches, share=share, borrowing=borrowing)
 
     def __iter__(self) -> Iterator[Gang]:
-        """The gangs, one after the other; what starts in between decides who is next."""
+        """Yield the gangs one after the other. Starts in between decide which gang is next."""
         while (gang := self._unknown.head()) is not None:
             yield gang
             self._unknown.pop()
@@ -188,7 +193,10 @@ class SchedulingOrder:
             self._queues[leaf].pop()
 
     def heads(self) -> list[Gang]:
-        """The next gang of each queue, in the order inside a queue; none if no queue can borrow."""
+        """Return the next gang of each queue; none if no queue can borrow.
+
+        They are in the order inside a queue.
+        """
         heads = (queue.head() for queue in self._queues.values())
         return sorted((head for head in heads if head is not None), key=order_key)
 
@@ -221,14 +229,19 @@ def _enter_in_parents(*, branches: dict[int, _Branch], tree: QueueTree) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FairOrder:
-    """Takes order among branches."""
+    """Selects the next gang among branches."""
 
     branches: dict[int, _Branch]
     share: Callable[[int], float]
     borrowing: Callable[[Gang], Above]
 
     def sort(self, identity: int, *, depth: int) -> None:
-        """Rank the members of a branch and of all below it; `depth` is that of the members."""
+        """Rank the members of a branch and of all branches below it.
+
+        Args:
+            identity: the branch.
+            depth: depth of its members.
+        """
         branch = self.branches[identity]
         for _, member in branch.members:
             self.sort(member, depth=depth + 1)
@@ -239,7 +252,7 @@ class _FairOrder:
         heapify(branch.members)
 
     def next_leaf(self) -> tuple[int, Gang] | None:
-        """The leaf whose gang is next, and that gang; None: no gang waits."""
+        """Return the leaf whose gang is next, and that gang; None if no gang waits."""
         gang = self._first(_ROOT, depth=0)
         if gang is None:
             return None
@@ -249,7 +262,7 @@ class _FairOrder:
         return identity, gang
 
     def _next(self, identity: int, *, depth: int) -> tuple[_Rank, Gang] | None:
-        """The next gang below a branch, and the rank that it gives the branch."""
+        """Return the next gang below a branch, and the rank that it gives the branch."""
         branch = self.branches[identity]
         head = branch.line.head() if branch.line else self._first(identity, depth=depth + 1)
         if head is None:
@@ -257,7 +270,10 @@ class _FairOrder:
         return (self.borrowing(head)[: depth + 1], self.share(identity), order_key(head)), head
 
     def _first(self, identity: int, *, depth: int) -> Gang | None:
-        """The next gang of a cohort; the first entry of its heap is up to date afterwards."""
+        """Return the next gang of a cohort.
+
+        The first entry of its heap is up to date afterwards.
+        """
         members = self.branches[identity].members
         while members:
             rank, member = members[0]

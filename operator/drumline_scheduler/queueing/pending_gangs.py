@@ -1,11 +1,11 @@
 """The pending gangs in scheduling order and by equivalence class, updated from cycle to cycle.
 
-Of ten thousand pending gangs, few are added or removed from one cycle to the next: order and class
-of all others are kept. Gangs are compared by identity: an object that was pending in the last cycle
-keeps its index.
+Few of ten thousand pending gangs are added or removed from one cycle to the next. The order and
+class of all others are kept. Gangs are compared by identity: an object that was pending in the last
+cycle keeps its index.
 
-Gangs that wait for their predecessors have an index and an answer, and are in no class's chain: no
-phase of the cycle sees them, so they hold up nobody and nothing is kept for them.
+Gangs that wait for their predecessors have an index and an answer, but are in no class's chain. No
+phase of the cycle sees them. So they hold no gang back, and nothing is kept for them.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from drumline_scheduler.model import Gang, InvalidSnapshotError, OrderKey, order
 from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
 
 _FEW: Final = 500
-"""After more changes all gangs are sorted again."""
+"""Number of changes above which all gangs are sorted again."""
 
 
 class PendingGangs:
-    """All pending gangs by `order_key`: `gangs`, `uids` and `blocked` have the same order."""
+    """All pending gangs by `order_key`. `gangs`, `uids` and `blocked` have the same order."""
 
     def __init__(self, classes: EquivalenceClasses) -> None:
         self.gangs: list[Gang] = []
         self.uids: list[str] = []
         self.blocked: list[Blocked | None] = []
-        """The answer to each gang whose whole class was rejected; `BlockedCache` writes it."""
+        """The answer to each gang whose whole class was rejected. `BlockedCache` writes it."""
         self.added: list[Gang] = []
         """Gangs that were not pending in the last cycle."""
         self.removed: list[Gang] = []
         """Gangs that were pending in the last cycle only."""
         self._classes = classes
         self._keys: list[OrderKey] = []
-        """In the order of `gangs`."""
+        """Keys in the order of `gangs`."""
         self._given: tuple[Gang, ...] = ()
         """All gangs in the order of the last update's argument."""
         self._by_uid: dict[str, Gang] = {}
         self._class_of: dict[int, int] = {}
-        """By identity of the gang."""
+        """Class by identity of the gang."""
         self._chains: dict[int, list[Gang]] = {}
-        """By class, each in scheduling order; without gangs that wait for predecessors."""
+        """Gangs by class, each in scheduling order, without gangs that wait for predecessors."""
         self._individual: dict[int, Gang] = {}
-        """By identity: gangs for which `is_individual` holds."""
+        """Gangs for which `is_individual` holds, by identity."""
 
     def update(self, pending: Iterable[Gang]) -> None:
-        """Make these the pending gangs. O(changes x log pending + pending).
+        """Set the pending gangs. O(changes x log pending + pending).
 
         Raises:
             InvalidSnapshotError: a gang is listed twice; nothing is changed then.
@@ -57,11 +57,13 @@ class PendingGangs:
         given = pending if isinstance(pending, tuple) else tuple(pending)
         removed, added = _changes(self._given, given)
         self._reject_duplicates(given, removed=removed, added=added)
+        # 1. Register the changes by uid and class.
         self._given, self.removed, self.added = given, removed, sorted(added, key=order_key)
         for gang in self.removed:
             self._unregister(gang)
         for gang in self.added:
             self._register(gang)
+        # 2. Update the sorted columns: all at once after many changes, otherwise gang by gang.
         if len(self.removed) + len(self.added) > _FEW:
             self._sort(sorted(given, key=order_key))
             return
@@ -71,7 +73,11 @@ class PendingGangs:
             self._insert(self.index(gang), gang)
 
     def reject_admitted(self, uids: Iterable[str]) -> None:
-        """Raise InvalidSnapshotError if a gang with one of these uids is pending."""
+        """Reject gangs that run and wait at the same time.
+
+        Raises:
+            InvalidSnapshotError: a gang with one of these uids is pending.
+        """
         duplicates = [self._by_uid[uid] for uid in uids if uid in self._by_uid]
         if duplicates:
             raise _duplicate(duplicates)
@@ -80,23 +86,23 @@ class PendingGangs:
         return uid in self._by_uid
 
     def of(self, uid: str) -> Gang:
-        """The gang with this uid."""
+        """Return the gang with this uid."""
         return self._by_uid[uid]
 
     def index_of(self, uid: str) -> int:
-        """The index in `gangs` of the gang with this uid. O(log pending)."""
+        """Return the index in `gangs` of the gang with this uid. O(log pending)."""
         return self.index(self._by_uid[uid])
 
     def index(self, gang: Gang) -> int:
-        """The index in `gangs` that a gang has or would have. O(log pending)."""
+        """Return the index in `gangs` that a gang has or would have. O(log pending)."""
         return bisect_left(self._keys, order_key(gang))
 
     def class_of(self, gang: Gang) -> int:
-        """The equivalence class of a pending gang."""
+        """Return the equivalence class of a pending gang."""
         return self._class_of[id(gang)]
 
     def members(self, number: int) -> Sequence[Gang]:
-        """All gangs of a class, without the individual ones."""
+        """Return all gangs of a class, without the individual ones."""
         return self._chains.get(number, ())
 
     @property
@@ -106,7 +112,7 @@ class PendingGangs:
 
     @property
     def chains(self) -> Iterable[Sequence[Gang]]:
-        """All gangs, class by class; an individual gang is a chain of its own."""
+        """All gangs, class by class. An individual gang is a chain of its own."""
         yield from filter(None, self._chains.values())
         yield from ((gang,) for gang in self._individual.values())
 
@@ -118,9 +124,14 @@ class PendingGangs:
     def _reject_duplicates(
         self, given: Sequence[Gang], *, removed: Sequence[Gang], added: Sequence[Gang]
     ) -> None:
-        """Raise InvalidSnapshotError if two gangs have one uid, before anything is changed."""
+        """Check for two gangs with one uid, before anything is changed.
+
+        Raises:
+            InvalidSnapshotError: two gangs have one uid.
+        """
         left, uids = {gang.uid for gang in removed}, {gang.uid for gang in added}
         is_known = any(uid in self._by_uid and uid not in left for uid in uids)
+        # The same object listed twice is neither removed nor added. Only the length shows it.
         expected = len(self._given) - len(removed) + len(added)
         if is_known or len(uids) < len(added) or len(given) > expected:
             seen: set[str] = set()
@@ -168,14 +179,14 @@ class PendingGangs:
 
 
 def is_individual(gang: Gang) -> bool:
-    """Whether a gang needs an answer of its own: for its group, nomination or backoff."""
+    """Return whether a gang needs its own answer: for its group, nomination or backoff."""
     return bool(gang.group or gang.nominated or gang.retry_at)
 
 
 def _changes(before: Sequence[Gang], now: Sequence[Gang]) -> tuple[list[Gang], list[Gang]]:
-    """The removed and the added gangs, by identity.
+    """Return the removed and the added gangs, by identity.
 
-    A common head and tail of both are skipped without a set, which runs in C: usually a few gangs
+    A common head and tail of both are skipped without a set, which runs in C. Usually a few gangs
     end somewhere and others are appended.
     """
     head = _same_prefix(before, now)
@@ -188,7 +199,7 @@ def _changes(before: Sequence[Gang], now: Sequence[Gang]) -> tuple[list[Gang], l
 
 
 def _same_prefix(first: Sequence[Gang], second: Sequence[Gang]) -> int:
-    """The length of the common prefix of two lists, by identity."""
+    """Return the length of the common prefix of two lists, by identity."""
     try:
         return indexOf(map(is_, first, second), False)
     except ValueError:

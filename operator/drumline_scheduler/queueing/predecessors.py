@@ -1,8 +1,8 @@
-"""What a gang is told that has to wait for other jobs to end.
+"""Answer gangs that have to wait for other jobs to end.
 
-Who has ended, failed or is missing is a fact of the snapshot's maker (`lifecycle.model.chains`); a
-gang with predecessors is answered and not looked at. Slurm's `--dependency` has the same reasons:
-`Dependency`, and `DependencyNeverSatisfied` for what waiting does not help.
+`lifecycle.model.chains` decides which predecessors have ended, failed or are missing. A gang with
+predecessors gets an answer and is not considered further. Slurm's `--dependency` has the same
+reasons: `Dependency`, and `DependencyNeverSatisfied` if waiting does not help.
 https://slurm.schedmd.com/sbatch.html#OPT_dependency
 """
 
@@ -21,13 +21,14 @@ _FIRST: Final = (
     PredecessorState.NOT_FOUND,
     PredecessorState.WAITED_FOR,
 )
-"""What a person has to mend comes before what passes."""
+"""States that need a person to act come before states that pass."""
 _CHANGE: Final = "suspend this job and change spec.after"
 
 
 def waiting_for_predecessors(after: Sequence[Predecessor]) -> Rejection:
-    """The rejection of a gang with these predecessors, of which there is at least one."""
+    """Return the rejection of a gang with these predecessors (at least one)."""
     by_state = {state: [each for each in after if each.state is state] for state in _FIRST}
+    # Name only the predecessors in the most serious state.
     state = next(state for state in _FIRST if by_state[state])
     these = by_state[state]
     keys = [each.key for each in these]

@@ -1,10 +1,10 @@
 """The rejections of one cycle by equivalence class, so that equivalent gangs are not tried again.
 
 Capacity and quota only shrink while gangs are admitted, so a rejection stays true for every gang of
-its equivalence class (`equivalence_classes`). A gang that would delay a reservation is an answer
-only for gangs that run at least as long. A preemption, or a nomination that is released, may free
-capacity: then the cache is cleared, and gangs whose turn is still to come are tried again. The
-cleared rejections remain the answers of gangs that had their turn.
+its equivalence class (`equivalence_classes`). There is one exception: if a gang would delay a
+reservation, this answer holds only for gangs that run at least as long. A preemption or a released
+nomination may free capacity. Then the cache is cleared, and gangs whose turn is still to come are
+tried again. The cleared rejections remain the answers of gangs that had their turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class _CachedRejections:
     delaying: dict[int, list[tuple[float, Rejection]]] = field(
         default_factory=dict[int, list[tuple[float, Rejection]]]
     )
-    """By class: gangs that run at least so many seconds would delay a reservation."""
+    """Pairs of seconds and rejection, by class. Gangs that run at least this long would delay a
+    reservation."""
 
     def rejection(self, number: int, gang: Gang) -> Rejection | None:
         rejection = self.by_class.get(number)
@@ -48,15 +49,15 @@ class RejectionCache:
         self._cleared: list[_CachedRejections] = []
 
     def rejection(self, gang: Gang) -> Rejection | None:
-        """The rejection of an equivalent gang, if it is still true."""
+        """Return the rejection of an equivalent gang, if it is still true."""
         return self._known.rejection(self._pending.class_of(gang), gang)
 
     def of_class(self, gang: Gang) -> Rejection | None:
-        """The rejection that holds for all of the gang's class, whatever their runtimes."""
+        """Return the rejection that holds for the gang's whole class, for all runtimes."""
         return self._known.by_class.get(self._pending.class_of(gang))
 
     def last(self, gang: Gang) -> Rejection | None:
-        """The last rejection of an equivalent gang, even if it was cleared."""
+        """Return the last rejection of an equivalent gang, even if it was cleared."""
         number = self._pending.class_of(gang)
         for known in (self._known, *reversed(self._cleared)):
             rejection = known.rejection(number, gang)
@@ -71,6 +72,7 @@ class RejectionCache:
         for known in reversed(self._cleared):
             for number, rejection in known.by_class.items():
                 last.setdefault(number, rejection)
+        # A class in which only some gangs would delay a reservation has no common answer.
         delaying = self._known.delaying
         return {number: rejection for number, rejection in last.items() if number not in delaying}
 
@@ -83,7 +85,7 @@ class RejectionCache:
             self._known.by_class[number] = rejection
 
     def of_group(self, members: Sequence[Gang]) -> Mapping[int, Rejection] | None:
-        """The rejections of an equivalent group, by position in it."""
+        """Return the rejections of an equivalent group, by position in it."""
         return self._groups.get(self.key(members))
 
     def record_group(self, *, members: Sequence[Gang], rejected: Mapping[int, Rejection]) -> None:
@@ -91,13 +93,13 @@ class RejectionCache:
         self._groups[self.key(members)] = rejected
 
     def clear(self) -> None:
-        """Have gangs tried again: there may be more capacity than before."""
+        """Let gangs be tried again, because there may be more capacity than before."""
         if self._known.by_class or self._known.delaying:
             self._cleared.append(self._known)
         self._known, self._groups = _CachedRejections(), {}
 
     def key(self, members: Sequence[Gang]) -> Hashable:
-        """Equal for gangs, or groups of gangs, with the same classes and maximum runtimes."""
+        """Return a key of gangs that is equal for equal classes and maximum runtimes."""
         return tuple((self._pending.class_of(gang), gang.max_runtime_seconds) for gang in members)
 
 

@@ -42,7 +42,7 @@ class ReservationRequest:
 
     gang: Gang
     pools: tuple[str, ...]
-    """The pools it may use, in the order of trying."""
+    """Pools that it may use, in the order of trying."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class PlannedReservation:
     placements: tuple[GangPlacement, ...]
     start: float
     cluster: ClusterView
-    """The view of the time `start`, with these gangs in their slots."""
+    """The view at the time `start`, with these gangs in their slots."""
 
     @property
     def stamp(self) -> tuple[str, int]:
-        """Changes whenever a gang is added to the view."""
+        """A value that changes whenever a gang is added to the view."""
         return self.placements[0].gang.uid, self.cluster.quota.version
 
 
@@ -66,8 +66,8 @@ class ReservationPlan:
 
     Args:
         projection: the current and the projected view.
-        running: the running gangs by uid.
-        now: the time of the cycle.
+        running: running gangs by uid.
+        now: time of the cycle.
     """
 
     def __init__(
@@ -80,19 +80,23 @@ class ReservationPlan:
         self._floors: dict[tuple[str, tuple[float, ...]], CapacityFloor] = {}
         self._least: dict[Hashable, list[Vector]] = {}
         self.reserved: list[PlannedReservation] = []
-        """In the order in which they were made."""
+        """Reservations in the order in which they were made."""
 
     def reserve(self, requests: Sequence[ReservationRequest]) -> PlannedReservation | None:
-        """Reserve slots for gangs from the earliest time at which all fit; None: they never do."""
+        """Reserve slots for gangs from the earliest time at which all fit; None if never."""
         timeline, ceiling = self._timeline, CapacityCeiling(plan=self, requests=requests)
+        # 1. Walk along the ends, from the first at which enough GPUs are free.
         since = _earliest(timeline=timeline, requests=requests)
         for start in () if since is None else timeline.ends(since=since):
             ceiling.move(timeline=timeline, start=start)
+            # 2. All gangs must fit, and may take nothing that an earlier reservation needs later.
             placements = _place_all(requests=requests, cluster=timeline.cluster)
             if placements is None or not _add_to(
                 placements=placements, start=start, reserved=self.reserved
             ):
                 continue
+            # 3. Add them to the timeline. The copy of the view answers
+            # later questions about this start.
             timeline.lift()
             for placement in placements:
                 timeline.add(placement=placement, start=start, end=start + _length(placement.gang))
@@ -106,13 +110,13 @@ class ReservationPlan:
         return None
 
     def during(self, gang: Gang) -> list[PlannedReservation]:
-        """The reservations that start during the runtime of a gang that starts now, by start."""
+        """Return the reservations that start while a gang that starts now runs, by start."""
         end = latest_end(gang=gang, now=self._now)
         during = (reservation for reservation in self.reserved if reservation.start < end)
         return sorted(during, key=_start_of)
 
     def spare(self, placement: GangPlacement) -> GangPlacement | PlannedReservation:
-        """Slots of the same pool in which a gang delays no reservation, or the one it would delay.
+        """Return slots in which a gang delays no reservation, or the one it would delay.
 
         Args:
             placement: the gang in the slots it would have without reservations.
@@ -126,10 +130,11 @@ class ReservationPlan:
         return self._elsewhere(placement=placement, during=during) or late
 
     def with_start(self, placement: GangPlacement) -> ReservationPlan | None:
-        """A plan with other slots in which a gang starts now and no reservation starts later.
+        """Return a plan in which a gang starts now and no reservation starts later.
 
-        None if there is no such plan. A quick check comes first: at each start during its runtime,
-        the free GPUs, counted in units that all pods are multiples of, have to suffice for it.
+        The reservations may get other slots. None if no such plan is found. A quick check comes
+        first. At each start during the gang's runtime, the free GPUs must suffice for it, counted
+        in units that all pods are multiples of.
         """
         during = self.during(placement.gang)
         placements = (placement, *_placements(during))
@@ -138,6 +143,7 @@ class ReservationPlan:
             free = reservation.cluster.pools[placement.pool].free
             if sum(max(0, node[0]) // unit for node in free) * unit < placement.gpus:
                 return None
+        # Make all reservations again, in their order, beside the gang.
         twin = ReservationPlan(projection=self._projection, running=self._running, now=self._now)
         twin.start(placement, until=latest_end(gang=placement.gang, now=self._now))
         for reservation in self.reserved:
@@ -148,12 +154,18 @@ class ReservationPlan:
         return twin
 
     def expect_end(self, placement: GangPlacement) -> None:
-        """Have later reservations see a gang end at its expected end instead of its latest one."""
+        """Let later reservations see a gang end at its expected end instead of its latest one."""
         if placement.gang.max_runtime_seconds is None:
             self._timeline.end(placement=placement, at=self._now + expected_length(placement.gang))
 
     def free_during(self, *, pool: str, reserved: Sequence[PlannedReservation]) -> list[Vector]:
-        """By ordinal: what is free at the starts of all these reservations, sorted by start."""
+        """Return the amounts that are free at the starts of these reservations, by ordinal.
+
+        Args:
+            pool: name of the pool.
+            reserved: reservations sorted by start; at least one.
+        """
+        # Computed from the last reservation back, so that lists with a common end share their work.
         key = (pool, *(reservation.stamp for reservation in reserved))
         if key not in self._least:
             free = reserved[0].cluster.pools[pool].free
@@ -196,11 +208,11 @@ class ReservationPlan:
 
 
 class CapacityCeiling:
-    """Limits a timeline to what later reservations leave free, while it moves from end to end.
+    """Limits a timeline to the capacity that later reservations leave free, at each end.
 
     Args:
         plan: the reservations.
-        requests: the gangs for which a start is searched.
+        requests: gangs for which a start is searched.
     """
 
     def __init__(self, *, plan: ReservationPlan, requests: Sequence[ReservationRequest]) -> None:
@@ -214,6 +226,8 @@ class CapacityCeiling:
         """Limit the timeline to what is free during the whole runtime of gangs that start then."""
         end = start + self._length
         later = [reservation for reservation in self._by_start if start < reservation.start < end]
+        # Starts drop out at the front and come in at the back, so these
+        # two checks compare the lists.
         if len(later) == len(self._later) and later[:1] == self._later[:1]:
             return
         self._later = later
@@ -241,7 +255,7 @@ def _length(gang: Gang) -> float:
 
 
 def _earliest(*, timeline: Timeline, requests: Sequence[ReservationRequest]) -> float | None:
-    """A lower bound on the start of all gangs, by their GPUs alone; None if they never fit."""
+    """Return a lower bound on the start of all gangs, by their GPUs; None if they never fit."""
     times = [
         timeline.earliest(gang=request.gang, pools=request.pools, size=request.gang.legal_sizes[0])
         for request in requests
@@ -253,7 +267,7 @@ def _earliest(*, timeline: Timeline, requests: Sequence[ReservationRequest]) -> 
 def _place_all(
     *, requests: Sequence[ReservationRequest], cluster: ClusterView
 ) -> tuple[GangPlacement, ...] | None:
-    """Slots for all requests together; the view is unchanged afterwards."""
+    """Return slots for all requests together. The view is unchanged afterwards."""
     placements: list[GangPlacement] = []
     undos: list[Undo] = []
     for request in requests:
@@ -282,7 +296,10 @@ def _placement_of(*, request: ReservationRequest, cluster: ClusterView) -> GangP
 def _add_to(
     *, placements: Sequence[GangPlacement], start: float, reserved: Sequence[PlannedReservation]
 ) -> bool:
-    """Add gangs to the views of all starts during their runtimes; False if one does not fit."""
+    """Add gangs to the views of all starts during their runtimes, and return True.
+
+    If a gang does not fit one of the views, nothing is added, and the result is False.
+    """
     undos: list[Undo] = []
     for placement in placements:
         end = start + _length(placement.gang)

@@ -1,14 +1,17 @@
 """The backfill rule: the first pending gangs have reservations that no later gang may delay.
 
 The first gangs of each pool that wait for capacity or quota get reservations in scheduling order
-(`reservation_plan`). A later gang starts only in slots that delay none of them: in its best slots,
-if it ends before they are needed or they are not needed; else in other slots; else if all
-reservations could start as early in other slots. A gang without a maximum runtime counts as
-endless. This is conservative backfill, as in Slurm's `sched/backfill`:
-https://slurm.schedmd.com/sched_config.html
+(`reservation_plan`). A later gang starts only if it delays none of them:
 
-Reservations are made again in every cycle from its snapshot, so they bind only later gangs: their
-own gangs start as early as they can, anywhere. Preemption ignores reservations: the plan is made
+1. in its best slots, if it ends before they are needed or they are not needed;
+2. otherwise in other slots that delay none of them;
+3. otherwise in its best slots, if all reservations could start as early in other slots.
+
+A gang without a maximum runtime counts as endless. This is conservative backfill, as in Slurm's
+`sched/backfill`: https://slurm.schedmd.com/sched_config.html
+
+Reservations are made again in every cycle from its snapshot, so they bind only later gangs. Their
+own gangs start as early as they can, anywhere. Preemption ignores reservations. The plan is made
 again after it, and some gangs may start later then.
 
 Example: two nodes; X runs on one for another hour. A needs both nodes and gets a reservation in one
@@ -43,11 +46,11 @@ RESERVED_FOR: Final = frozenset(
         BlockReason.WAITING_FOR_GROUP,
     }
 )
-"""The reasons that end when other gangs release capacity."""
+"""Reasons that end when other gangs release capacity."""
 
 
 class Reservations:
-    """The reservations of one cycle; none under any other rule than backfill."""
+    """The reservations of one cycle. Empty under any other rule than backfill."""
 
     def __init__(
         self, *, projection: Projection, running: Iterable[Admitted], policy: Policy, now: float
@@ -60,17 +63,17 @@ class Reservations:
         self._plan: ReservationPlan | None = None
         self._is_stale = False
         self._begun = ""
-        """Uid of the gang whose start the plan contains already."""
+        """Uid of the gang whose start the plan already contains."""
         self._by_pool: Counter[str] = Counter()
         self._infeasible: set[Hashable] = set()
         self._full = not self._most
 
     def wants(self, reason: BlockReason) -> bool:
-        """Whether a gang that is rejected for this reason might still get a reservation."""
+        """Return whether a gang that is rejected for this reason might still get a reservation."""
         return not self._full and reason in RESERVED_FOR
 
     def made(self) -> tuple[Reservation, ...]:
-        """All reservations in the order in which they were made."""
+        """Return all reservations in the order in which they were made."""
         return tuple(
             Reservation(
                 key=placement.gang.key,
@@ -109,20 +112,22 @@ class Reservations:
         self._full = all(self._by_pool[p] >= self._most for p in self._projection.current.pools)
 
     def spare(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> list[str] | Rejection:
-        """Slots in which a gang delays no reservation, or the rejection of the gang.
+        """Return slots in which a gang delays no reservation, or the rejection of the gang.
 
         Args:
             gang: the gang that could start.
-            pool: the pool it could start in.
-            nodes: the nodes it would have without reservations.
+            pool: the pool in which it could start.
+            nodes: the nodes that it would have without reservations.
         """
         placement = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
         if not self._reserved():
             return list(nodes)
         plan = self._current()
+        # Cases 1 and 2: slots that no reservation needs.
         outcome = plan.spare(placement)
         if isinstance(outcome, GangPlacement):
             return list(outcome.nodes)
+        # Case 3: another plan in which no reservation starts later.
         replanned = plan.with_start(placement)
         if replanned is not None:
             self._plan, self._begun = replanned, gang.uid
@@ -135,7 +140,7 @@ class Reservations:
             self._plan.start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
 
     def replan(self) -> None:
-        """Make the plan again when it is next needed: an eviction or withdrawn start changed it."""
+        """Make the plan again when it is next needed, after an eviction or a withdrawn start."""
         self._is_stale, self._begun = True, ""
         self._infeasible.clear()
 
@@ -150,6 +155,7 @@ class Reservations:
                 projection=self._projection, running=running, now=self._now
             )
             self._is_stale = False
+            # The same requests in the same order. Slots and starts may differ.
             for reserved in before:
                 self._plan.reserve(reserved.requests)
         return self._plan

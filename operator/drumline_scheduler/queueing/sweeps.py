@@ -1,10 +1,10 @@
-"""Sweeps: gangs of one namespace of which only so many hold slots at a time.
+"""Sweeps: gangs of one namespace of which a limited number hold slots at a time.
 
-The limit is on gangs, not on GPUs, and each gang brings its own: where they differ, a gang starts
-while fewer than its own limit hold slots. What holds slots is admitted (until it has left) or
-nominated. Equal gangs of a sweep are one equivalence class, so of a thousand of them one is tried,
-and its rejection is the answer of all: within a cycle the number of those that hold slots only
-grows, as capacity only shrinks.
+The limit is on gangs, not on GPUs, and each gang has its own limit. A gang starts while fewer gangs
+of the sweep than its own limit hold slots. A gang holds slots if it is admitted (until it has left)
+or nominated. Equal gangs of a sweep are one equivalence class. So one of a thousand is tried, and
+its rejection is the answer of all. Within a cycle the number of gangs that hold slots only grows,
+just as capacity only shrinks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WAIT: Final = Remedy(kind=RemedyKind.WAIT_FOR)
 
 
 class SweepLimits:
-    """How many gangs of each sweep hold slots.
+    """The gangs of each sweep that hold slots.
 
     Args:
         admitted: the running gangs.
@@ -30,7 +30,7 @@ class SweepLimits:
 
     def __init__(self, *, admitted: Iterable[Admitted], nominated: Iterable[Gang]) -> None:
         self._holders: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-        """By namespace and sweep: keys by uid."""
+        """Keys of jobs by uid, by namespace and sweep."""
         for held in admitted:
             if held.gang.sweep and not held.is_residual:
                 self.start(held.gang)
@@ -38,7 +38,7 @@ class SweepLimits:
             self.start(gang)
 
     def rejection(self, gang: Gang) -> Rejection | None:
-        """Why a gang may not start beside the others of its sweep; None: it may."""
+        """Return why a gang may not start beside the others of its sweep; None if it may."""
         if not gang.sweep:
             return None
         holders = self._holders.get((gang.namespace, gang.sweep), {})
@@ -56,11 +56,11 @@ class SweepLimits:
         )
 
     def start(self, gang: Gang) -> None:
-        """A gang holds slots from now on; it may have held them before, as nominated ones."""
+        """Record that a gang holds slots. It may have held them before, as nominated ones."""
         if gang.sweep:
             self._holders[gang.namespace, gang.sweep][gang.uid] = gang.key
 
     def withdraw(self, gang: Gang) -> None:
-        """A start in this cycle is undone."""
+        """Record that a start of this cycle is undone."""
         if gang.sweep:
             self._holders[gang.namespace, gang.sweep].pop(gang.uid, None)
