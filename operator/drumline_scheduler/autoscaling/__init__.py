@@ -1,1 +1,1 @@
-"""Nodes that autoscalers add or keep for gangs: who needs them, how many, and where."""
+"""Compute the nodes that autoscalers add or keep for gangs: which gangs, how many nodes, where."""

@@ -1,7 +1,7 @@
-"""A cluster that might be: what was decided is done, and nodes that were asked for have come.
+"""A hypothetical cluster in which decisions are carried out and requested nodes have come.
 
-The cycle decides on it about one gang at a time; each takes its places before the next is looked
-at. Nobody is preempted, repaired or moved in it but the gang that is asked about.
+The cycle decides on it about one gang at a time. Each gang takes its places before the next is
+considered. No other gang is preempted, repaired or moved in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drumline_scheduler.resources import NOTHING, Resources
 Decide = Callable[[CycleInput], Decisions]
 """Decides a cycle."""
 _BARE_POLICY: Final = Policy()
-"""No gang waits for another one: such a gang was not rejected for capacity."""
+"""No gang waits for another one, because such a gang was not rejected for capacity."""
 
 
 def bare_cycle(snapshot: Snapshot, pending: tuple[Gang, ...], *, now: float) -> CycleInput:
@@ -33,18 +33,18 @@ def bare_cycle(snapshot: Snapshot, pending: tuple[Gang, ...], *, now: float) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangStart:
-    """A gang that starts, and the nodes that it needs for it; none where `need.nodes` is 0."""
+    """A gang that starts, and the nodes that it needs for it. `need.nodes` 0: no new nodes."""
 
     placed: Placed
     need: NeedsNodes
 
 
 class GrownCluster:
-    """A cluster that might be: what was decided is done, and what was asked for has come.
+    """A hypothetical cluster in which decisions are carried out and requested nodes have come.
 
     Args:
         snapshot: the cluster without anything that is still to be decided.
-        now: the time of the cycle.
+        now: time of the cycle.
         decide: decides a cycle.
     """
 
@@ -53,15 +53,15 @@ class GrownCluster:
         self._now = now
         self._decide = decide
         self.new: list[Node] = []
-        """What has come."""
+        """The nodes that have come."""
         self._broken = {
             held.gang.uid: replace(held, leaving=False) for held in snapshot.admitted if held.lost
         }
 
     def takes_free_places(self, gang: Gang) -> bool:
-        """Whether a gang fits on what is free beside the gangs before it; it has the places then.
+        """Take free places for a gang beside the gangs before it, and return whether it fits.
 
-        Before any new node was added the cycle itself has said no.
+        Before any new node was added, the cycle itself has already rejected the gang.
         """
         placed = self._placed(gang, more=()) if self.new else None
         if placed is None or len(placed.assignment) < gang.nodes + gang.extras:
@@ -72,11 +72,16 @@ class GrownCluster:
     def start(self, gang: Gang, *, offer: NodeOffer, most: int) -> GangStart | None:
         """Start a gang, in its largest size that fits, with the fewest nodes of an offer.
 
-        Where the new nodes are in one zone, it is placed in that zone alone: what is free elsewhere
-        would be asked for once more, as placeholders go to that zone.
+        If the new nodes are in one zone, the gang is placed in that zone alone. Otherwise it would
+        use free nodes elsewhere, and request them again, because placeholders go to the zone.
+
+        Args:
+            gang: the gang.
+            offer: the kind of the new nodes.
+            most: largest number of new nodes.
 
         Returns:
-            None: not even `most` nodes are enough.
+            The start; None if not even `most` nodes are enough.
         """
         gang = _within_zone(gang, offer)
         nodes = [self._new_node(offer, number) for number in range(most)]
@@ -89,7 +94,8 @@ class GrownCluster:
             placed = self._placed(gang, more=_in_service(nodes, count))
             return placed is not None and len(placed.assignment) >= size
 
-        # Mostly each of its pods takes a node, and nothing is free: then one less is one too few.
+        # Usually each of its pods takes a new node and nothing is free, so one node less is too
+        # few. This case costs one try instead of a bisection.
         last = most - 1
         count = bisect_left(range(last), x=True, key=starts) if starts(last) else most
         fewest = best if count == most else self._placed(gang, more=_in_service(nodes, count))
@@ -106,7 +112,7 @@ class GrownCluster:
         return GangStart(placed=placed, need=need)
 
     def left_on(self, names: Collection[str]) -> dict[str, Resources]:
-        """What nobody has of these nodes, once pods that are being deleted are gone."""
+        """Return the free resources of these nodes, after pods that are being deleted are gone."""
         left = {
             node.name: node.allocatable - node.used
             for node in self._snapshot.nodes
@@ -120,9 +126,10 @@ class GrownCluster:
         return left
 
     def _placed(self, gang: Gang, *, more: Sequence[Node]) -> Placed | None:
-        """The places of a gang if there were more nodes."""
+        """Return the places of a gang if there were more nodes; None if it does not fit."""
         broken = self._broken.get(gang.uid)
         world = replace(self._snapshot, nodes=(*self._snapshot.nodes, *more))
+        # Only the gang in question counts as broken, so that no other gang is repaired.
         if broken is not None:
             unbroken = (held for held in world.admitted if held.gang.uid != gang.uid)
             world = replace(world, admitted=(*unbroken, broken))
@@ -152,7 +159,7 @@ class GrownCluster:
         )
 
     def _new_node(self, offer: NodeOffer, number: int) -> Node:
-        """Named as no node of a cluster can be, behind those that are there."""
+        """Return a new node with a name that no real node can have, sorted behind all others."""
         total = len(self._snapshot.nodes) + number
         return replace(offer.node, name=f"~{offer.pool}/{offer.zone}/{total:06d}")
 
@@ -165,25 +172,28 @@ def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:
 
 
 def new_positions(placed: Placed) -> Sequence[int]:
-    """The positions that are new."""
+    """Return the positions that are new."""
     return placed.replaced or range(len(placed.assignment))
 
 
 def _in_service(nodes: Sequence[Node], count: int) -> list[Node]:
-    """The first nodes, and the others out of service: a view with as many nodes is not rebuilt."""
+    """Return `count` nodes in service, and the others out of service.
+
+    A view with the same number of nodes is not rebuilt.
+    """
     return [*nodes[:count], *(replace(node, ready=False) for node in nodes[count:])]
 
 
 def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisions) -> Snapshot:
-    """The cluster after a cycle, with nobody left to preempt, to repair or to move.
+    """Return the cluster after a cycle, in which no gang may be preempted, repaired or moved.
 
-    Victims keep what they hold beside what their preemptors will have: that is too little capacity
-    for a minute, never too much. What pods hold that are being deleted is free, if it should not
-    have been long ago.
+    Victims keep their places beside those of their preemptors. So capacity is too low for a minute,
+    but never too high. Resources of pods that are being deleted are free, unless they are overdue.
     """
     held = {each.gang.uid: _with_nominated(each) for each in snapshot.admitted}
     known = (*gangs.values(), *(each.gang for each in snapshot.admitted))
     surplus = {gang.surplus.uid: gang.surplus for gang in known if gang.surplus is not None}
+    # 1. Gangs that start, and positions that are repaired.
     for placed in decisions.placed:
         before = held.get(placed.uid)
         if before is None:
@@ -196,6 +206,7 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
                 lost=frozenset(),
                 reserved=before.reserved | frozenset(placed.replaced),
             )
+    # 2. Gangs that wait for their victims hold their nominated places already.
     for gang, pool, assignment in _nominated(gangs, decisions.preemptions):
         if gang.uid not in held:
             held[gang.uid] = _promised(gang, pool=pool, assignment=assignment)
@@ -217,7 +228,7 @@ def _without_terminating(node: Node) -> Node:
 def _nominated(
     gangs: Mapping[str, Gang], preemptions: Iterable[Preemption]
 ) -> Iterator[tuple[Gang, str, tuple[str, ...]]]:
-    """Gangs that wait for their victims to leave, and the places that are kept for them."""
+    """Yield gangs that wait for their victims to leave, and the places kept for them."""
     for preemption in preemptions:
         if preemption.uid in gangs:
             yield gangs[preemption.uid], preemption.pool, preemption.assignment
@@ -237,7 +248,7 @@ def _promised(gang: Gang, *, pool: str, assignment: tuple[str, ...]) -> Admitted
 
 
 def _with_nominated(held: Admitted) -> Admitted:
-    """A broken gang with the places that are kept for its repair."""
+    """Return a broken gang with the places that are kept for its repair."""
     if not held.nominated or held.leaving:
         return held
     places = (held.nominated.get(i, name) for i, name in enumerate(held.assignment))
@@ -251,7 +262,7 @@ def _with_nominated(held: Admitted) -> Admitted:
 
 
 def _frozen(held: Admitted) -> Admitted:
-    """A running gang that is no victim, and not repaired or moved itself."""
+    """Return a running gang that is not a victim, and not repaired or moved itself."""
     if held.lost or held.displaced or held.preemptible:
         leaving = held.leaving or bool(held.lost)
         return replace(held, preemptible=False, leaving=leaving, displaced=frozenset())
@@ -259,7 +270,7 @@ def _frozen(held: Admitted) -> Admitted:
 
 
 def shares_by_node(gang: Gang, placed: Placed) -> dict[str, Resources]:
-    """What the new pods of a gang take of each of their nodes."""
+    """Return the resources that the gang's new pods request, by node."""
     shares: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
     for position in new_positions(placed):
         shares[placed.assignment[position]] += gang.request_of(position)

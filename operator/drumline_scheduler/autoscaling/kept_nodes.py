@@ -1,13 +1,14 @@
-"""Free nodes that are kept for a gang which waits for others to leave.
+"""Keep free nodes for a gang that waits for other gangs to leave.
 
-A gang that preempts, moves, or has a reservation waits for places on several nodes. Those that are
-free already stand empty meanwhile, and an autoscaler takes empty nodes away. (A gang that waits for
-nodes has placeholders for all of its places, `node_demands`; it keeps nothing here.)
+A gang that preempts, moves, or has a reservation waits for places on several nodes. Nodes that are
+already free stay empty meanwhile, and an autoscaler removes empty nodes. (A gang that waits for new
+nodes has placeholders for all of its places, `node_demands`. It keeps nothing here.)
 
-Example: of n1 and n2 G preempts whoever is on n1. Until these have saved and left, n2 is kept.
+Example: G gets n1 and n2, and preempts the gang on n1. Until this gang has saved and left, n2 is
+kept.
 
-A reservation counts only while it begins within the time that its pool gives an autoscaler to add
-nodes: before that, an idle node costs more than asking for another one.
+A reservation counts only if it begins within the time that its pool gives an autoscaler to add
+nodes. Before that, an idle node costs more than a new one.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from drumline_scheduler.resources import NOTHING, Resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptNode:
-    """A node on which a place is free that a gang was promised."""
+    """A node with a free place that was promised to a gang."""
 
     gang: Gang
-    """The first of them, where it is kept for several."""
+    """The gang; the first one if the node is kept for several."""
     other_uids: tuple[str, ...] = ()
-    """Uids of the other ones, in order."""
+    """Uids of the other gangs, in order."""
     node: Node
     share: Resources
-    """What that gang takes of it, but all GPUs that are free there: a node that has them fits."""
+    """Resources that the gang takes of it, but with all GPUs that are free there. So only a node
+    with that many free GPUs fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +51,18 @@ def kept_nodes(
     timeouts: Mapping[str, float],
     now: float,
 ) -> tuple[KeptNode, ...]:
-    """The free nodes that are kept in pools that may grow, by name.
+    """Return the free nodes that are kept in pools that may grow, by name.
 
     Args:
-        snapshot: the cluster that was decided on.
-        pending: the gangs that waited.
-        decisions: about them.
-        timeouts: by pool that may grow, in how many seconds an autoscaler has to add nodes.
+        snapshot: the cluster on which the cycle decided.
+        pending: gangs that waited.
+        decisions: decisions about them.
+        timeouts: seconds that an autoscaler has to add nodes, by pool that may grow.
         now: seconds on the clock of the reservations.
     """
     if not timeouts:
         return ()
+    # 1. Places that were promised in pools that may grow.
     gangs = {gang.uid: gang for gang in pending}
     promises = [
         promise
@@ -71,6 +74,7 @@ def kept_nodes(
     ]
     if not promises:
         return ()
+    # 2. Nodes on which the promised share is free now. Of several promises the first one counts.
     nodes = {node.name: node for node in snapshot.nodes}
     free = _free(nodes, snapshot)
     kept: dict[str, KeptNode] = {}
@@ -91,7 +95,7 @@ def kept_nodes(
 def _promises(
     gangs: Mapping[str, Gang], *, snapshot: Snapshot, decisions: Decisions
 ) -> Iterator[_Promise]:
-    """What waits for its victims to leave, or to leave itself for other places."""
+    """Yield the places of gangs that wait for their victims to leave, or that move."""
     over = {placed.uid for placed in decisions.placed}.union(decisions.stay)
     for gang in gangs.values():
         if gang.nominated and gang.uid not in over:
@@ -118,7 +122,7 @@ def _reservations(
 
 
 def _free(nodes: Mapping[str, Node], snapshot: Snapshot) -> dict[str, Resources]:
-    """What is free on the nodes that take pods; pods that end there hold their node themselves."""
+    """Return the free resources of open nodes. Nodes with ending pods stay without being kept."""
     free = {name: node.allocatable - node.used for name, node in nodes.items() if _is_open(node)}
     for held in snapshot.admitted:
         for position in held.reserved - held.lost:
@@ -142,7 +146,7 @@ def _shares(promise: _Promise) -> dict[str, Resources]:
 
 
 def first_gangs(kept: Sequence[KeptNode], *, of_any: Collection[str]) -> frozenset[str]:
-    """Uids of the first gangs of those nodes that are kept for any of these gangs."""
+    """Return the uids of the first gangs of nodes that are kept for any of these gangs."""
     wanted = frozenset(of_any)
     return frozenset(
         each.gang.uid for each in kept if not wanted.isdisjoint((each.gang.uid, *each.other_uids))

@@ -1,15 +1,15 @@
-"""What autoscalers have been asked for: asked, answered in part or in full, withdrawn.
+"""Demands: nodes that were requested from autoscalers, until they come or are withdrawn.
 
 An autoscaler answers node by node and promises nothing, so a demand is kept as one, for one gang:
 
-    asked ──► the gang starts: nothing is visible any more ──► over once its pods are there
+    asked ──► the gang starts: the demand is no longer visible ──► over once its pods are there
       │
-      ├─────► nobody would start with it any more (quota, deleted, suspended) ──► over
-      └─────► refused, or timeout ──► over; this zone is to grow as far only after a pause
+      ├─────► the gang would not start with it (quota, deleted, suspended) ──► over
+      └─────► refused, or timeout ──► over; this zone grows as far again only after a pause
 
-While it stands, what comes is kept for the gang, the first in line first (`node_needs`), so two
-gangs never hold halves. Of a demand that is over nothing is asked any more: what came in part is
-everybody's, and the autoscaler takes it away when it is idle.
+While a demand is open, nodes that come are kept for the gang, the first in line first
+(`node_needs`). So two gangs never hold halves. After its end nothing is requested for it. Nodes
+that came are free for all gangs, and the autoscaler removes them when they are idle.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from drumline_scheduler.resources import Resources
 FIRST_PAUSE_SECONDS: Final = 60.0
 LONGEST_PAUSE_SECONDS: Final = 3600.0
 _DOUBLINGS: Final = 10
-"""More than enough for the longest."""
+"""Enough doublings to reach the longest pause."""
 STARTED_SECONDS: Final = 15.0
-"""A gang that starts has bound all its pods by then, or is not worth the autoscaler's attention:
-Karpenter leaves nodes alone for 20 s after it last nominated them."""
+"""Time within which a gang that starts has bound all its pods. After it the demand ends in any
+case: Karpenter leaves nodes alone for 20 s after it last nominated them."""
 
 
 NOTHING_SAID: Final[Mapping[str, str]] = {}
 
 
 class DemandEnd(StrEnum):
-    """Why a demand is over."""
+    """Why a demand has ended."""
 
     STARTED = "Started"
     TIMED_OUT = "TimedOut"
@@ -46,25 +46,25 @@ class DemandEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDemand:
-    """What is asked of an autoscaler for one gang."""
+    """The nodes that are requested from an autoscaler for one gang."""
 
     key: str
     uid: str
     pool: str
     zone: str
     nodes: int
-    """How many were missing when it was asked for."""
+    """Number of nodes that were missing at the time of the request."""
     pool_nodes: int
-    """How many nodes the pool would have had with them."""
+    """Number of nodes in the pool with the requested ones."""
     shares: tuple[Resources, ...]
-    """What the gang takes of each node, of those that were there too (`NeedsNodes.shares`)."""
+    """Resources that the gang takes of each node, existing nodes included (`NeedsNodes.shares`)."""
     asked_at: float
     started_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBackoff:
-    """A pool did not reach so many nodes; fewer may be asked for at once, as many after a while."""
+    """A pool did not reach `pool_nodes`. Until `until`, only fewer nodes may be requested."""
 
     pool: str
     zone: str
@@ -72,19 +72,19 @@ class NodeBackoff:
     until: float
     timeouts: int
     why: str = ""
-    """What the autoscaler said last of these nodes."""
+    """Last message of the autoscaler about these nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDemands:
-    """All that is asked for, and what did not come lately."""
+    """The open demands, and the pools that recently did not grow."""
 
     open: tuple[NodeDemand, ...] = ()
     backoffs: tuple[NodeBackoff, ...] = ()
 
     @property
     def asked(self) -> tuple[AskedNodes, ...]:
-        """As the scheduler reads it."""
+        """The open demands as the scheduler reads them."""
         return tuple(
             AskedNodes(uid=each.uid, pool=each.pool, zone=each.zone, nodes=each.nodes)
             for each in self.open
@@ -92,11 +92,11 @@ class NodeDemands:
         )
 
     def shown_to(self, snapshot: Snapshot, *, offers: Iterable[NodeOffer], now: float) -> Snapshot:
-        """The snapshot with the nodes that can be had by asking, and what was asked for."""
+        """Return the snapshot with the nodes that can be requested, and those that were."""
         return replace(snapshot, offers=self.within(offers, now=now), asked=self.asked)
 
     def within(self, offers: Iterable[NodeOffer], *, now: float) -> tuple[NodeOffer, ...]:
-        """The offers, each with what may be asked of it now."""
+        """Return the offers, each with the number of nodes that may be requested now."""
         closed = {
             (backoff.pool, backoff.zone): backoff
             for backoff in self.backoffs
@@ -105,7 +105,7 @@ class NodeDemands:
         return tuple(_limited(offer, by=closed.get((offer.pool, offer.zone))) for offer in offers)
 
     def next_change(self, timeouts: Mapping[str, float], *, now: float) -> float | None:
-        """When time alone changes something: a timeout, or the end of a backoff."""
+        """Return the next time at which a timeout or a backoff ends; None if there is none."""
         ends = [each.asked_at + timeouts.get(each.pool, 0.0) for each in self.open]
         ends += [each.started_at + STARTED_SECONDS for each in self.open if each.started_at]
         ends += [backoff.until for backoff in self.backoffs if now < backoff.until]
@@ -120,7 +120,7 @@ def _limited(offer: NodeOffer, *, by: NodeBackoff | None) -> NodeOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandsAfter:
-    """The demands after a cycle, and which of the earlier ones are over."""
+    """The demands after a cycle, and the earlier demands that have ended."""
 
     demands: NodeDemands
     ended: tuple[tuple[NodeDemand, DemandEnd], ...] = ()
@@ -138,22 +138,23 @@ def demands_after(
     timeouts: Mapping[str, float],
     now: float,
 ) -> DemandsAfter:
-    """What is asked for after a cycle.
+    """Return the demands after a cycle.
 
     Args:
-        before: what was asked for before it.
-        needs: what it says that gangs need.
-        started: uids of the gangs that it started, or repaired.
-        held_back: uids of those that it would have, but their nodes are not guarded yet.
-        refused: uids of those that get no nodes, as the autoscaler or the API server says.
-        said: by uid, what the autoscaler said last of the nodes of a gang.
+        before: demands before the cycle.
+        needs: nodes that gangs need, as the cycle decided.
+        started: uids of the gangs that it started or repaired.
+        held_back: uids of gangs that it would have started, but whose nodes are not guarded yet.
+        refused: uids of gangs that get no nodes, according to the autoscaler or the API server.
+        said: last message of the autoscaler about the nodes of a gang, by uid.
         bound: uids of gangs all of whose pods are there.
-        timeouts: by pool, seconds after which a demand is withdrawn.
+        timeouts: seconds after which a demand is withdrawn, by pool.
         now: seconds on the clock of `asked_at`.
     """
     needed = {need.uid: need for need in needs}
     kept: list[NodeDemand] = []
     ended: list[tuple[NodeDemand, DemandEnd]] = []
+    # 1. Keep or end each open demand.
     for demand in before.open:
         if demand.started_at is None and demand.uid in started:
             demand = replace(demand, started_at=now)  # noqa: PLW2901 - the same demand, later
@@ -163,6 +164,7 @@ def demands_after(
             kept.append(demand)
         else:
             ended.append((demand, end))
+    # 2. Open a demand for every other need, and back off in pools where a demand failed.
     asked = (
         NodeDemand(
             key=need.key,
@@ -194,7 +196,7 @@ def _end(
     timeouts: Mapping[str, float],
     now: float,
 ) -> DemandEnd | None:
-    """Why a demand is over; None: it stands."""
+    """Return why a demand ends; None if it stays open."""
     if demand.started_at is not None:
         is_over = demand.uid in bound or now >= demand.started_at + STARTED_SECONDS
         return DemandEnd.STARTED if is_over else None
@@ -213,7 +215,7 @@ def _backoffs(
     said: Mapping[str, str],
     now: float,
 ) -> tuple[NodeBackoff, ...]:
-    """One for each pool and zone; it is over for good when a gang has started there."""
+    """Return one backoff for each pool and zone. It ends for good when a gang has started there."""
     backoffs = {(each.pool, each.zone): each for each in before}
     known = dict(backoffs)
     for demand, end in ended:
@@ -227,6 +229,7 @@ def _backoffs(
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
         current = backoffs.get(place)
         is_open = current is not None and now < current.until
+        # Of several failed demands the smallest pool size counts: not even that many nodes came.
         goals = [demand.pool_nodes, *([current.pool_nodes] if current and is_open else [])]
         backoffs[place] = NodeBackoff(
             pool=demand.pool,

@@ -1,37 +1,37 @@
-"""Which waiting gangs would start if autoscalers added nodes, and with how few of them.
+"""Find the waiting gangs that would start with more nodes, and the fewest nodes they need.
 
-Nothing is estimated: the cycle itself decides on a cluster that has n more empty nodes of an offer
-(`NodeOffer`). So quota, priority, topology, taints and affinity keep a gang from asking for nodes
-as they keep it from starting, and a gang over its quota asks for none.
+Nothing is estimated. The cycle itself decides on a cluster with n more empty nodes of an offer
+(`NodeOffer`). So quota, priority, topology, taints and affinity limit requests for nodes just as
+they limit starts. A gang over its quota requests no nodes.
 
-1. Promises, before the cycle. Gangs for which nodes were asked take their places in a world in
-   which nobody is preempted, repaired or moved: on the nodes that are free, then on the fewest new
-   ones. These places are nominated for them, quota included, so that no other gang takes the nodes
-   one by one as they come. A new node that is not there yet is a node full of pods that end.
-2. The cycle. A gang that was promised its places starts in these or in any others.
-3. Needs, after it. Other gangs that wait for capacity do the same, each after the one before it.
-   So two gangs never count on the same place, and a gang that fits beside an earlier one on its
-   new nodes asks for none. It counts on free nodes as well, which no elastic or surplus gang may
-   take in the same cycle: a gang that is too big for the cluster as it is kept nobody from growing
-   there.
+1. Promises, before the cycle. Gangs with open requests take their places on a copy of the cluster
+   in which no gang is preempted, repaired or moved. They use free nodes, then the fewest new ones.
+   These places are nominated for them, quota included. So no other gang takes the nodes one by one
+   as they come. A new node that has not come yet is represented by a node full of ending pods.
+2. The cycle. A gang with promised places starts in these or in any others.
+3. Needs, after the cycle. Other gangs that wait for capacity do the same, one after the other. So
+   two gangs never count on the same place, and a gang that fits beside an earlier one on its new
+   nodes requests none. These gangs also count on free nodes. So no elastic or surplus gang may grow
+   into them in the same cycle: the cycle itself does not reserve free nodes for a gang that is
+   larger than the cluster.
 
-More empty nodes never keep a gang from starting, so the fewest are found by bisection, from the
-top: mostly each pod takes a new node.
+More empty nodes never keep a gang from starting, so the fewest are found by bisection. It starts at
+the top, because usually each pod takes a new node.
 
-Example: a pool of 0 nodes, limit 6, nodes of 8 GPUs. A (4 pods of 8) needs 4 nodes, B (4 pods of
-4) needs 2, C (1 pod of 8) finds the limit reached and waits. Four nodes come: they are A's.
+Example: a pool of 0 nodes, limit 6, nodes of 8 GPUs. A (4 pods of 8) needs 4 nodes. B (4 pods of 4)
+needs 2. C (1 pod of 8) finds the limit reached and waits. Four nodes come: they are A's.
 
-A node that is still being set up is one of those that are to come: no place yet, and not counted
-beside those that are asked for.
+A node that is still being set up has no slots yet. It counts as one of the requested nodes, not in
+addition to them.
 
-A gang that does not fit beside pods that are being deleted asks once they are gone: an autoscaler
-that still sees them would add nodes for these places too. Pods that should have been gone a while
-ago (`Node.overdue`) are like any other.
+If a gang does not fit beside pods that are being deleted, it requests nodes only after these are
+gone. Otherwise an autoscaler that still sees them would add nodes for these places too. Overdue
+pods (`Node.overdue`) count like any others.
 
-Gangs of a group ask for no nodes, nor does the growth of elastic gangs.
+Gangs of a group do not request nodes, and neither does the growth of elastic gangs.
 
-Cost: two cycles with one pending gang for each of `MAX_GANGS` gangs; O(log nodes of the gang) where
-it uses what is free, too.
+Cost: two cycles with one pending gang for each of `MAX_GANGS` gangs. O(log nodes of the gang) if it
+also uses free nodes.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ from drumline_scheduler.rejections import bounded, counted, request_text
 from drumline_scheduler.resources import NOTHING, Resources
 
 MAX_GANGS: Final = 8
-"""For so many gangs, the first in line, nodes are asked at a time; each costs some cycles."""
+"""Number of gangs, from the head of the line, that may request nodes at a time. Each costs some
+cycles."""
 MAX_TRIED: Final = 32
-"""So many gangs are looked at: some wait for what no new node has."""
+"""Number of gangs that are tried. Some of them wait for resources that no new node has."""
 
 _HELPED_BY_NODES: Final = frozenset(
     {
@@ -80,12 +81,12 @@ _HELPED_BY_NODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promised:
-    """A cluster in which gangs for which nodes were asked have their places nominated.
+    """A cluster in which gangs with open requests have their places nominated.
 
     Attributes:
-        snapshot: what the cycle decides on.
+        snapshot: snapshot for the cycle.
         pending: the pending gangs.
-        needs: what the gangs still need.
+        needs: nodes that the gangs still need.
         coming: the new nodes as they will be.
     """
 
@@ -96,13 +97,14 @@ class Promised:
 
 
 def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
-    """Nominate the places of the gangs for which nodes were asked.
+    """Nominate the places of the gangs with open requests for nodes.
 
     Args:
-        cycle: the arguments of the cycle.
+        cycle: arguments of the cycle.
         decide: decides a cycle on a hypothetical cluster.
     """
     snapshot, pending = cycle.snapshot, cycle.pending
+    # 1. Waiting and broken gangs with open requests, in scheduling order.
     asked = {each.uid: each for each in snapshot.asked}
     gangs = {gang.uid: gang for gang in pending}
     broken = {held.gang.uid: held for held in snapshot.admitted if held.lost and not held.leaving}
@@ -111,6 +113,7 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
     line = sorted((gang for gang in candidates if _may_ask(gang)), key=order_key)
     if not line:
         return Promised(snapshot=snapshot, pending=pending)
+    # 2. Let them take their places, one after the other.
     world = GrownCluster(
         settled(snapshot, gangs=gangs, decisions=Decisions()), now=cycle.now, decide=decide
     )
@@ -119,7 +122,7 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
     places: dict[str, Placed] = {}
     for gang in line[:MAX_GANGS]:
         for offer, most in asked_before(asked[gang.uid], snapshot.offers, gang=gang):
-            # others may have taken what came for it: with as many again the pool gets too large
+            # Other gangs may have taken its nodes. As many again must not exceed the pool's limit.
             room = max(0, offer.pool_limit - sizes.without_starting(offer.pool))
             start = world.start(gang, offer=offer, most=min(most, room))
             if start is not None:
@@ -127,6 +130,7 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
                 sizes.ask(offer.pool, start.need.nodes)
                 needs += [start.need] if start.need.nodes else []
     return Promised(
+        # 3. Nominate these places, and show new nodes as full until they come.
         snapshot=replace(
             snapshot,
             nodes=(*snapshot.nodes, *_promised_nodes(world.new, places=places, line=line)),
@@ -143,15 +147,16 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
 def with_node_needs(
     decisions: Decisions, *, snapshot: Snapshot, promises: Promised, now: float, decide: Decide
 ) -> Decisions:
-    """The decisions of a cycle with what autoscalers are to be asked for.
+    """Return the decisions of a cycle with the nodes to request from autoscalers.
 
     Args:
-        decisions: about the nodes that are there.
-        snapshot: the cluster without what is promised.
-        promises: what the cycle has decided on.
-        now: the time of the cycle.
+        decisions: decisions about the existing nodes.
+        snapshot: the cluster without promises.
+        promises: promises on which the cycle decided.
+        now: time of the cycle.
         decide: decides a cycle on a hypothetical cluster.
     """
+    # 1. Gangs that new nodes may help, and the needs of earlier requests.
     gangs = {held.gang.uid: held.gang for held in snapshot.admitted if held.lost}
     gangs.update((gang.uid, gang) for gang in promises.pending)
     started = {placed.uid for placed in decisions.placed}
@@ -166,6 +171,7 @@ def with_node_needs(
     sizes = PoolSizes(snapshot.nodes)
     for need in needs.values():
         sizes.ask(need.pool, need.nodes)
+    # 2. Let these gangs take their places on a grown cluster.
     if waiting and any(room_of(offer, sizes) for offer in snapshot.offers):
         world = GrownCluster(
             settled(
@@ -180,6 +186,7 @@ def with_node_needs(
         )
         more = _needs(waiting, snapshot=snapshot, sizes=sizes, world=world)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
+    # 3. Explain the answers: nodes are requested, or the pools may not grow.
     limits = {
         gang.uid: limits_text(gang, snapshot, sizes=sizes)
         for gang in waiting[:MAX_TRIED]
@@ -193,6 +200,7 @@ def with_node_needs(
         limit = limits.get(blocked.uid)
         return _with_limit(blocked, limit) if limit else blocked
 
+    # 4. No growth into pools in which a new request counts on free nodes.
     asked = {each.uid for each in snapshot.asked}
     pools = {need.pool for need in needs.values() if need.uid not in asked}
     return replace(
@@ -205,7 +213,7 @@ def with_node_needs(
 def _without_growth(
     decisions: Decisions, *, in_pools: Collection[str], snapshot: Snapshot
 ) -> Decisions:
-    """Without the growth of whole gangs and without surplus that starts; repairs stay."""
+    """Return the decisions without growth of whole gangs and starts of surplus; repairs stay."""
     if not in_pools:
         return decisions
     running = {held.gang.uid for held in snapshot.admitted}
@@ -226,12 +234,12 @@ def _without_growth(
 
 
 def _with_limit(blocked: Blocked, limit: str) -> Blocked:
-    """With why its pools are not asked for more nodes."""
+    """Return the answer with the reason why its pools are not asked for more nodes."""
     return replace(blocked, message=bounded(f"{blocked.message}; {limit}"))
 
 
 def _may_ask(gang: Gang) -> bool:
-    """Whether nodes are asked for a gang; not for one whose victims leave, nor for a group."""
+    """Return whether a gang may request nodes. Gangs of a group and nominated gangs may not."""
     return not (gang.group or gang.nominated or gang.is_foreign)
 
 
@@ -242,13 +250,13 @@ def _needs(
     sizes: PoolSizes,
     world: GrownCluster,
 ) -> Iterator[NeedsNodes]:
-    """What gangs need for which nothing was asked before; the first in line come first.
+    """Yield the nodes that gangs without earlier requests need, the first in line first.
 
     Args:
         waiting: the gangs.
-        snapshot: the cluster, with what can be had.
-        sizes: of the pools; what is needed is added.
-        world: where the gangs take their places.
+        snapshot: the cluster with its offers.
+        sizes: sizes of the pools; needed nodes are added.
+        world: the cluster on which the gangs take their places.
     """
     ends = {node.name: node.ending for node in snapshot.nodes if node.terminating != NOTHING}
     for gang in waiting[:MAX_TRIED]:
@@ -267,13 +275,13 @@ def _needs(
 def _waits_for_pods(
     gang: Gang, placed: Placed, *, ends: Mapping[str, Resources], world: GrownCluster
 ) -> bool:
-    """Whether a gang that has taken its places does not fit beside the pods that end there.
+    """Return whether a gang with its places does not fit beside the pods that end there.
 
     Args:
         gang: the gang.
         placed: its places.
-        ends: by node, what such pods hold.
-        world: where it has taken its places.
+        ends: resources of ending pods, by node.
+        world: the cluster on which it has taken its places.
     """
     taken = shares_by_node(gang, placed)
     shares = {name: share for name, share in taken.items() if name in ends}
@@ -284,7 +292,7 @@ def _waits_for_pods(
 def _promised_nodes(
     coming: Iterable[Node], *, places: Mapping[str, Placed], line: Iterable[Gang]
 ) -> Iterator[Node]:
-    """New nodes as they are now: full, and free later for those to whom they are promised."""
+    """Yield new nodes as they are now: full, and later free for their gangs."""
     free: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
     gangs = {gang.uid: gang for gang in line}
     for uid, placed in places.items():

@@ -1,4 +1,4 @@
-"""Which new nodes a gang may ask for: of which pools, in which order, and how many of each."""
+"""Choose the new nodes that a gang may request: the pools, their order, and the numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from drumline_scheduler.quota.pool_selection import requested_pools
 from drumline_scheduler.rejections import counted
 
 MAX_LIMITS: Final = 3
-"""So many zones are named."""
+"""Number of pools or zones whose limits a message names."""
 
 
 class PoolSizes:
-    """How many nodes each pool has or will have, those out of service counted.
+    """Number of nodes that each pool has or will have, including those out of service.
 
-    What is being set up is what was asked for, as far as that goes.
+    Nodes that are being set up count as requested nodes, up to the number of these.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -30,33 +30,33 @@ class PoolSizes:
         self._asked: Counter[str] = Counter()
 
     def ask(self, pool: str, nodes: int) -> None:
-        """So many more are asked for."""
+        """Add requested nodes."""
         self._asked[pool] += nodes
 
     def of(self, pool: str) -> int:
-        """How many nodes the pool has once all are there."""
+        """Return the size of the pool once all nodes are there."""
         return self._there[pool] + max(self._starting[pool], self._asked[pool])
 
     def without_starting(self, pool: str) -> int:
-        """The same, where those that are being set up are some of those that were asked for."""
+        """Return the size of the pool if nodes being set up are part of the requested ones."""
         return self._there[pool] + self._asked[pool]
 
     def starting(self, pool: str) -> int:
-        """How many are being set up."""
+        """Return the number of nodes that are being set up."""
         return self._starting[pool]
 
 
 def asked_before(
     asked: AskedNodes, offers: Iterable[NodeOffer], *, gang: Gang
 ) -> Iterator[tuple[NodeOffer, int]]:
-    """The offer of which nodes were asked: it stands, though those that have come are counted."""
+    """Yield the offer of an open request, with the number of requested nodes."""
     for offer in offers:
         if (offer.pool, offer.zone) == (asked.pool, asked.zone):
             yield offer, min(gang.nodes + gang.extras, asked.nodes)
 
 
 def in_turn(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
-    """The offers in the order of cost, as the pools of a gang that names none are tried."""
+    """Return the offers in the order of cost, like the pools of a gang that names none."""
     queue = next((queue for queue in snapshot.queues if queue.name == gang.queue), None)
     if queue is None:
         return ()
@@ -68,7 +68,7 @@ def in_turn(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
 def choices(
     gang: Gang, offers: Iterable[NodeOffer], *, sizes: PoolSizes
 ) -> Iterator[tuple[NodeOffer, int]]:
-    """The offers that a gang may take, in the order of trying, and how many nodes of each."""
+    """Yield the offers that a gang may use, in the order of trying, with the most nodes of each."""
     wished, pods = requested_pools(gang), gang.nodes + gang.extras
     ranks = {pool: rank for rank, pool in enumerate(wished)}
     open_offers = [offer for offer in offers if not wished or offer.pool in ranks]
@@ -79,15 +79,15 @@ def choices(
 
 
 def room_of(offer: NodeOffer, sizes: PoolSizes) -> int:
-    """How many nodes may be asked for by a gang that has not asked yet."""
+    """Return the number of nodes that a gang without an open request may request."""
     limits = [each for each in (offer.pool_limit, offer.new_limit) if each is not None]
     return max(0, min(limits) - sizes.of(offer.pool))
 
 
 def limits_text(gang: Gang, snapshot: Snapshot, *, sizes: PoolSizes) -> str:
-    """Why pools that may grow are not asked for a node for each pod of a gang; '' if one is.
+    """Return why pools that may grow cannot add a node for each pod; '' if one of them can.
 
-    `pool h100 has the 32 nodes of its maxNodes`: what an administrator would look for.
+    An administrator looks for a text like `pool h100 can grow to 32 nodes at most (maxNodes)`.
     """
     wished, pods = requested_pools(gang), gang.nodes + gang.extras
     said: list[str] = []

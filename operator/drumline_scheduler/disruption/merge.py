@@ -1,6 +1,6 @@
-"""Several announcements about one node -> one disruption with one deadline.
+"""Combine several announcements about one node into one disruption with one deadline.
 
-A reclaim often shows as three signals (a cordon, a taint, a label). They are one disruption: the
+A reclaim often shows as three signals (a cordon, a taint, a label). They are one disruption. The
 most specific kind names it, and the earliest deadline counts.
 """
 
@@ -23,16 +23,16 @@ _MOST_SPECIFIC_FIRST = (
     DisruptionKind.SCALE_DOWN,
     DisruptionKind.DRAIN,
 )
-"""A cordon is last: it is part of most of the others."""
+"""A cordon is last, because most of the other kinds include one."""
 
 
 def merged(announced: Iterable[Disruption]) -> Disruption | None:
-    """The disruption of a node; None if none is announced.
+    """Return the disruption of a node; None if none is announced.
 
     Only the announcements with the highest confidence count.
 
     Example: Drain (certain, no deadline), SpotReclaim (certain, t=120), Maintenance (possible,
-    t=60): the result is SpotReclaim, certain, t=120.
+    t=60). The result is SpotReclaim, certain, t=120.
     """
     every = list(announced)
     if not every:
@@ -50,13 +50,13 @@ def merged(announced: Iterable[Disruption]) -> Disruption | None:
 def keep_earliest_deadlines(
     before: AnnouncedDisruptions, seen: Iterable[Disruption]
 ) -> AnnouncedDisruptions:
-    """The disruptions announced now, each with the earliest deadline that it ever had.
+    """Return the disruptions announced now, each with the earliest deadline that it ever had.
 
     Otherwise a deadline computed from the time of reading would move with every reading.
 
     Args:
-        before: what this function returned when this node was read last.
-        seen: what `announced_disruptions` returns now.
+        before: result of this function at the last reading of this node.
+        seen: result of `announced_disruptions` now.
     """
     kept: AnnouncedDisruptions = {}
     for disruption in seen:

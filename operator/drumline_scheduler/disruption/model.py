@@ -1,8 +1,9 @@
 """Facts about a node and the disruptions that are announced for it.
 
-A `Disruption` says that a node will go out of service: the kind, the deadline for its pods, the
-source and the confidence. Members on the node leave by the deadline if it is `CERTAIN`, and only
-for another node if it is `LIKELY`; new gangs are placed there only if it is merely `POSSIBLE`.
+A `Disruption` announces that a node will go out of service: the kind, the deadline for its pods,
+the source and the confidence. Members on the node leave by the deadline if it is `CERTAIN`. They
+leave only for another node if it is `LIKELY`. New gangs are placed there only if it is merely
+`POSSIBLE`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class TaintFact:
     effect: str
     value: str = ""
     added_at: float | None = None
-    """Seconds since the epoch; None if the taint has no timeAdded."""
+    """Seconds since the epoch. None if the taint has no timeAdded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class ConditionFact:
     reason: str = ""
     message: str = ""
     since: float | None = None
-    """When its status last changed (seconds since the epoch)."""
+    """Time of the last change of its status, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class NodeFacts:
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     taints: tuple[TaintFact, ...] = ()
     device_taints: tuple[TaintFact, ...] = ()
-    """Of its GPUs as devices (resource.k8s.io), each once."""
+    """Taints of its GPUs as devices (resource.k8s.io), each once."""
     conditions: tuple[ConditionFact, ...] = ()
     """At least the conditions that report a problem."""
     unschedulable: bool = False
@@ -56,14 +57,15 @@ class NodeFacts:
 
 
 class Confidence(IntEnum):
-    """How sure it is that the node goes out of service."""
+    """Certainty that the node goes out of service."""
 
     POSSIBLE = 1
-    """May well not happen: only counted in a metric."""
+    """It may well not happen. It is only counted in a metric."""
     SUSPECT = 2
-    """Bad for new pods: no new gang is placed there, members on the node stay."""
+    """Bad for new pods. No new gang is placed there, but members on the node stay."""
     LIKELY = 3
-    """A cordon: members on the node save, and move where another node is found; else they stay."""
+    """A cordon. Members on the node save, and move if another node is found. Otherwise they stay.
+    """
     CERTAIN = 4
     """Members on the node save, and leave for another node or at the deadline."""
 
@@ -75,7 +77,8 @@ class Disruption:
     node: str
     kind: DisruptionKind
     source: str
-    """The key of the taint or label, or the type of the condition, that announces it."""
+    """Key of the taint or label, or type of the condition, that announces it."""
     deadline: float | None = None
-    """Until then the node's pods may run (seconds since the epoch); None: until they are gone."""
+    """Time until which the node's pods may run, in seconds since the epoch. None: until they are
+    gone."""
     confidence: Confidence = Confidence.CERTAIN

@@ -1,24 +1,23 @@
-"""Evidence against nodes -> which are taken last, and which take no new pods for a while.
+"""Weigh evidence against nodes: suspect nodes are used last, quarantined nodes take no new pods.
 
-The first are suspect, the second quarantined.
-
-What a job's agents say is a tenant's word, and the tenant is the namespace: all its jobs together
-count as one witness, of at most eight nodes of a pool. A check of the platform's own counts as two.
+Reports of a job's agents come from a tenant, which is the job's namespace. All jobs of a namespace
+together count as one witness, for at most eight nodes of a pool. A check by the platform counts as
+two witnesses.
 
     score = sum over witnesses of weight x 0.5 ** (age / 12 h)      weight 1, of a check 2
 
-A node is quarantined from a score of 1.5 on and released at 1: so one tenant alone cannot begin a
-quarantine, and two that agree cost a node twelve hours. Where one of them goes on to say so, it
-lasts until the other's last word is dropped, 24 hours after it. A check that passes clears a node
-at once. At most a fifth of a pool (`PoolRules.quarantine_percent`), rounded down, is
-quarantined: the nodes with the highest scores.
+A node is quarantined from a score of 1.5 on and released at 1. So one tenant alone cannot start a
+quarantine, and two tenants that agree quarantine a node for twelve hours. If one of them continues
+to report the node, the quarantine ends when the other's last report is dropped after 24 hours. A
+check that passes clears a node at once. At most a fifth of a pool (`PoolRules.quarantine_percent`),
+rounded down, is quarantined: the nodes with the highest scores.
 
-Example: a job of team-a finds n1 slow at 0 h, one of team-b at 6 h. The score is 0.71 + 1 at 6 h:
-quarantined, and 0.41 + 0.59 at 15 h: released. If jobs of team-a go on to find it slow, the score
-is 1 + 0.25 just before 30 h, and 1 from then on: released.
+Example: a job of team-a finds n1 slow at 0 h, and one of team-b at 6 h. The score is 0.71 + 1 at
+6 h: quarantined. At 15 h it is 0.41 + 0.59: released. If jobs of team-a keep finding it slow, the
+score is 1 + 0.25 just before 30 h, and 1 from then on: released.
 
-Times are counted in whole hours, so evidence that comes every second changes nothing but once an
-hour, and the order in which it comes decides nothing.
+Times are rounded down to whole hours. So evidence that comes every second changes a score only once
+an hour, and the order in which it comes does not matter.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ from typing import Final
 HOUR_SECONDS: Final = 3600.0
 HALF_LIFE_SECONDS: Final = 12 * HOUR_SECONDS
 FORGOTTEN_SECONDS: Final = 2 * HALF_LIFE_SECONDS
-"""Evidence of that age is dropped."""
+"""Age at which evidence is dropped."""
 QUARANTINE_FROM: Final = 1.5
 RELEASED_AT: Final = 1.0
-"""What one tenant alone can bring about for ever."""
+"""Highest score that one tenant alone can keep up."""
 SUSPECT_FROM: Final = 0.5
 CHECK_WEIGHT: Final = 2.0
 MAX_NODES: Final = 64
-"""Of a pool that are remembered: those with the highest scores."""
+"""Number of nodes of a pool that are remembered: those with the highest scores."""
 MAX_NODES_OF_WITNESS: Final = 8
-"""Of a pool: the ones that a tenant spoke of last."""
+"""Number of nodes of a pool for which a tenant counts: those it reported last."""
 MAX_EVIDENCE: Final = 8
-"""Of a node."""
+"""Pieces of evidence that are kept for a node."""
 MAX_QUARANTINE_PERCENT: Final = 20
 
 
 class EvidenceKind(StrEnum):
-    """What speaks against a node."""
+    """Kinds of evidence against a node."""
 
     SLOW = "Slow"
     """Ranks of a job computed more slowly there than on its other nodes."""
@@ -61,36 +60,36 @@ class EvidenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Something that speaks against a node."""
+    """One piece of evidence against a node."""
 
     node: str
     kind: EvidenceKind
     at: float
     """Seconds since the epoch."""
     by: str = ""
-    """The namespace whose job says so; '' of a check."""
+    """Namespace of the job that reports it. '' for a check of the platform."""
     detail: str = ""
-    """With figures, a few words."""
+    """A few words with figures."""
 
     @property
     def weight(self) -> float:
-        """What it counts while it is new: a tenant's word never more than 1."""
+        """Weight while it is new. Evidence of a tenant weighs at most 1."""
         return 1.0 if self.by else CHECK_WEIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHealth:
-    """What is known against one node."""
+    """The evidence against one node, and its quarantine."""
 
     evidence: tuple[Evidence, ...]
-    """The newest of each kind and witness."""
+    """The newest evidence of each kind and witness."""
     quarantined_at: float | None = None
-    """Since when it takes no new pods; None: it takes them."""
+    """Start of its quarantine. None: it takes new pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRules:
-    """The nodes that are judged, and what their owner says of it."""
+    """The nodes of a pool, and the rules of its owner for quarantine."""
 
     nodes: Collection[str]
     quarantine_percent: int = MAX_QUARANTINE_PERCENT
@@ -99,55 +98,58 @@ class PoolRules:
 
     @property
     def most_quarantined(self) -> int:
-        """How many nodes may be quarantined; of a pool that is too small for that none."""
+        """Largest number of nodes that may be quarantined. 0 in a small pool."""
         return len(self.nodes) * min(self.quarantine_percent, MAX_QUARANTINE_PERCENT) // 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStanding:
-    """What the scheduler makes of a node's health."""
+    """A node's health as the scheduler uses it."""
 
     quarantined: bool = False
     suspicion: int = 0
-    """0 to 2: among nodes that are equal otherwise those with less are taken first."""
+    """0 to 2. Among otherwise equal nodes, those with less are used first."""
 
 
 TRUSTED: Final = NodeStanding()
-"""Of a node that nothing speaks against."""
+"""Standing of a node without evidence against it."""
 
 HealthByNode = Mapping[str, NodeHealth]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What was learned since the last look."""
+    """Evidence and checks since the last call."""
 
     evidence: Collection[Evidence] = ()
     passed: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By node: when it last passed a check."""
+    """Time of the last passed check, by node."""
 
 
 def judged(before: HealthByNode, news: News, *, rules: PoolRules, now: float) -> HealthByNode:
-    """The health of a pool's nodes after these news, by node; a node without evidence is left out.
+    """Return the health of a pool's nodes after these news; nodes without evidence are left out.
 
     Args:
-        before: what this returned at the last look.
-        news: what was learned since; what is old news changes nothing.
-        rules: of the pool.
+        before: result of the last call.
+        news: evidence and checks since then; older news change nothing.
+        rules: rules of the pool.
         now: seconds since the epoch.
     """
     known = [each for health in before.values() for each in health.evidence]
+    # 1. Drop old evidence, evidence about other nodes, and evidence from before a passed check.
     kept = (
         each
         for each in (*known, *news.evidence)
         if each.node in rules.nodes and now - each.at < FORGOTTEN_SECONDS
         if each.at > news.passed.get(each.node, -inf)
     )
+    # 2. Keep bounded evidence for each witness and node, and the nodes with the highest scores.
     by_node: dict[str, list[Evidence]] = defaultdict(list)
     for each in _within_witness_limits(_newest(kept, passed=news.passed, now=now)):
         by_node[each.node].append(each)
     evidence = {node: _heaviest(every) for node, every in by_node.items()}
     worst = sorted(evidence, key=lambda node: (-_rounded(evidence[node], now), node))[:MAX_NODES]
+    # 3. Quarantine the worst nodes, up to the limit. A node that is in quarantine stays longer.
     since = {node: before[node].quarantined_at if node in before else None for node in worst}
     quarantined = [
         node
@@ -166,7 +168,7 @@ def judged(before: HealthByNode, news: News, *, rules: PoolRules, now: float) ->
 
 
 def score(evidence: Iterable[Evidence], *, now: float) -> float:
-    """How much speaks against a node: each witness counts once, with the newest it says."""
+    """Return the score of a node. Each witness counts once, with its strongest evidence."""
     by_witness: dict[str, float] = {}
     for each in evidence:
         age = max(0.0, now - each.at)
@@ -176,7 +178,7 @@ def score(evidence: Iterable[Evidence], *, now: float) -> float:
 
 
 def standing(health: NodeHealth, *, now: float) -> NodeStanding:
-    """What the scheduler makes of it."""
+    """Return a node's health as the scheduler uses it."""
     height = score(health.evidence, now=now)
     return NodeStanding(
         quarantined=health.quarantined_at is not None,
@@ -185,7 +187,7 @@ def standing(health: NodeHealth, *, now: float) -> NodeStanding:
 
 
 def sentence(health: NodeHealth) -> str:
-    """What speaks against a node, in words.
+    """Return the evidence against a node as text.
 
     Example: "Slow (by 20 %) for jobs in team-a; CheckFailed (matmul 61 % of the median)".
     """
@@ -203,9 +205,10 @@ def _is_out(height: float, *, quarantined: bool) -> bool:
 def _newest(
     evidence: Iterable[Evidence], *, passed: Mapping[str, float], now: float
 ) -> Iterable[Evidence]:
-    """The newest by node, kind and witness; nothing is later than now.
+    """Return the newest evidence by node, kind and witness, none of it later than `now`.
 
-    What came after a check within its hour is kept as just after it: at the next look it still did.
+    Evidence from after a check, but within its hour, counts as just after the check. So it also
+    counts at the next call.
     """
     newest: dict[tuple[str, str, str], Evidence] = {}
     for each in evidence:
@@ -218,7 +221,7 @@ def _newest(
 
 
 def _within_witness_limits(evidence: Iterable[Evidence]) -> Iterable[Evidence]:
-    """What each tenant says of the nodes it spoke of last; checks have no limit."""
+    """Yield the evidence of each tenant for the nodes it reported last. Checks have no limit."""
     by_witness: dict[str, dict[str, list[Evidence]]] = defaultdict(lambda: defaultdict(list))
     for each in evidence:
         by_witness[each.by][each.node].append(each)
@@ -229,13 +232,13 @@ def _within_witness_limits(evidence: Iterable[Evidence]) -> Iterable[Evidence]:
 
 
 def _heaviest(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
-    """What counts most of a node, in one order."""
+    """Return the evidence of a node that counts most, in a fixed order."""
     order = sorted(evidence, key=lambda each: (-each.weight, -each.at, each.kind, each.by))
     return tuple(order[:MAX_EVIDENCE])
 
 
 def _rounded(evidence: Iterable[Evidence], now: float) -> float:
-    """A score to sort by: floats that differ in their last bits are equal."""
+    """Return a score for sorting, in which floats that differ in their last bits are equal."""
     return round(score(evidence, now=now), 6)
 
 

@@ -1,12 +1,15 @@
-"""The signals that are one taint, label or condition: what it announces, with what notice.
+"""Table of signals that are one taint, label or condition, with the disruption and its notice.
 
 `notice_seconds` is the component's default, counted from the time of the taint or condition if it
 has one. Signals that depend on more than one field of the node are functions in `signals`.
 
-Left out on purpose: `not-ready` and `unreachable` (a node whose kubelet the API server does not
-hear may still train: the silence of its agent decides), pressure taints (they only repel new pods),
-labels that say what a node is instead of what happens to it (`gke-spot`, `scalesetpriority=spot`),
-and Events of nodes (they are no state: a watch that starts later never sees them).
+These are left out on purpose:
+
+* `not-ready` and `unreachable`: a node whose kubelet is silent may still train. The silence of its
+  agent decides.
+* Pressure taints: they only repel new pods.
+* Labels that describe a node, such as `gke-spot` and `scalesetpriority=spot`.
+* Events of nodes: a watch that starts later never sees them.
 """
 
 from __future__ import annotations
@@ -32,10 +35,10 @@ class Signal:
 
     carrier: Carrier
     name: str
-    """Key of the taint or label, type of the condition."""
+    """Key of the taint or label, or type of the condition."""
     kind: DisruptionKind
     value: str | None = None
-    """Value of the taint or label, or status of the condition; None: any."""
+    """Value of the taint or label, or status of the condition. None: any value."""
     confidence: Confidence = Confidence.CERTAIN
     notice_seconds: float | None = None
 
@@ -49,7 +52,7 @@ AZURE_REDEPLOY_SECONDS = 600.0
 AZURE_REBOOT_SECONDS = 900.0
 GKE_MAINTENANCE_SECONDS = 3600.0
 KARPENTER_REPAIR_SECONDS = 1800.0
-"""How long Karpenter's node repair tolerates an unhealthy node."""
+"""Time for which Karpenter's node repair tolerates an unhealthy node."""
 
 _AWS = (
     Signal(
@@ -229,4 +232,4 @@ TABLE: tuple[Signal, ...] = (
     *_PROBLEM_DETECTOR,
     *_NVSENTINEL,
 )
-"""All rows; their order decides nothing."""
+"""All rows. Their order does not matter."""

@@ -1,8 +1,8 @@
-"""One node's taints, labels and conditions -> every disruption that is announced for it.
+"""Read every disruption that is announced by a node's taints, labels and conditions.
 
 `announced_disruptions` reads the table, then the few signals that need more than one field. A
-deadline that a component states is used as it is; a default notice counts from the signal's own
-time, or from `now` if it has none: `merge.keep_earliest_deadlines` keeps the first one.
+deadline that a component states is used as it is. A default notice counts from the signal's own
+time, or from `now` if it has none. `merge.keep_earliest_deadlines` keeps the first deadline.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ AUTOSCALER_SECONDS = 600.0
 """cluster-autoscaler's default of --max-graceful-termination-sec."""
 AZURE_PREEMPT_SECONDS = 30.0
 GKE_SPOT_SECONDS = 15.0
-"""Of a Spot VM's 30 s, user pods get 15."""
+"""User pods get 15 of a Spot VM's 30 s."""
 GKE_GRACEFUL_SECONDS = 3600.0
 GPU_REPAIR_SECONDS = 600.0
-"""How long Karpenter's node repair tolerates accelerators that are not ready."""
+"""Time for which Karpenter's node repair tolerates accelerators that are not ready."""
 SHUTDOWN_SECONDS = 15.0
-"""A kubelet that shuts down already terminates pods; half of the usual 30 s may be left."""
+"""A kubelet that shuts down already terminates pods. Half of the usual 30 s may remain."""
 MAINTENANCE_HORIZON_SECONDS = 900.0
 """A maintenance announced days ahead counts as certain when it is this near."""
 XID_REPLACE = frozenset({"64", "74", "79", "119", "120"})
@@ -51,10 +51,10 @@ GPU_CONDITIONS = frozenset(
 
 
 def announced_disruptions(node: NodeFacts, *, now: float) -> tuple[Disruption, ...]:
-    """Every disruption announced for this node, in no particular order.
+    """Return every disruption announced for this node, in no particular order.
 
     Args:
-        node: what the node shows.
+        node: fields of the node.
         now: seconds since the epoch.
     """
     rows = [disruption for signal in TABLE for disruption in _read(signal, node, now)]
@@ -63,7 +63,7 @@ def announced_disruptions(node: NodeFacts, *, now: float) -> tuple[Disruption, .
 
 
 def out_of_service(node: NodeFacts) -> bool:
-    """Whether the out-of-service taint says that nothing runs there any more (KEP-2268)."""
+    """Return whether the out-of-service taint states that nothing runs there (KEP-2268)."""
     return any(taint.key == "node.kubernetes.io/out-of-service" for taint in node.taints)
 
 
@@ -81,7 +81,7 @@ def _read(signal: Signal, node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _marked(signal: Signal, node: NodeFacts) -> Iterable[float | None]:
-    """When this signal was set on the node, once for each occurrence; None: no time is known."""
+    """Yield the time of this signal for each occurrence on the node; None if it has no time."""
     match signal.carrier:
         case Carrier.TAINT:
             for taint in node.taints:
@@ -98,9 +98,9 @@ def _marked(signal: Signal, node: NodeFacts) -> Iterable[float | None]:
 
 
 def _cordon(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """A cordon: termination handlers that set no taint set a label with it.
+    """Yield the disruption of a cordon. Some termination handlers add a label to it.
 
-    A cordon alone ends nothing: administrators cordon nodes hours before they drain them, or never
+    A cordon alone ends nothing. Administrators cordon nodes hours before they drain them, or never
     do. The drain itself shows as an eviction of a pod (`DisruptionTarget`), not on the node.
     """
     if not node.unschedulable:
@@ -122,9 +122,9 @@ def _cordon(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _terminating(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """Karpenter: a taint, the Node's deletion, and a hard deadline where its owner set one.
+    """Yield Karpenter's disruption: a taint, the Node's deletion, or a stated hard deadline.
 
-    A machine of spot capacity may go for a reclaim: its two minutes are assumed.
+    A spot machine may be disrupted by a reclaim, so its two minutes are assumed.
     """
     disrupted = _taint(node, "karpenter.sh/disrupted")
     stated = _time_of(node.annotations.get("karpenter.sh/nodeclaim-termination-timestamp", ""))
@@ -144,7 +144,7 @@ def _terminating(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _shutdown(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """A kubelet in a graceful node shutdown says so in its Ready condition."""
+    """Yield the disruption of a graceful node shutdown, which the kubelet states in Ready."""
     for condition in node.conditions:
         if (
             condition.type == "Ready"
@@ -161,7 +161,7 @@ def _shutdown(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _google(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """GKE: a termination now, or a maintenance at a stated time."""
+    """Yield GKE's disruptions: a termination now, or a maintenance at a stated time."""
     taint = _taint(node, "cloud.google.com/impending-node-termination")
     if taint is not None:
         spot = node.labels.get("cloud.google.com/gke-spot") == "true"
@@ -186,9 +186,9 @@ def _google(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _azure(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """Azure's reclaim of a spot machine, with the earliest time where the message states it.
+    """Yield Azure's reclaim of a spot machine, with the earliest time if the message states it.
 
-    `VMEventScheduled` is the older condition for all events: its reason names which.
+    `VMEventScheduled` is the older condition for all events, and its reason names the event.
     """
     for condition in node.conditions:
         preempted = condition.type == "PreemptScheduled" or (
@@ -205,7 +205,7 @@ def _azure(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _autoscaler(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """cluster-autoscaler: the taint's value is the Unix time at which it was set."""
+    """Yield cluster-autoscaler's disruption. The taint's value is the Unix time of the taint."""
     taint = _taint(node, "ToBeDeletedByClusterAutoscaler")
     if taint is not None:
         start = _number(taint.value) or taint.added_at or now
@@ -218,7 +218,7 @@ def _autoscaler(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _accelerators(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """GPU health: EKS' monitoring agent names the XID, NVSentinel what it recommends."""
+    """Yield GPU health: EKS' monitoring agent names the XID, NVSentinel its recommendation."""
     for condition in node.conditions:
         if condition.type == "AcceleratedHardwareReady" and condition.status == "False":
             start = now if condition.since is None else condition.since
@@ -229,6 +229,8 @@ def _accelerators(node: NodeFacts, now: float) -> Iterable[Disruption]:
                 deadline=start + GPU_REPAIR_SECONDS,
             )
         elif condition.type in GPU_CONDITIONS and condition.status == "True":
+            # NVSentinel ends its message with `RecommendedAction=...`. NONE
+            # means that the node still works.
             _, _, action = condition.message.rpartition("RecommendedAction")
             harmless = action.strip(" =:.").upper() == "NONE"
             yield Disruption(
@@ -243,9 +245,9 @@ def _accelerators(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _devices(node: NodeFacts, _now: float) -> Iterable[Disruption]:
-    """A driver that wants pods off a device: they are evicted there, or will be.
+    """Yield the disruption of a driver that evicts pods from a device.
 
-    NoSchedule alone is no announcement: the device is not counted any more.
+    NoSchedule alone is not an announcement. The device is simply not counted any more.
     """
     for taint in node.device_taints:
         if taint.effect == "NoExecute":
@@ -279,7 +281,7 @@ def _taint(node: NodeFacts, key: str) -> TaintFact | None:
 
 
 def _number(text: str) -> float | None:
-    """Unix seconds as labels and taint values spell them."""
+    """Return Unix seconds as labels and taint values spell them; None for other text."""
     return float(text) if text.isdecimal() and len(text) <= 12 else None
 
 
@@ -292,7 +294,7 @@ def _time_of(text: str) -> float | None:
 
 
 def _mail_time(text: str) -> float | None:
-    """The RFC 1123 time at the end of a message, after its last colon-and-space."""
+    """Return the RFC 1123 time at the end of a message, after its last colon and space."""
     try:
         return parsedate_to_datetime(text.rpartition(": ")[2]).timestamp()
     except ValueError:

@@ -1,1 +1,1 @@
-"""When waiting gangs will probably start: simulated, rough and corrected forecasts."""
+"""Forecast when waiting gangs will probably start: simulated, rough and corrected forecasts."""

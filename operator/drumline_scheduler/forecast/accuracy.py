@@ -1,9 +1,9 @@
-"""How good forecasts of starts were, once the jobs have started.
+"""Measure how good forecasts of starts were, once the jobs have started.
 
-Two figures. The error is how far a p50 was off, as a fraction of the wait that remained: its median
-says how near. The coverage is the share of starts that were at or before their p90: where forecasts
-are honest it is nine in ten, whatever their errors. A forecast without a p90 promised no band: it
-counts in neither share, and is counted by itself, as `unknown`.
+There are two figures. The error is the distance of a p50 from the start, as a fraction of the wait
+that remained. Its median shows how near forecasts are. The coverage is the share of starts at or
+before their p90. For honest forecasts it is nine in ten, whatever their errors. A forecast without
+a p90 promised no band. It counts in neither share, and is counted separately as `unknown`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class StartForecast:
     uid: str
     made_at: float
     expected_at: float | None
-    """The p50; None: no such time was in sight."""
+    """The p50. None: no such time was in sight."""
     latest_at: float | None
-    """The p90; None: no such time was in sight."""
+    """The p90. None: no such time was in sight."""
     started_at: float
 
     @classmethod
     def of(cls, expected: ExpectedStart, *, made_at: float, started_at: float) -> Self | None:
-        """None where the start was known when it was made."""
+        """Return a forecast with its outcome; None if the start was known when it was made."""
         if started_at <= made_at:
             return None
         return cls(
@@ -44,10 +44,12 @@ class StartForecast:
 
     @property
     def error_ratio(self) -> float | None:
-        """How far off the p50 was, as a fraction of the wait that remained.
+        """Distance of the p50 from the start, as a fraction of the wait that remained.
+
+        None without a p50.
 
         Raises:
-            ZeroDivisionError: It started in the moment of the forecast.
+            ZeroDivisionError: the job started at the time of the forecast.
         """
         if self.expected_at is None:
             return None
@@ -55,7 +57,10 @@ class StartForecast:
 
     @property
     def side(self) -> Side:
-        """Before the p50 (half of all, if forecasts are good), up to the p90, or later."""
+        """Position of the start: before the p50, up to the p90, or later.
+
+        Good forecasts have half of all starts before the p50.
+        """
         if self.expected_at is None or self.latest_at is None:
             return "unknown"
         if self.started_at < self.expected_at:
@@ -65,21 +70,21 @@ class StartForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Many forecasts together; the field names are those of `drumline simulate -o json`."""
+    """Figures of many forecasts. The field names are those of `drumline simulate -o json`."""
 
     forecasts: int
     without_p90: int
-    """How many of them had no band."""
+    """Number of forecasts without a band."""
     median_error: float | None
-    """Of those with a p50; None: there were none."""
+    """Median error of the forecasts with a p50. None if there are none."""
     by_p50: float | None
-    """The share of starts before their p50, of those with a band: a half, if all is well."""
+    """Share of starts before their p50, of forecasts with a band. One half is ideal."""
     by_p90: float | None
-    """The share of starts at or before their p90, of those with a band: the coverage."""
+    """Share of starts at or before their p90, of forecasts with a band: the coverage."""
 
 
 def calibration(forecasts: Iterable[StartForecast]) -> Calibration:
-    """The figures of these forecasts."""
+    """Return the figures of these forecasts."""
     known = tuple(forecasts)
     errors = sorted(error for each in known if (error := each.error_ratio) is not None)
     sides = [each.side for each in known]

@@ -1,9 +1,9 @@
-"""A simulated cluster for the forecast: decisions take effect at once, gangs end at drawn times.
+"""Simulate a cluster: decisions take effect at once, and gangs end at drawn times.
 
-It has no pods: the slots of running gangs are reserved, so a gang that ends leaves nothing behind,
-and pods that are being deleted at the beginning are gone. A gang that is evicted, for another or
-for its own queue's sake, is gone after `LEAVING_SECONDS` and is pending again with its remaining
-work, unless it need not leave any more by then. Nothing fails, and no job is added.
+It has no pods. The slots of running gangs are reserved, so a gang that ends leaves nothing behind.
+Pods that are being deleted at the beginning are gone. A gang that is evicted, for another gang or
+by its own queue, is gone after `LEAVING_SECONDS`. It is then pending again with its remaining work,
+unless its eviction was cancelled. Nothing fails, and no job is added.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from drumline_scheduler.quota.usage_budgets import held_in
 from drumline_scheduler.resources import NOTHING
 
 LEAVING_SECONDS: Final = 60.0
-"""How long a gang takes to save and to leave."""
+"""Time that a gang takes to save and leave."""
 
 RuntimeEstimate = Callable[[Gang, float, float | None], float]
-"""How long a gang still runs that has run for so many seconds, and reports (unless None) that it
-has so many left."""
+"""Returns the remaining seconds of a gang, from the seconds it has run and the remaining seconds
+that its program reports. None: it reports nothing."""
 
 
 def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:
-    """Each day of a time, with its seconds of it."""
+    """Yield each day of a time span, with the seconds of the span on that day."""
     while since < until:
         day = int(since // DAY_SECONDS)
         end = min(until, float((day + 1) * DAY_SECONDS))
@@ -41,7 +41,7 @@ def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:
 def _charged(
     days: Mapping[int, int], rate: Fraction, parts: Iterable[tuple[int, float]]
 ) -> Mapping[int, int]:
-    """What was had by day, and at this rate in these parts of days."""
+    """Return use by day, plus the use at a rate in some parts of days."""
     if not rate:
         return days
     more = Counter(days)
@@ -51,16 +51,16 @@ def _charged(
 
 
 class ForecastCluster:
-    """What runs and what waits, at a moment that is moved from end to end.
+    """Running and waiting gangs at a time that moves from end to end.
 
-    Foreign pods that queues pay for hold their places for as long as is looked ahead, but for those
-    whose end is known. What gangs hold is charged to the budgets of their queues.
+    Foreign pods that queues pay for hold their places as far as the forecast looks ahead, except
+    those with a known end. Running gangs charge the budgets of their queues.
 
     Args:
         snapshot: the present; see `promised`.
-        pending: who waits.
-        now: the moment of the snapshot.
-        length: how long gangs still run.
+        pending: the waiting gangs.
+        now: time of the snapshot.
+        length: returns the remaining run time of a gang.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class ForecastCluster:
         self._pending = {gang.uid: gang for gang in pending}
         self._ends: list[tuple[float, str]] = []
         self._end_of: dict[str, float] = {}
-        """By uid; of several entries in the heap the one that counts."""
+        """End of a gang, by uid. Other entries of the gang in the heap are outdated."""
         self._comes_back: set[str] = set()
-        """Uids of those that leave before their work is done."""
+        """Uids of gangs that leave before their work is done."""
         for held in snapshot.admitted:
             if held.is_overdue or held.gang.hanging:
-                continue  # nobody knows when it leaves
+                continue  # its end is not known
             if (held.is_foreign or held.gang.surplus_of) and not held.leaving:
                 if held.is_foreign and held.ends_at is not None:
                     self._end(uid=held.gang.uid, after=max(LEAVING_SECONDS, held.ends_at - now))
@@ -101,7 +101,7 @@ class ForecastCluster:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What `decide` is shown."""
+        """The present snapshot for `decide`."""
         return replace(
             self._world,
             admitted=tuple(self._running.values()),
@@ -112,11 +112,11 @@ class ForecastCluster:
 
     @property
     def pending(self) -> tuple[Gang, ...]:
-        """Who waits."""
+        """The waiting gangs."""
         return tuple(self._pending.values())
 
     def carry_out(self, decisions: Decisions) -> None:
-        """Do what was decided."""
+        """Apply decisions."""
         for placed in decisions.placed:
             self._place(placed)
         for resized in decisions.resized:
@@ -129,7 +129,7 @@ class ForecastCluster:
             self._recall(uid)
 
     def go_on(self, *, until: float | None) -> bool:
-        """Move to the next end, or to a moment before it; False if nothing happens any more."""
+        """Move to the next end, or to an earlier time; return False if nothing more happens."""
         while self._ends and not self._counts(self._ends[0]):
             heappop(self._ends)
         before = self.now
@@ -147,7 +147,7 @@ class ForecastCluster:
         return True
 
     def _charge_budgets(self, *, since: float) -> None:
-        """Queues with a budget have held what they hold since then, each day's part on that day."""
+        """Charge the budgets for the GPUs held since a time, each day's part on that day."""
         if not self._spent:
             return
         gpus: dict[str, Fraction] = defaultdict(Fraction)
@@ -201,7 +201,7 @@ class ForecastCluster:
             self._end(uid=gang.uid, after=self._length(gang, 0.0, None))
 
     def _start_surplus(self, placed: Placed) -> None:
-        """It ends with the gang that it is beside."""
+        """Start a surplus gang, which ends with its base gang."""
         beside = next(
             held
             for held in self._running.values()
@@ -248,7 +248,7 @@ class ForecastCluster:
         return replace(held, leaving=True)
 
     def _recall(self, uid: str) -> None:
-        """It was told to leave and need not: it goes on to the end of its work."""
+        """Cancel the eviction of a gang: it continues to the end of its work."""
         held = replace(self._running[uid], leaving=False, departs=False)
         self._comes_back.discard(uid)
         self._hold(held)
@@ -289,7 +289,7 @@ class ForecastCluster:
             self._release_successors(held.gang.key)
 
     def _release_successors(self, key: str) -> None:
-        """A job has ended, with success: nothing fails here."""
+        """Release the gangs that waited for a job. It has succeeded, because nothing fails here."""
         for uid, gang in self._pending.items():
             after = tuple(each for each in gang.after if each.key != key)
             if len(after) < len(gang.after):
@@ -298,9 +298,10 @@ class ForecastCluster:
 
 
 def promised(snapshot: Snapshot) -> Snapshot:
-    """The same cluster with what gangs hold promised to them instead of bound, and no pods ending.
+    """Return the same cluster with the places of gangs reserved instead of bound.
 
-    Gangs that move stay where they are, and elastic ones keep what they were told to give up.
+    No pods end in it. Gangs that move stay where they are, and elastic gangs keep the pods that
+    they were to give up.
     """
     bound: dict[str, list[tuple[Admitted, int]]] = {}
     for held in snapshot.admitted:

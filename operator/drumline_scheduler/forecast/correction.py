@@ -1,21 +1,23 @@
-"""Forecasts of starts, corrected by what became of earlier ones.
+"""Correct forecasts of starts by the outcomes of earlier ones.
 
-A simulated future knows no job that comes later, and so its starts are too early wherever work
-keeps coming: knowing how long every job runs would not help (docs/benchmarks.md). What does help is
-to remember. For each forecast it is noted how much longer the wait was than said. Of these ratios
-the median and the 90th percentile correct the next forecast, as in split conformal prediction
-(Vovk et al., 2005): if delays go on as they did, nine in ten starts are before the p90, however
-wrong the model.
+A simulated future has no later jobs, so its starts are too early while work keeps coming. Exact run
+times of all jobs would not help (docs/benchmarks.md). Earlier outcomes do help. For each forecast,
+the learner keeps the ratio of the actual wait to the forecast wait. The median and the 90th
+percentile of these ratios correct the next forecast, as in split conformal prediction (Vovk et al.,
+2005). If delays continue as before, nine in ten starts are before the p90, however wrong the model
+is.
 
-    said 10, 20 and 40 min, were 15, 60 and 40 -> ratios 1.5, 3, 1; the next "10 min" is "15 min"
+    forecast 10, 20 and 40 min, actual 15, 60 and 40 -> ratios 1.5, 3, 1
+    the next forecast of 10 min becomes 15 min
 
-Ratios are learned for each group (a queue, and how the forecast was made), with a little of what
-all groups had, and of `PRIOR`, which is all there is at the beginning. A job that waits already
-longer than was said counts with what it has waited: only fast starts would be known otherwise.
+Ratios are learned for each group (a queue, and how the forecast was made). They are mixed with a
+few ratios of all groups, and with `PRIOR`, which is the only source at the beginning. A job that
+already waits longer than forecast counts with its wait so far. Otherwise only fast starts would
+count.
 
-Forecasts without an outcome are noted: a few of each waiting job, and a bounded sum of all. A job
-that waits for days keeps its first forecasts and its newest. At the limit, the job with the most
-notes gives up its oldest if it has at least two more than the new one.
+Forecasts without an outcome are kept: a few for each waiting job, and a bounded number in all. A
+job that waits for days keeps its first forecasts and its newest. At the limit, the job with the
+most notes drops its oldest if it has at least two more than the new job.
 """
 
 from __future__ import annotations
@@ -31,26 +33,27 @@ from drumline_scheduler.forecast.expected_starts import FARTHEST_SECONDS, Expect
 from drumline_scheduler.model import Gang
 
 PRIOR: Final = (0.6, 0.8, 1.0, 1.5, 2.5)
-"""Ratios before anything is known: a forecast is half right, and may be early by 2.5 times."""
+"""Ratios before anything is known: half of the forecasts are right, and one may be early by 2.5
+times."""
 PRIOR_WEIGHT: Final = 5.0
-"""As many observations is the prior worth in a group."""
+"""Weight of the prior in a group, in observations."""
 OTHERS_WEIGHT: Final = 3.0
-"""As many observations is worth, together, what all groups had; a third of each, if few."""
+"""Weight of the ratios of all groups together, in observations. Each of them weighs at most 1/3."""
 ALLOWANCE_SECONDS: Final = 60.0
-"""Added to both waits before they are compared: a start in a second and in ten are the same."""
+"""Added to both waits before they are compared, so that a start in 1 s and in 10 s count alike."""
 MOST_RATIOS: Final = 1000
-"""The newest of a group that are remembered."""
+"""Number of newest ratios that are kept for a group."""
 NOTED_EACH_SECONDS: Final = 1800.0
-"""How often a forecast of the same job is noted."""
+"""Shortest time between two kept forecasts of one job."""
 MOST_OF_A_JOB: Final = 8
-"""How many forecasts of the same job are remembered."""
+"""Largest number of kept forecasts of one job."""
 MOST_NOTED: Final = 20_000
-"""How many forecasts are remembered in all."""
+"""Largest number of kept forecasts in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedForecast:
-    """When somebody of a group was expected to start, and when that was said."""
+    """The expected start of a job of a group, and the time of the forecast."""
 
     group: str
     made_at: float
@@ -59,7 +62,7 @@ class NotedForecast:
 
 @dataclass(slots=True, kw_only=True)
 class ForecastNotes:
-    """The forecasts of jobs that wait, by uid. All it does to a job is O(1)."""
+    """The forecasts of jobs that wait, by uid. Every change is O(1)."""
 
     _noted: dict[str, list[NotedForecast]] = field(
         default_factory=dict[str, list[NotedForecast]], init=False
@@ -68,7 +71,7 @@ class ForecastNotes:
         default_factory=lambda: tuple(dict[str, None]() for _ in range(MOST_OF_A_JOB + 1)),
         init=False,
     )
-    """The uids that have so many notes, by that number."""
+    """Uids by their number of notes."""
     _count: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[NotedForecast]:
@@ -80,10 +83,11 @@ class ForecastNotes:
         return self._noted.keys()
 
     def add(self, uid: str, noted: NotedForecast) -> None:
-        """Remember a forecast, unless the last of this job is recent or there is no room."""
+        """Keep a forecast, unless the job's last one is recent or the limit is reached."""
         before = self._noted.get(uid, [])
         if before and noted.made_at < before[-1].made_at + NOTED_EACH_SECONDS:
             return
+        # Drop one in the middle, so that the first forecasts and the newest stay.
         if len(before) == MOST_OF_A_JOB:
             del before[MOST_OF_A_JOB // 2]
             before.append(noted)
@@ -91,13 +95,13 @@ class ForecastNotes:
             self._set(uid, [*before, noted])
 
     def take(self, uid: str) -> list[NotedForecast]:
-        """Those of a job, which are forgotten."""
+        """Return the forecasts of a job and forget them."""
         noted = self._noted.get(uid, [])
         self._set(uid, [])
         return noted
 
     def _make_room(self, *, beside: int) -> bool:
-        """Forget the oldest of a job with most, if that has two more than `beside`."""
+        """Drop the oldest note of a job with the most notes, if it has two more than `beside`."""
         for number in range(MOST_OF_A_JOB, beside + 1, -1):
             if self._with[number]:
                 uid, _ = self._with[number].popitem()
@@ -126,16 +130,17 @@ class GroupedStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """How much longer than forecast waits are: for each group the median, and nine in ten."""
+    """Ratios of actual to forecast wait, by group: the median and the 90th percentile."""
 
     groups: Mapping[str, tuple[float, float]]
     elsewhere: tuple[float, float]
-    """For a group of which nothing is known."""
+    """Ratios for a group without observations."""
 
     def of(self, grouped: GroupedStart, *, now: float) -> ExpectedStart:
-        """The forecast, corrected. A p90 only moves away: the model knew why it was far.
+        """Return the corrected forecast. A p90 only moves to later times.
 
-        Neither is farther than `FARTHEST_SECONDS`: a limit may be longer than there are dates.
+        The model may have good reasons for a late p90. Neither time is later than
+        `FARTHEST_SECONDS`, because a limit may be longer than the calendar.
         """
         start = grouped.start
         if start.p50_at is None:
@@ -155,13 +160,13 @@ class Correction:
 
 @dataclass(slots=True, kw_only=True)
 class ForecastLearner:
-    """Remembers forecasts until their jobs start, and what they were worth."""
+    """Keeps forecasts until their jobs start, and the ratios of their outcomes."""
 
     _notes: ForecastNotes = field(default_factory=ForecastNotes, init=False)
     _ratios: dict[str, deque[float]] = field(default_factory=dict[str, deque[float]], init=False)
 
     def note(self, forecasts: Iterable[GroupedStart], *, now: float) -> None:
-        """Remember forecasts, as they were before any correction."""
+        """Keep forecasts, as they were before any correction."""
         for each in forecasts:
             if each.start.p50_at is not None:
                 noted = NotedForecast(group=each.group, made_at=now, expected_at=each.start.p50_at)
@@ -169,25 +174,26 @@ class ForecastLearner:
 
     @property
     def waiting(self) -> Collection[str]:
-        """Uids of the jobs whose starts it wants to know."""
+        """Uids of the jobs whose starts are still open."""
         return self._notes.uids
 
     def started(self, uid: str, *, at: float) -> None:
-        """A job has started."""
+        """Record the start of a job."""
         for noted in self._notes.take(uid):
             if at > noted.made_at:
                 ratios = self._ratios.setdefault(noted.group, deque(maxlen=MOST_RATIOS))
                 ratios.append(_ratio(noted, started_at=at))
 
     def left(self, uid: str) -> None:
-        """A job waits no more, and did not start."""
+        """Forget a job that no longer waits and did not start."""
         self._notes.take(uid)
 
     def correction(self, now: float) -> Correction:
-        """What is known by now. O(n log n) of what is remembered, whatever number of groups."""
+        """Return the correction from the outcomes so far. O(n log n), for any number of groups."""
         seen = {group: list(ratios) for group, ratios in self._ratios.items()}
         for noted in self._notes:
             if now > noted.expected_at:
+                # An overdue job counts with its wait so far, which is a lower bound of its ratio.
                 at_least = _ratio(noted, started_at=now)
                 seen.setdefault(noted.group, []).append(at_least)
         everything = sorted(chain.from_iterable(seen.values()))
@@ -201,7 +207,7 @@ class ForecastLearner:
 
 
 def _ratio(noted: NotedForecast, *, started_at: float) -> float:
-    """How many times as long as expected it waited."""
+    """Return the ratio of the actual wait to the expected one."""
     return _padded(noted.made_at, started_at) / _padded(noted.made_at, noted.expected_at)
 
 
@@ -210,10 +216,10 @@ def _padded(since: float, until: float) -> float:
 
 
 def _corrected(own: Sequence[float], *, everywhere: Sequence[float]) -> tuple[float, float]:
-    """Median and 90th percentile of a group's ratios, shrunk to the others' and the prior.
+    """Return median and 90th percentile of a group's ratios, with the others' and the prior.
 
-    All are ascending. They stay apart: all ratios merged anew for each group would take minutes
-    with a hundred groups.
+    All sequences are ascending. They stay separate, because merging all ratios for each of a
+    hundred groups would take minutes.
     """
     weighted = (
         (own, 1.0),
@@ -224,10 +230,10 @@ def _corrected(own: Sequence[float], *, everywhere: Sequence[float]) -> tuple[fl
 
 
 def _quantile(weighted: Sequence[tuple[Sequence[float], float]], *, share: float) -> float:
-    """The least ratio up to which that share of the weight lies.
+    """Return the smallest ratio up to which a share of the weight lies.
 
     Args:
-        weighted: ascending ratios, and how much each of them weighs.
+        weighted: ascending ratios, and the weight of each of them.
         share: from 0 to 1.
     """
 
@@ -245,9 +251,9 @@ def grouped(
     rough: Iterable[ExpectedStart],
     waiting: Mapping[str, Gang],
 ) -> list[GroupedStart]:
-    """Each forecast with its group: its queue, and whether it was rough.
+    """Return each forecast with its group: its queue, and whether it was rough.
 
-    A simulated one that saw no start is left out: the rough one stands for it.
+    A simulated forecast without a start is left out, because the rough one replaces it.
     """
     return [
         *(

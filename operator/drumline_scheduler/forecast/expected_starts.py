@@ -1,24 +1,25 @@
-"""Expected starts of pending gangs: `decide` itself, run ahead on a virtual clock.
+"""Expected starts of pending gangs: run `decide` ahead on a virtual clock.
 
-The remaining runtimes of gangs are drawn at random, several times; of a gang's starts, the median
-is its p50 and the 90th percentile its p90. The distributions:
+The remaining runtimes of gangs are drawn at random, several times. The median of a gang's starts is
+its p50, and the 90th percentile is its p90. The distributions:
 
 * With a maximum runtime: either limits are honest and all gangs use them up, or users request one
-  to three times the need: then a gang runs for its limit divided by a number between 1 and 3, given
-  how long it has run already. The running gangs show which is more likely: if many have used most
-  of their limits, limits are honest (`_honesty`). That probability is the share of honest samples.
+  to three times the need. In the second case a gang runs for its limit divided by a number between
+  1 and 3, given how long it has run already. The running gangs show which is more likely. If many
+  have used most of their limits, limits are honest (`_honesty`). The probability is the share of
+  honest samples.
 * With steps that the program reports: it ends with the last of them, give or take `REPORT_ERROR`,
   and at its maximum runtime at the latest.
-* Without either, nobody knows, and the band says so: its length is log-normal, given how long it
-  has run already. Half of such gangs run for an hour at most, or for as long as half of the running
-  ones have run, if that is longer. By `SPREAD` one in ten runs for less than a thirteenth of that,
-  and one in ten for more than thirteen times as much, as in traces of shared clusters (Philly,
-  ATC'19; Helios, SC'21). Behind a gang that has just started, that is an hour or half a day.
+* Without either, the length is not known, and the band is wide. The length is log-normal, given how
+  long the gang has run already. Half of such gangs run for at most an hour, or as long as half of
+  the running ones have run, if that is longer. With `SPREAD`, one in ten runs for less than a
+  thirteenth of that, and one in ten for more than thirteen times as much. Traces of shared clusters
+  look alike (Philly, ATC'19; Helios, SC'21).
 
 Not modelled are later jobs with a higher priority, failures, and gangs behind the first `LINE` in
-the order: with many of these the expected starts are too early. The result is deterministic.
+the order. With many of these the expected starts are too early. The result is deterministic.
 
-Cost: samples x events x a cycle; both are bounded.
+Cost: samples x events x a cycle. Both numbers are bounded.
 """
 
 from __future__ import annotations
@@ -39,39 +40,40 @@ from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS
 
 LINE: Final = 32
-"""How many of those who wait are looked at, the first in line."""
+"""Number of waiting gangs that are simulated, from the head of the line."""
 MOMENTS: Final = 100
-"""How many times a sample goes on to the next end before it is given up."""
+"""Number of ends after which a sample is given up."""
 RESERVATIONS: Final = 2
-"""How many gangs of a pool have reservations in the futures, under the backfill rule."""
+"""Number of gangs of a pool that have reservations in the samples, under the backfill rule."""
 MOST_ASKED: Final = 3.0
-"""How many times what they need people ask for at most."""
+"""Largest ratio of the requested to the needed run time."""
 REPORT_ERROR: Final = 0.2
-"""How far the end of a gang may be from what its steps say, either way, as a part of the rest."""
+"""Error of the end that a program reports, in either direction, as a part of the remaining time."""
 USUAL_SECONDS: Final = 3600.0
-"""The median length of gangs of which nobody knows anything."""
+"""Median length of gangs without a limit or a report."""
 SPREAD: Final = 2.0
-"""Standard deviation of the logarithm of such lengths: two thirds within a factor of e**2 = 7.4."""
+"""Standard deviation of the logarithm of such lengths: two thirds are within a factor of e**2 =
+7.4."""
 MOST_SECONDS: Final = 366 * 86_400.0
-"""What such a gang still runs at most: a moment that has a date."""
+"""Longest remaining time of such a gang, so that its end has a date."""
 FARTHEST_SECONDS: Final = 366 * 86_400.0
-"""No rough or corrected forecast is farther away: a moment that has a date."""
+"""Longest wait of a rough or corrected forecast, so that it has a date."""
 _NORMAL: Final = NormalDist()
 _LEAST_CHANCE, _MOST_CHANCE = 1e-300, 1.0 - 1e-12
 _NEARLY_ALL: Final = 0.99
-"""Of a limit: whoever has used up more shows no more than that."""
+"""Used part of a limit above which a gang shows no more about honesty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedStart:
-    """When a waiting gang will probably start, on the clock of `now`."""
+    """The probable start of a waiting gang, on the clock of `now`."""
 
     key: str
     uid: str
     p50_at: float | None
-    """As likely before as after; None: later than was looked ahead, or never."""
+    """Half of the starts are before it. None: later than the forecast looks ahead, or never."""
     p90_at: float | None
-    """Nine in ten before it."""
+    """Nine in ten starts are before it."""
 
 
 def expected_starts(
@@ -84,13 +86,14 @@ def expected_starts(
     """Return when each of the first gangs in line will probably start, in the order of the line.
 
     Args:
-        cycle: as for `decide`; nothing is moved in the forecast.
-        samples: how many futures are looked at.
-        seed: of chance.
-        go_on: asked before each cycle; once it says no, nothing is told of anybody.
+        cycle: arguments as for `decide`; nothing is moved in the forecast.
+        samples: number of simulated futures.
+        seed: seed of the random draws.
+        go_on: asked before each cycle; once it returns False, the result is empty.
     """
     now = cycle.now
     waiting = {gang.uid: gang for gang in cycle.pending}
+    # 1. A policy without moves and surplus: they cost time and change starts little.
     calm = replace(
         cycle.policy,
         moves=None,
@@ -104,11 +107,13 @@ def expected_starts(
     snapshot = replace(overdue.snapshot, offers=(), asked=())
     pending = tuple(waiting.values())
     still = replace(cycle, snapshot=snapshot, pending=pending, policy=calm, explain=False)
+    # 2. One cycle on the present gives the line, and gangs on which the scheduler raises.
     first = decide(still)
     still = replace(still, set_aside=first.faults)
     faulty = {fault.uid for fault in first.faults}
     line = [waiting[uid] for uid in first.order if uid not in faulty][:LINE]
     start = promised(snapshot)
+    # 3. Simulate the futures, the honest ones first. A cache serves all of them.
     usual = _usual(snapshot=snapshot, now=now)
     honest = round(samples * _honesty(snapshot=snapshot, now=now))
     starts: dict[str, list[float]] = {gang.uid: [] for gang in line}
@@ -156,11 +161,13 @@ def _run(
 
 
 def _lengths(*, chance: str, usual: float, honest: bool) -> RuntimeEstimate:
-    """How long gangs run in one future: the same gang as long, whatever else happens.
+    """Return the run times of gangs in one future.
+
+    A gang's draw depends only on its uid and the seed.
 
     Args:
-        chance: the seed of the future.
-        usual: the median length of those that nobody knows anything about.
+        chance: seed of the future.
+        usual: median length of gangs without a limit or a report.
         honest: whether limits are used up.
     """
 
@@ -183,24 +190,24 @@ def _lengths(*, chance: str, usual: float, honest: bool) -> RuntimeEstimate:
 
 
 def _usual(*, snapshot: Snapshot, now: float) -> float:
-    """The median length of gangs that nobody knows anything about."""
+    """Return the median length of gangs without a limit or a report."""
     had = [now - held.admitted_at for held in snapshot.admitted if _is_open(held)]
     return max(USUAL_SECONDS, median(had) if had else 0.0)
 
 
 def _unknown_length(draw: float, *, usual: float, ran: float) -> float:
-    """The length that a share `draw` of the gangs exceed which have run for `ran` seconds."""
+    """Return the length that a share `draw` of the gangs exceed that have run for `ran` seconds."""
     longer = _NORMAL.cdf(-log(ran / usual) / SPREAD) if ran > 0 else 1.0
     chance = min(_MOST_CHANCE, max(_LEAST_CHANCE, draw * longer))
     return min(max(ran, usual * exp(-SPREAD * _NORMAL.inv_cdf(chance))), ran + MOST_SECONDS)
 
 
 def _honesty(*, snapshot: Snapshot, now: float) -> float:
-    """How likely it is that limits are used up, after what the running gangs have used of theirs.
+    """Return the probability that limits are used up, from the used parts of running gangs' limits.
 
-    Beforehand both are as likely. Of an honest limit each part is as likely to be used by now: the
-    density is 1. Otherwise a gang that asked for `u` times its need is seen in proportion to how
-    long it runs, anywhere in the first 1 / u of its limit: P(u < 1 / part) / E(1 / u).
+    Both cases are equally likely beforehand. An honest limit is used to any part with equal chance:
+    the density is 1. Otherwise a gang that requested `u` times its need is observed in proportion
+    to its run time, anywhere in the first 1 / u of its limit: P(u < 1 / part) / E(1 / u).
     """
     evidence = 0.0
     for held in snapshot.admitted:
@@ -212,19 +219,19 @@ def _honesty(*, snapshot: Snapshot, now: float) -> float:
 
 
 def _density(part: float) -> float:
-    """Of the used part of a limit, where people ask for one to `MOST_ASKED` times their need."""
+    """Return the density of the used part if users request 1 to `MOST_ASKED` times their need."""
     spread = MOST_ASKED - 1.0
     longer = 1.0 if part * MOST_ASKED <= 1.0 else (1.0 / part - 1.0) / spread
     return longer * spread / log(MOST_ASKED)
 
 
 def _is_open(held: Admitted) -> bool:
-    """Whether nobody knows how long it runs."""
+    """Return whether the length of a running gang is unknown."""
     return held.gang.max_runtime_seconds is None and not held.is_residual
 
 
 def _quantile(starts: Sequence[float], *, of: int, share: float) -> float | None:
-    """The moment before which that share of all samples had started."""
+    """Return the time before which a share of all samples had started; None if it is infinite."""
     full = sorted([*starts, *[inf] * (of - len(starts))])
     at = full[min(of - 1, int(share * of))]
     return None if at == inf else at

@@ -1,7 +1,7 @@
-"""One forecast of expected starts, and when it has to be made again.
+"""One forecast of expected starts, and the rule when it has to be made again.
 
-A forecast takes many cycles. A new one would be equal while nothing but the clock changes, so it is
-made again only after another change, or when time has shown it wrong.
+A forecast takes many cycles. A new one would be equal while only the clock changes. So it is made
+again only after another change, or when time has shown it wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a pool's nodes took to come when a gang waited for them, and so when one will start."""
+"""Learn how long a pool's nodes take to come, and so when a gang that waits for them will start."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from drumline_scheduler.autoscaling.node_demands import NodeDemand
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 
 MOST: Final = 20
-"""Of the times of a pool, the newest count: clouds change."""
+"""Number of newest times of a pool that count, because clouds change."""
 FEWEST: Final = 3
-"""With fewer, nothing is said."""
+"""Number of times below which no start is forecast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTimes:
-    """Whole seconds from asking for nodes to the start of the gang, by pool, the newest last.
+    """Whole seconds from the request for nodes to the start of the gang, by pool, the newest last.
 
-    Only of gangs that got their nodes: how likely that is, nobody knows.
+    Only gangs that got their nodes count. The chance of getting nodes is not known.
     """
 
     seconds: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
 
     def with_time(self, pool: str, seconds: float) -> NodeTimes:
-        """These, and one more."""
+        """Return these times and one more."""
         newest = (*self.seconds.get(pool, ()), float(max(1, ceil(seconds))))[-MOST:]
         return NodeTimes(seconds={**self.seconds, pool: newest})
 
     def start(self, pool: str, *, asked_at: float, now: float) -> tuple[float, float] | None:
-        """The moments before which half, and nine in ten, of such gangs have started.
+        """Return the times before which half, and nine in ten, of such gangs have started.
 
-        Of the times that are longer than it has been waited already; None where there are too few
-        times, or none is as long.
+        Only times that are longer than the wait so far count. None if there are too few times, or
+        if none is long enough.
         """
         times = self.seconds.get(pool, ())
         longer = sorted(each for each in times if asked_at + each >= now)
@@ -47,11 +47,11 @@ class NodeTimes:
 def node_starts(
     demands: Iterable[NodeDemand], *, times: NodeTimes, now: float
 ) -> dict[str, ExpectedStart]:
-    """The expected starts, by uid, of gangs whose pool has let enough others start.
+    """Return the expected starts, by uid, of gangs whose pool has let enough others start.
 
     Args:
-        demands: what is asked for.
-        times: how long the last ones took.
+        demands: open requests for nodes.
+        times: how long recent requests took.
         now: seconds on the clock of `asked_at`.
     """
     starts: dict[str, ExpectedStart] = {}

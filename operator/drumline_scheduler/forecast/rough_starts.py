@@ -1,14 +1,14 @@
-"""A rough forecast of every waiting gang's start: cheap, for whoever the simulated future lacks.
+"""A rough, cheap forecast for waiting gangs without a simulated start.
 
-The simulated one looks at the first in line, and takes a while. Everybody else, and whoever has
-just come, starts when the GPUs of those before have been given back as often as they are wanted:
+The simulation covers the head of the line, and takes a while. For other gangs, and for gangs that
+have just come, the wait is estimated from the rate at which running gangs release GPUs:
 
-    wait = GPUs wanted by the line up to and including this gang / GPUs given back in a second
+    wait = GPUs wanted by the line up to and including this gang / GPUs released in a second
 
-counted from the latest simulated start before it in line. It says little about a single gang (a
-queue of its own may be served sooner, a large one later), so its band is wide; what is learned of
-its errors (`correction`) moves it. Where most GPUs are held by gangs of unknown length the
-band is that of such lengths.
+It counts from the latest simulated start before the gang in line. The estimate is rough for a
+single gang: its queue may be served sooner, and a large gang later. So its band is wide, and
+`correction` moves it by what is learned from its errors. If gangs of unknown length hold most GPUs,
+the band is that of such lengths.
 
 Cost: O(running gangs + waiting gangs), without any cycle.
 """
@@ -28,9 +28,9 @@ from drumline_scheduler.model import Gang, Snapshot
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS, expected_end
 
 WIDTH: Final = 4.0
-"""How many times longer than expected a wait may be, nine times in ten."""
+"""Ratio of the p90 wait to the expected wait."""
 UNKNOWN_WIDTH: Final = 13.0
-"""The same behind gangs of unknown length, as in `forecast`."""
+"""Ratio behind gangs of unknown length, as in `expected_starts`."""
 _STARTS_BY_ITSELF: Final = frozenset(
     {
         BlockReason.QUOTA_EXHAUSTED,
@@ -45,8 +45,8 @@ _STARTS_BY_ITSELF: Final = frozenset(
         BlockReason.BACKING_OFF,
     }
 )
-"""Waits that end as other jobs end. All other reasons need an event that nobody can date: a change
-of the job or of the cluster, a release by hand, an autoscaler, or a predecessor."""
+"""Waits that end when other jobs end. All other reasons need an event whose time is unknown: a
+change of the job or of the cluster, a release by hand, an autoscaler, or a predecessor."""
 
 
 def rough_starts(
@@ -58,15 +58,15 @@ def rough_starts(
     now: float,
     asked: Container[str] | None = None,
 ) -> list[ExpectedStart]:
-    """The starts of those in line that have no simulated one.
+    """Return the starts of gangs in line that have no simulated one.
 
     Args:
         snapshot: the cluster.
-        waiting: who waits, by uid.
-        line: who does not start in this cycle and why, in the order of the line.
+        waiting: waiting gangs by uid.
+        line: gangs that do not start in this cycle and why, in the order of the line.
         known: simulated starts by uid.
         now: seconds since the epoch.
-        asked: uids of those whose starts are wanted; None: of all.
+        asked: uids of the gangs whose starts are wanted; None: all.
     """
     rate, width = _given_back(snapshot, now=now)
     starts: list[ExpectedStart] = []
@@ -75,6 +75,7 @@ def rough_starts(
         gang = waiting.get(blocked.uid)
         if gang is None or blocked.reason not in _STARTS_BY_ITSELF:
             continue
+        # A simulated start restarts the count: the line before it is served by then.
         simulated = known.get(gang.uid)
         if simulated is not None and simulated.p50_at is not None:
             if simulated.p50_at > since:
@@ -82,7 +83,7 @@ def rough_starts(
             continue
         wanted += max(1, gang.gpus)
         if rate <= 0.0 or (asked is not None and gang.uid not in asked):
-            continue  # without a rate nothing runs: what it waits for is no end
+            continue  # without a rate nothing runs, so no end can be awaited
         wait = min(FARTHEST_SECONDS / width, max(LEAST_SECONDS, since - now + wanted / rate))
         starts.append(
             ExpectedStart(key=gang.key, uid=gang.uid, p50_at=now + wait, p90_at=now + width * wait)
@@ -91,13 +92,11 @@ def rough_starts(
 
 
 def _given_back(snapshot: Snapshot, *, now: float) -> tuple[float, float]:
-    """GPUs that running gangs give back in a second, each its own once in the time it has left.
+    """Return the GPUs that running gangs release in a second, and the width of the band.
 
-    A gang with a limit is counted with half of what is left of it: few use their limits up. One of
-    unknown length runs as long again as it has, or `USUAL_SECONDS` if that is longer.
-
-    Returns:
-        The rate, and the width of the band.
+    Each gang releases its GPUs once in its remaining time. A gang with a limit counts with half of
+    its remaining limit, because few gangs use up their limits. A gang of unknown length runs as
+    long again as it has, or for `USUAL_SECONDS` if that is longer.
     """
     rate, gpus, unknown = 0.0, 0, 0
     for held in snapshot.admitted:
