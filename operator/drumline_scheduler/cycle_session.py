@@ -118,7 +118,6 @@ def open_session(
         budgets=budgets,
         stay=projection.recall_running(admitted.unsettled),
     )
-    # Running gangs are nominated before pending ones: moves and repairs hold capacity already.
     candidates.exclude(projection.nominated)
     _recall_pending(session)
     return session
@@ -130,7 +129,10 @@ def _sweep_limits(running: Iterable[Admitted], pending: PendingGangs) -> SweepLi
 
 
 def _recall_pending(session: CycleSession) -> None:
-    """Nominate again the slots that earlier cycles reserved for pending gangs."""
+    """Nominate again the slots that earlier cycles reserved for pending gangs.
+
+    Running gangs come before them: their moves and repairs hold capacity already.
+    """
     for gang in sorted(session.pending.individual, key=order_key):
         queue = session.queues.get(gang.queue)
         if queue is None or queue.drained or session.budgets.rejection(gang):

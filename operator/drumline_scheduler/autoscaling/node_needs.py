@@ -173,16 +173,8 @@ def with_node_needs(
         sizes.ask(need.pool, need.nodes)
     # 2. Let these gangs take their places on a grown cluster.
     if waiting and any(room_of(offer, sizes) for offer in snapshot.offers):
-        world = GrownCluster(
-            settled(
-                replace(promises.snapshot, nodes=(*snapshot.nodes, *promises.coming)),
-                gangs=gangs,
-                decisions=_without_growth(
-                    decisions, in_pools={offer.pool for offer in snapshot.offers}, snapshot=snapshot
-                ),
-            ),
-            now=now,
-            decide=decide,
+        world = _world_after(
+            decisions, snapshot=snapshot, promises=promises, gangs=gangs, now=now, decide=decide
         )
         more = _needs(waiting, snapshot=snapshot, sizes=sizes, world=world)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
@@ -207,6 +199,28 @@ def with_node_needs(
         _without_growth(decisions, in_pools=pools, snapshot=snapshot),
         needs_nodes=tuple(needs.values()),
         blocked=tuple(map(explained, decisions.blocked)),
+    )
+
+
+def _world_after(
+    decisions: Decisions,
+    *,
+    snapshot: Snapshot,
+    promises: Promised,
+    gangs: Mapping[str, Gang],
+    now: float,
+    decide: Decide,
+) -> GrownCluster:
+    """Return the cluster after the cycle, on which further gangs take their places."""
+    pools = {offer.pool for offer in snapshot.offers}
+    return GrownCluster(
+        settled(
+            replace(promises.snapshot, nodes=(*snapshot.nodes, *promises.coming)),
+            gangs=gangs,
+            decisions=_without_growth(decisions, in_pools=pools, snapshot=snapshot),
+        ),
+        now=now,
+        decide=decide,
     )
 
 

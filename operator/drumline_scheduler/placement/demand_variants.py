@@ -127,8 +127,7 @@ def _variant(
     spread: int,
 ) -> DemandVariant | None:
     tree, extras = view.tree, gang.extras
-    # 1. Translate level names into depths. Slices inside single nodes become the grain of the
-    # shape.
+    # 1. Levels as depths. Slices inside single nodes become the grain of the shape.
     slice_levels = [
         SliceLevel(depth=tree.depth_of(piece.level) or 0, pods=piece.pods) for piece in slices
     ]
@@ -157,9 +156,7 @@ def _variant(
     demand = Demand(
         pods=len(free),
         roles=tuple(len(positions) for positions in vacant.roles),
-        slice_levels=tuple(
-            slice_level for slice_level in slice_levels if slice_level.depth <= tree.leaf_depth
-        ),
+        slice_levels=tuple(each for each in slice_levels if each.depth <= tree.leaf_depth),
         anchors=tuple(
             Anchor(depth=depth, identity=identity, pods=len(positions[depth, identity]))
             for depth, identity in wide
