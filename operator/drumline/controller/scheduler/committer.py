@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from drumline.controller.job_events import JobEvents
@@ -149,15 +150,21 @@ class Committer:
         in_vain = nominated_in_vain(decisions.blocked, jobs)
         return await write_each(
             [
-                *((job, self._give(each, job, now=now)) for job, each in given),
+                *((job, partial(self._give, each, job, now=now)) for job, each in given),
                 *(
-                    (job, self._preempt(each, jobs, why=why, now=now, on_fault=on_fault))
+                    (job, partial(self._preempt, each, jobs, why=why, now=now, on_fault=on_fault))
                     for job, each, why in preemptions
                 ),
-                *((job, self._move(move, job, now=now)) for job, move in moves),
-                *((job, self._evict_for_queue(each, job, now=now)) for job, each in evictions),
-                *((job, self._stay(job, now=now)) for job in staying),
-                *((job, self._write(job, disruption.nomination_cleared(job))) for job in in_vain),
+                *((job, partial(self._move, move, job, now=now)) for job, move in moves),
+                *(
+                    (job, partial(self._evict_for_queue, each, job, now=now))
+                    for job, each in evictions
+                ),
+                *((job, partial(self._stay, job, now=now)) for job in staying),
+                *(
+                    (job, partial(self._write, job, disruption.nomination_cleared(job)))
+                    for job in in_vain
+                ),
             ],
             on_fault=on_fault,
         )
@@ -168,7 +175,7 @@ class Committer:
         """Withdraw the evictions whose preemptor does not need the GPUs any more."""
         known = {job.uid: job for job in jobs}
         unneeded = [
-            (job, self._unneeded(job, now=now))
+            (job, partial(self._unneeded, job, now=now))
             for job in known.values()
             if is_preempted(job) and not still_needs_nodes(known.get(preemptor_uid(job)))
         ]
@@ -311,7 +318,8 @@ class Committer:
             if job_uid(victim.uid) in jobs  # foreign pods are evicted by now
         ]
         writes = [
-            (job, self._preempt_victim(victim, job, preemptor, now=now)) for job, victim in victims
+            (job, partial(self._preempt_victim, victim, job, preemptor, now=now))
+            for job, victim in victims
         ]
         return await write_each(writes, on_fault=on_fault)
 

@@ -184,26 +184,30 @@ class FaultMemory:
 
 
 async def write_each(
-    writes: Iterable[tuple[Job, Awaitable[bool]]], *, on_fault: OnFault | None
+    writes: Iterable[tuple[Job, Callable[[], Awaitable[bool]]]], *, on_fault: OnFault | None
 ) -> bool:
-    """Await what is written for several jobs. Return whether all of it is settled.
+    """Write for several jobs at once. Return whether all of it is settled.
+
+    Each write is made when its task runs: a leader that ends before leaves nothing half begun.
 
     Args:
-        writes: jobs, and what returns whether its write is settled.
+        writes: jobs, and the write that returns whether it is settled.
         on_fault: takes an exception on one job; None: it is raised.
 
     Raises:
         NotLeader: this process may not write any more.
     """
     done = await asyncio.gather(
-        *(_write_alone(job, writing, on_fault=on_fault) for job, writing in writes)
+        *(_write_alone(job, write, on_fault=on_fault) for job, write in writes)
     )
     return all(done)
 
 
-async def _write_alone(job: Job, writing: Awaitable[bool], *, on_fault: OnFault | None) -> bool:
+async def _write_alone(
+    job: Job, write: Callable[[], Awaitable[bool]], *, on_fault: OnFault | None
+) -> bool:
     try:
-        return await writing
+        return await write()
     except NotLeader:
         raise
     except Exception as error:

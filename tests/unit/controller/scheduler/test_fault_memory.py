@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from dataclasses import replace
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -13,6 +16,7 @@ from drumline.controller.scheduler.fault_memory import (
     LONGEST_SECONDS,
     MOST_REPORTED,
     FaultMemory,
+    write_each,
 )
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry.metrics import Metrics
@@ -158,3 +162,21 @@ def test_an_exception_outside_of_the_decisions_is_recorded_alike(memory: FaultMe
     record(job.key, job.uid, ValueError("no write"))
     [fault] = memory.set_aside(jobs, now=NOW)
     assert (fault.stage, fault.error) == ("commit", "ValueError: no write")
+
+
+async def test_a_leader_that_ends_before_its_writes_begin_makes_none_of_them() -> None:
+    begun: list[str] = []
+
+    async def write(name: str) -> bool:
+        begun.append(name)
+        return True
+
+    jobs = [a_job(name="a"), a_job(name="b")]
+    writes = [(each, partial(write, each.name)) for each in jobs]
+    task = asyncio.create_task(write_each(writes, on_fault=None))
+    await asyncio.sleep(0)  # the task has made those of the writes; none has run
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gc.collect()  # a coroutine that nobody awaited would warn here, and fail this test
+    assert begun == []
