@@ -105,8 +105,8 @@ class ZonePauseStatus(ApiModel):
     zone: Annotated[str, Field(max_length=63)]
     """Zone in which the nodes were requested. Empty: any zone."""
     pool_nodes: Annotated[int, Field(ge=1)]
-    """Number of nodes that the pool would have had with the request. Requests that reach this
-    number are paused. Smaller requests are allowed."""
+    """Size of the pool that the request would have led to, in nodes. Requests that reach this size
+    are paused. Smaller requests are allowed."""
     until: Timestamp
     """End of the pause. It is stored because the next pause is twice as long."""
     timeouts: Annotated[int, Field(ge=1, le=1_000_000)]

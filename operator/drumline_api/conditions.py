@@ -154,7 +154,7 @@ class Condition(ApiModel):
     type: Annotated[str, Field(max_length=316)]
     """Type of the condition."""
     status: Literal["True", "False", "Unknown"]
-    """Whether the condition is True, False or Unknown."""
+    """State of the condition: True, False or Unknown."""
     reason: Annotated[str, Field(max_length=1024)]
     """Reason, from a closed list."""
     message: Annotated[str, Field(max_length=2048)] = ""

@@ -52,7 +52,7 @@ class DisruptionStatus(ApiModel):
     indices: Indices | None = None
     """Members that must leave. Unset: all members."""
     movable: bool | None = None
-    """Whether the members have saved, or do not need to. They move as soon as another node is
+    """True if the members have saved, or do not need to. They move as soon as another node is
     available."""
 
 

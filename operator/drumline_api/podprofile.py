@@ -129,7 +129,7 @@ class ProfileSidecar(ApiModel):
     ] = None
     """Capabilities in addition to those of the container runtime, such as NET_ADMIN."""
     privileged: bool = False
-    """Whether the container is privileged, with all rights of root on the node. Default: false."""
+    """If true, the container is privileged, with all rights of root on the node. Default: false."""
 
     rules: ClassVar[tuple[Rule, ...]] = (CONTAINER_NAME,)
 

@@ -110,15 +110,15 @@ class PodTemplate(ApiModel):
     )
     """Arguments of the command."""
     launch: Literal["PerGpu", "PerPod", "Direct"] | None = None
-    """Who starts the command. PerGpu: an agent starts it once per GPU of the pod, with the
+    """Launch method of the command. PerGpu: an agent starts it once per GPU of the pod, with the
     variables that torchrun gives its workers. PerPod: an agent starts it once per pod, for
     launchers such as torchrun or accelerate. With an agent, a process that ends is started again in
     the same pods, together with the other processes of the gang. Only a lost pod or node is
     replaced. status contains step and loss. Direct: the kubelet starts it, and the gang restarts as
     a whole. Default: Direct."""
     notice: EndNoticeDelivery | None = None
-    """How the command is notified that its pods will be deleted. Only with PerGpu and PerPod.
-    Unset: by SIGTERM."""
+    """Notice to the command that its pods will be deleted. Only with PerGpu and PerPod. Unset:
+    SIGTERM."""
     hang_detection: Literal["Steps", "Activity"] | None = None
     """Detection of hung gangs. Only with PerGpu and PerPod. Steps: the gang hangs if ranks that use
     the client report no steps. Activity: the gang also hangs if no process printed a line or used
@@ -137,10 +137,10 @@ class PodTemplate(ApiModel):
     skips these imports. It uses the host memory of a program with these imports, and no GPU. Unset:
     none."""
     tty: bool = False
-    """Whether the command has a terminal. Only with launch Direct. `drumline shell` and `kubectl
+    """If true, the command has a terminal. Only with launch Direct. `drumline shell` and `kubectl
     attach -it` can connect to it repeatedly. The command continues while no client is connected. A
-    job of one pod is suspended if its command exits with 79, as an idle shell does. Default:
-    false."""
+    job of one pod is suspended if its command exits with 79, as an idle shell does. Default: false.
+    """
     code: CodeSource | None = None
     """Code to add to the image. `drumline run` creates it from a folder. It is mounted at /code,
     where the command starts unless workingDir is set. Unset: the code is in the image."""

@@ -64,10 +64,10 @@ class SchedulingPolicy(ApiModel):
     priority_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """Assumed cost of each priority step of a victim, in seconds per GPU. Default: 60."""
     surplus: bool = False
-    """Whether elastic jobs can give up pods above minNodes instead of being preempted. Default:
+    """If true, elastic jobs can give up pods above minNodes instead of being preempted. Default:
     false."""
     repairs_preempt: bool = False
-    """Whether a job that lost members may preempt for their replacements, as a pending job may.
+    """If true, a job that lost members may preempt for their replacements, as a pending job may.
     Default: false."""
     preemption_limit: PreemptionLimitPolicy | None = None
     """Number of preemptions after which a job is exempt from further preemption within the window.
@@ -77,8 +77,8 @@ class SchedulingPolicy(ApiModel):
     no longer waits for it, and releases the nodes that were kept for others meanwhile. Default:
     120."""
     moves: MovesPolicy | None = None
-    """Whether running jobs may be moved (saved and started elsewhere) to free whole domains, and
-    the limits on these moves. Unset: running jobs do not move."""
+    """Limits on moves of running jobs (save and start elsewhere) that free whole domains. Unset:
+    running jobs do not move."""
     move_back: bool = False
-    """Whether a running job moves to a pool listed earlier in `gpuPools` when that pool has enough
+    """If true, a running job moves to a pool listed earlier in `gpuPools` when that pool has enough
     free GPUs. Subject to `moves`. Default: false."""

@@ -22,9 +22,9 @@ NETWORK_DEVICES: Final = (
     *("rdma/", "vpc.amazonaws.com/efa", "networking.gke.io.networks/", "nvidia.com/hostdev"),
     *("openshift.io/", "mellanox.com/", "intel.com/intel_sriov", "compute-domain.nvidia.com/"),
 )
-"""How the names of devices begin that are no accelerators: jobs get them in every pool. All other
-devices of a pool's nodes are refused unless its `auxiliaryResources` name them, as a vendor may
-offer the same chips under several names (aws.amazon.com/neuroncore and neurondevice)."""
+"""Prefixes of devices that are not accelerators. Jobs may request them in every pool. All other
+devices of a pool's nodes are rejected unless its `auxiliaryResources` name them, because a vendor
+may offer the same chips under several names (aws.amazon.com/neuroncore and neurondevice)."""
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _OF_KUBERNETES: Final = re.compile(r"^([^/]*[.])?kubernetes[.]io/")
 
@@ -40,12 +40,12 @@ def is_known(resource: str) -> bool:
 
 
 def is_device(resource: str) -> bool:
-    """Whether a device plugin offers it: domain/name."""
+    """Return whether a device plugin offers a resource: domain/name."""
     return "/" in resource and not _OF_KUBERNETES.search(resource)
 
 
 def is_network_device(resource: str) -> bool:
-    """Whether the name is one of `NETWORK_DEVICES`."""
+    """Return whether the name begins with one of `NETWORK_DEVICES`."""
     return resource.startswith(NETWORK_DEVICES)
 
 

@@ -60,7 +60,7 @@ class RoleSpec(ApiModel):
     """Resource requests and limits of each pod besides GPUs. CPU and memory default to requests of
     100m and 128Mi, times the number of GPUs if the pod has any, without a limit."""
     completes_job: bool = False
-    """Whether the job succeeds when all pods of this role, and of other roles with this setting,
+    """If true, the job succeeds when all pods of this role, and of other roles with this setting,
     have succeeded. All other pods are then stopped. Use it for an MPI launcher, for example.
     Default: false: the ranks determine the result."""
 

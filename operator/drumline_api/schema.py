@@ -1,15 +1,15 @@
-"""Pydantic models -> structural OpenAPI v3 schemas, the dialect that CRDs accept.
+"""Convert pydantic models to structural OpenAPI v3 schemas, the dialect that CRDs accept.
 
-Pydantic writes JSON Schema 2020-12; the API server takes a small subset of OpenAPI v3 and calls
+Pydantic writes JSON Schema 2020-12. The API server accepts a small subset of OpenAPI v3 and calls
 everything else non-structural. `StructuralSchema` uses pydantic's own extension point for each
-construct our models use:
+construct that our models use:
 
     Optional[X]          X, and no `default: null` (absent is absent)
     Literal["a"]         enum: [a], not const
     nested model, enum   inlined: a CRD knows no $ref
     default model        default: {}, so that the defaults of its fields apply one by one
     dict[str, Any]       x-kubernetes-preserve-unknown-fields
-    dict[Pattern, X]     additionalProperties + a CEL rule on the keys (there is no propertyNames)
+    dict[Pattern, X]     additionalProperties + a CEL rule on the keys (propertyNames is missing)
     ApiModel.rules       x-kubernetes-validations
     titles               dropped; docstrings and attribute docstrings stay as descriptions
 
@@ -96,7 +96,10 @@ class StructuralSchema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Return defaults as the API server applies them. A default of None is no default."""
+        """Return defaults as the API server applies them.
+
+        None means that a field has no default.
+        """
         inner = self.generate_inner(schema["schema"])
         default: object = schema.get("default")
         if default is None:

@@ -11,7 +11,7 @@ from drumline_contract import MAX_PATTERN_CHARS, MAX_PATTERNS
 
 
 class EndNoticeDelivery(ApiModel):
-    """How the command's processes are notified that their pods will be deleted.
+    """Delivery of the notice that the pods will be deleted to the command's processes.
 
     After a preemption, a drain, or a node's announcement of its end, they have
     terminationGracePeriodSeconds to save.

@@ -24,8 +24,8 @@ class SliceRequest(ApiModel):
     nodes: Annotated[int, Field(ge=1, le=10_000)]
     """Number of pods in a slice. Must divide the job's nodes."""
     required: bool = True
-    """Whether the job waits until every slice fits. false: as many slices as currently fit.
-    Default: true."""
+    """true: the job waits until every slice fits. false: as many slices as currently fit. Default:
+    true."""
 
 
 class ComputeDomainSpec(ApiModel):

@@ -357,8 +357,8 @@ class TrainingJobSpec(ApiModel):
     recovery: RecoverySpec = RecoverySpec()
     """Limits on restarts. A job that exceeds one fails."""
     suspend: bool = False
-    """Whether the job is suspended. A suspended job releases all its GPUs and later resumes from
-    its newest checkpoint. Default: false."""
+    """If true, the job is suspended: it releases all its GPUs. It later resumes from its newest
+    checkpoint. Default: false."""
     when_idle: Literal["Keep"] | None = None
     """Keep: the job is never suspended because of idle GPUs, even if its queue suspends idle jobs.
     Warnings and notifications are still sent. Unset: the queue's setting (idle)."""

@@ -108,14 +108,14 @@ class TrainingQueueSpec(ApiModel):
     starts. Running jobs continue if their namespace loses the labels. {}: all namespaces. Unset:
     only `namespaces` applies."""
     pays_for_unclaimed_pods: bool = False
-    """Whether this queue pays for unclaimed foreign pods with GPUs. A pod is unclaimed if it has no
-    queue label, or if its queue does not exist or is closed to the pod's namespace. If several
+    """If true, this queue pays for unclaimed foreign pods with GPUs. A pod is unclaimed if it has
+    no queue label, or if its queue does not exist or is closed to the pod's namespace. If several
     queues set this, the oldest queue pays. Default: false."""
     max_priority: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] | None = None
     """Maximum priority value of jobs in this queue, also while they run. Unset: 1000000000, the
     highest value of a user-defined class."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
-    """Whether the queue is stopped. Hold: no pending job starts. Running jobs continue, and their
+    """Policy for stopping the queue. Hold: no pending job starts. Running jobs continue, and their
     lost pods are replaced. HoldAndDrain: running jobs also save, release their GPUs, and wait at
     their old positions. Other queues can still borrow the unused quota. Default: None."""
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1

@@ -52,7 +52,7 @@ class KeyRef(ApiModel):
     key: Annotated[str, Field(min_length=1, max_length=253)]
     """Key in the Secret or ConfigMap."""
     optional: bool = False
-    """Whether the pod starts without the key. Default: false."""
+    """If true, the pod also starts without the key. Default: false."""
 
 
 class EnvVarSource(ApiModel):
@@ -112,7 +112,7 @@ class ObjectRef(ApiModel):
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the Secret or ConfigMap."""
     optional: bool = False
-    """Whether the pod starts without it. Default: false."""
+    """If true, the pod also starts without the object. Default: false."""
 
 
 class EnvFromSource(ApiModel):

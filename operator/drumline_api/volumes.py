@@ -44,7 +44,7 @@ class ClaimVolume(ApiModel):
     claim_name: Name
     """Name of the claim."""
     read_only: bool = False
-    """Whether the pods mount it read-only. Default: false."""
+    """If true, the pods mount it read-only. Default: false."""
 
 
 class NamedVolume(ApiModel):
@@ -83,7 +83,7 @@ class CsiVolume(ApiModel):
     fs_type: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """File system to mount. Unset: the driver's default."""
     read_only: bool = False
-    """Whether the pods mount it read-only. Default: false."""
+    """If true, the pods mount it read-only. Default: false."""
     volume_attributes: Annotated[
         dict[LabelKey, Annotated[str, Field(max_length=4096)]] | None, Field(max_length=32)
     ] = None
@@ -226,7 +226,7 @@ class VolumeMount(ApiModel):
     sub_path: Annotated[str, Field(max_length=512)] | None = None
     """Folder inside the volume (relative). Default: its root."""
     read_only: bool = False
-    """Whether the container mounts it read-only. Default: false."""
+    """If true, the container mounts it read-only. Default: false."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

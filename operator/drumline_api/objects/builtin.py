@@ -136,7 +136,7 @@ class Waiting(ObjectPart, frozen=True):
 
 
 class Terminated(ObjectPart, frozen=True):
-    """How a container ended."""
+    """Result of a container that has ended."""
 
     exit_code: int
     reason: str = ""
