@@ -1,17 +1,17 @@
-"""What a micro-batch leaves in memory between its forward and its backward pass, kind by kind.
+"""Activations that a micro-batch keeps in memory between its forward and its backward pass.
 
 Counted tensor by tensor as autograd keeps them in this trainer's models (a test compares with
-`saved_tensors_hooks`), not by a formula of a paper; with other software the differences are those
-that `setup.Software` names. Bytes on one rank, of one micro-batch. O(1).
+`saved_tensors_hooks`), not by a formula of a paper. `setup.Software` names the differences of other
+software. Bytes on one rank, of one micro-batch. O(1).
 
 N tokens, D hidden, Q heads · head size, K key-value heads · head size, F feed-forward, w bytes:
 
     llama layer, no recompute      w·N·(4D + 3Q + 2K + 4F) + 4N·(2 + heads)
     GPT-2 layer                    w·N·(4D + 2Q + 2K + 2F) + 4N·(4 + heads)
     tensor parallelism of t        Q, K, F, heads by t; of the four D, two by t with sequence
-                                   parallelism (residuals), two never (what blocks take in)
+                                   parallelism (residuals), two never (inputs of blocks)
     full                           w·N·D, by t with sequence parallelism
-    selective                      that, and what products and attention gave
+    selective                      that, and the outputs of products and attention
 """
 
 from __future__ import annotations

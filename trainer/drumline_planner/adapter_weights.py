@@ -21,7 +21,7 @@ bits each."""
 def projections(model: ModelConfig) -> dict[str, tuple[int, int]]:
     """Return inputs and outputs of a layer's projections that may get an adapter.
 
-    Experts are no projections: only what every token passes is.
+    Only projections that every token passes count, so experts are left out.
     """
     hidden = model.hidden_size
     inner = model.ffn_size

@@ -42,7 +42,7 @@ class Chosen:
     """A layout, and why it is this one."""
 
     config: TrainerConfig
-    """With the layout written out: it is trained as if somebody had written it."""
+    """Configuration with this layout as explicit settings."""
     layout: Layout
     seconds: float
     """Predicted seconds of a step."""
@@ -51,7 +51,7 @@ class Chosen:
     memory_bytes: float
     """Predicted bytes of the fullest rank."""
     fits: bool
-    """Whether this leaves the reserve of the device free."""
+    """True if this leaves the reserve of the device free."""
     summary: str
     """Layout, micro-batch, recompute and what they cost, in one line."""
     reasons: tuple[str, ...]

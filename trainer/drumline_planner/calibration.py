@@ -21,15 +21,15 @@ _AXES = (
 
 
 def calibrated(constants: Constants, factors: Mapping[StepPart, float]) -> PoolConstants:
-    """Constants for a pool whose jobs measured these parts at so many times what was predicted.
+    """Return constants for a pool whose jobs measured these parts.
 
-    Computing is slower by its factor. Links are faster by the least of the axes' factors, where
-    that is below 1, and what an axis takes beyond that is added to its exposed messages: so lower
-    bounds of the search stay lower bounds. The bubble of a pipeline follows from its passes.
+    Computing is slower by its factor. Links are faster by the smallest of the axes' factors, if
+    that is below 1. Any further time of an axis is added to its exposed messages. So lower bounds
+    of the search stay lower bounds. The bubble of a pipeline follows from its passes.
 
     Args:
-        constants: the global ones.
-        factors: measured over predicted seconds; 1 where a part is absent.
+        constants: the global constants.
+        factors: measured over predicted seconds; 1 for a part that is absent.
     """
     computing = factors.get(StepPart.COMPUTE, 1.0)
     axes = {part: factors.get(part, 1.0) for part in _AXES}
@@ -50,9 +50,9 @@ def calibrated(constants: Constants, factors: Mapping[StepPart, float]) -> PoolC
 
 
 def rescaled(constants: Constants, *, measured_over_predicted: float) -> Constants:
-    """Constants for a pool whose steps take so many times what was predicted.
+    """Return constants for a pool whose steps take longer than predicted by a factor.
 
-    Everything slows down alike: it is the whole pool that differs, not a part of a step.
+    Everything slows down alike, because the whole pool differs and not a part of a step.
     """
     share = measured_over_predicted
     return replace(

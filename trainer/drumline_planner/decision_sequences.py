@@ -19,9 +19,10 @@ from drumline_planner.space import Goal, KeptChoices
 from drumline_planner.words import large
 
 _SEARCHED_GPUS = 1024
-"""Above so many a measure is worked out on the best layout with more copies, without a search."""
+"""Number of GPUs above which a measure is computed from the best layout with more copies, without a
+search."""
 _PAYS = 0.7
-"""More GPUs pay while they give this share of what so many gave before."""
+"""Smallest gain of more GPUs, as a share of a proportional gain, with which they pay."""
 _DAY = 86_400.0
 
 

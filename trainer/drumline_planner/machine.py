@@ -49,13 +49,13 @@ def machine(
     """Return the cluster to plan for.
 
     Args:
-        hardware: what the configuration says; its kind of GPU wins over the device's name.
-        gpus: ranks.
+        hardware: the configuration; its kind of GPU takes precedence over the device's name.
+        gpus: number of ranks.
         gpus_per_node: ranks of a pod, or of a host.
-        seen: the device; None: nobody has looked, the configuration says all.
+        seen: the detected device; None: only the configuration counts.
 
     Raises:
-        ConfigError: `hardware.gpu` is not in the table, or nothing says what the GPUs are.
+        ConfigError: `hardware.gpu` is not in the table, or neither source states the GPUs.
     """
     return cluster_of(
         device_of(hardware, seen),

@@ -73,7 +73,7 @@ class Measured:
     """None: it was not measured, or did not fit."""
     memory_bytes: float | None
     ran: bool
-    """Whether the layout fit in memory."""
+    """True if the layout fit in memory."""
 
 
 def read_rows(text: str) -> list[Measured]:

@@ -57,10 +57,10 @@ class MemoryCheck:
 
 
 def check_memory(config: TrainerConfig, *, cluster: GpuCluster) -> MemoryCheck | None:
-    """Bill a configuration; None where it is not worked out.
+    """Compute the memory of a configuration; None if it cannot be computed.
 
-    That is: where the layout is illegal (others say so), where parameter servers hold the state,
-    where there are more layers or stages than are billed in milliseconds, and for modules of
+    The cases without a result are an illegal layout (other checks report it), parameter servers
+    that hold the state, more layers or stages than can be computed in milliseconds, and modules of
     transformers, whose shapes are not known here.
     """
     capacity = cluster.gpu.memory_bytes

@@ -42,10 +42,11 @@ def from_hugging_face(raw: Mapping[str, Any]) -> ModelConfig:
 def from_sizes(text: str) -> ModelConfig:
     """Return a model from `layers=32,hidden=4096,heads=32`, which implies the other sizes.
 
-    Fields are `ModelConfig`'s; `hidden`, `ffn`, `vocabulary` and `tied` are short for theirs.
+    Fields are those of `ModelConfig`. `hidden`, `ffn`, `vocabulary` and `tied` are short names.
 
     Raises:
-        ConfigError: a field is unknown, missing, or not a number; says the nearest.
+        ConfigError: a field is unknown, missing, or not a number. The message names the nearest
+            field.
     """
     known = (*_SHORT, *field_kinds(ModelConfig))
     values: dict[str, Any] = {}

@@ -1,16 +1,16 @@
-"""The best legal layouts of a model on a cluster, exactly: best-first branch and bound.
+"""Find the best legal layouts of a model on a cluster, exactly: best-first branch and bound.
 
-The space: degrees of tensor, pipeline, context and expert parallelism, micro-batch, recompute (the
-outer choice), then schedule, stages a rank, and the kind of data parallelism (the inner one). An
-outer choice has a lower bound of its time that no inner one can beat: the work of the micro-batches
-spread over the ranks as evenly as can be, no bubble, no message of data parallelism. Choices are
-taken up in the order of their bounds, worked out exactly when their turn comes, and given out when
-no bound is lower: what comes out first is the best, then the second best, and so on. Recompute by
-blocks and activations on the host are never faster than the same layout without: they are choices
-only where that does not fit.
+The space has two levels. An outer choice fixes the degrees of tensor, pipeline, context and expert
+parallelism, the micro-batch and recompute. An inner choice fixes the schedule, the stages of a rank
+and the kind of data parallelism. An outer choice has a lower bound of its time that no inner one
+can beat: the work of the micro-batches spread evenly over the ranks, no bubble, and no message of
+data parallelism. Choices are examined in the order of their bounds and computed exactly at their
+turn. They are returned when no bound is lower. So the first result is the best, the next is the
+second best, and so on. Recompute by blocks and activations on the host are never faster than the
+same layout without them. They are choices only if that layout does not fit.
 
-What `layout_validation` refuses, and what does not fit in memory, is counted with its reason. Cost
-grows with the choices whose bound is below the result, not with the space.
+Layouts that `layout_validation` rejects, or that do not fit in memory, are counted with the reason.
+Cost grows with the number of choices whose bound is below the result, not with the space.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SearchResult:
     refusals: dict[str, int]
     """Number of rejected entries, by the first words of the reason."""
     examined: int
-    """Choices that were worked out; the others' bounds were too high."""
+    """Number of choices that were computed. The bounds of all others were too high."""
     space: int
     """Outer choices."""
 
@@ -178,7 +178,7 @@ class _Finder:
     examined: int = 0
     space: int = 0
     too_large: bool = False
-    """Whether the last entry was rejected because of its memory."""
+    """True if the last entry was rejected because of its memory."""
     held: dict[Scheduled, HeldActivations] = field(default_factory=dict[Scheduled, HeldActivations])
     """Activations of orders; all kinds of data parallelism hold the same."""
     parts: dict[tuple[Outer, int], LayersAndHead] = field(
@@ -191,7 +191,7 @@ class _Finder:
 
     @classmethod
     def of(cls, goal: Goal, *, capacity: int | None = None) -> _Finder:
-        """For layouts that fit in so many bytes; None: those that the goal allows."""
+        """Return a search for layouts that fit in `capacity` bytes; None: the goal's capacity."""
         allowed = goal.capacity if capacity is None else capacity
         return cls(goal=goal, allowed=allowed, bounds=OuterBounds(goal=goal, allowed=allowed))
 

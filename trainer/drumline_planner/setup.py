@@ -67,8 +67,7 @@ class Software:
     splits_messages: bool = True
     """Between stages each tensor rank sends its part only."""
     keeps_every_second: bool = False
-    """Whether selective recompute keeps every second product in a layer: the first, the third,
-    ..."""
+    """True: selective recompute keeps every second product in a layer: the first, the third, ..."""
     mixed_state: tuple[int, int, int] | None = None
     """Bytes of a parameter, its gradient and its optimizer state; None: as this trainer holds them
     (`memory`)."""

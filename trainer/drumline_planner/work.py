@@ -1,10 +1,10 @@
-"""What a rank does with one micro-batch, part by part, and how long each part takes on a device.
+"""Work of a rank on one micro-batch, part by part, and the time of each part on a device.
 
-A part is operations in the matrix units, bytes through memory, kernels, and messages on an axis. On
-a roofline (Williams et al. 2009) with sums instead of maxima, as kernels of a layer follow each
-other: products take operations / speed, everything else bytes / bandwidth. Products of few features
-do not fill a device: their speed is w / (w + half_width) of the large ones', w the geometric mean
-of what a rank multiplies.
+A part consists of operations in the matrix units, bytes through memory, kernels, and messages on an
+axis. The model is a roofline (Williams et al. 2009) with sums instead of maxima, because kernels of
+a layer follow each other. Products take operations / speed, everything else bytes / bandwidth.
+Products of few features do not fill a device. Their speed is w / (w + half_width) of the speed of
+large products, where w is the geometric mean of the sizes that a rank multiplies.
 """
 
 from __future__ import annotations

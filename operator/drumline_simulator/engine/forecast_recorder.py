@@ -26,8 +26,7 @@ class ForecastRecorder:
     every_seconds: float
     forecaster: Forecaster = expected_starts
     corrects: bool = True
-    """Whether forecasts are corrected by earlier errors. Otherwise they are the forecaster's
-    results."""
+    """True: forecasts are corrected by earlier errors. False: they are the forecaster's results."""
     _next_at: float = field(default=float("-inf"), init=False)
     _learner: ForecastLearner = field(default_factory=ForecastLearner, init=False)
     _answers: list[tuple[float, ExpectedStart]] = field(

@@ -1,10 +1,10 @@
 """Simulate discrete events with the operator's own scheduler.
 
-Events are submissions, ends of jobs, evictions (a preempted job has saved and is gone), and what
-happens to nodes. All events of one time are handled before the cycle of that time. A
-cycle runs `settle_seconds` after an event, at least `period_seconds` after the last cycle, and at
-`Decisions.retry_at`, when time alone may change a decision. There is no randomness: the same
-cluster, arrivals and policy give the same outcome.
+Events are submissions, ends of jobs, evictions (a preempted job has saved and is gone), and events
+of nodes. All events of one time are handled before the cycle of that time. A cycle runs
+`settle_seconds` after an event, at least `period_seconds` after the last cycle, and at
+`Decisions.retry_at`, when time alone may change a decision. The simulation is deterministic: the
+same cluster, arrivals and policy give the same outcome.
 
 Cost: one `decide` for each time with an event, and O(log events) for each event.
 """

@@ -42,7 +42,7 @@ def spot_rates(section: Section | None) -> SpotRates | None:
 
 
 def failure_rates(section: Section | None) -> FailureRates:
-    """Return the failure rates. Without the section there are no failures."""
+    """Return the failure rates. Without the section nothing fails."""
     if section is None:
         return FailureRates()
     process, hang = _share(section, "processShare"), _share(section, "hangShare")

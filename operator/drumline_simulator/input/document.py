@@ -1,7 +1,7 @@
 """Parse YAML with line numbers for error messages.
 
 Each field is read by a method for its type, and `Section.reject_unknown` rejects the fields that
-were not read. There is no conversion: a quoted number is not a number.
+were not read. Values are not converted: a quoted number is not a number.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Section:
         return name in self._fields
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a string. It is required if there is no default."""
+        """Return a string. Without a default it is required."""
         node = self._take(name, needed=default is None)
         if node is None:
             return default or ""

@@ -43,7 +43,7 @@ class Setting:
     reserved_nodes: int = 16
     """Number of nodes that always exist and are never reclaimed. The others are spot nodes."""
     large_on_spot: bool = True
-    """Whether pretraining may also use spot nodes."""
+    """True: pretraining may also use spot nodes."""
     seconds: float = WEEK_SECONDS
     seed: int = 1
     failures: float = 1.0
