@@ -1,9 +1,9 @@
-"""The operator's side of the agents' HTTP API.
+"""HTTP client for the agents' API.
 
-What an agent answers is tenant input: it states its length, at most `MAX_STATUS_BYTES` of it are
-read, it is parsed by the contract, and nothing of it is trusted for accounting. No redirect is
-followed. How many requests are made at a time is bounded for each job by their callers (`watch`,
-`deliveries`); no request waits for one of another job.
+An agent's answer is tenant input. It must state its length, at most `MAX_STATUS_BYTES` of it are
+read, the contract parses it, and accounting trusts none of it. Redirects are not followed. The
+callers (`watch`, `deliveries`) limit the concurrent requests of each job. A request never waits for
+a request of another job.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from drumline_contract import (
 MAX_STATUS_BYTES = 64 * 1024
 TIMEOUT_SECONDS = 3.0
 CONNECT_SECONDS = 1.5
-"""A dead node answers nothing, not even a refusal: the failure must be noticed soon."""
+"""A dead node does not even refuse a connection, so the client must give up soon."""
 
 
 class OtherMembersError(Exception):
-    """The agent knows this very generation with other members than the record has."""
+    """The agent holds the same generation with other members than the record."""
 
 
 class AgentError(Exception):
-    """An agent did not answer, or not as the contract says; trying again later may help."""
+    """An agent did not answer, or its answer breaks the contract. A retry may help."""
 
 
 class AgentClient:
-    """Pushes records and notices, reads statuses; an async context manager.
+    """Push records and notices to agents and read their statuses. An async context manager.
 
     Args:
-        port: The agents' port (another one only in tests).
+        port: the agents' port. Only tests use another one.
     """
 
     def __init__(self, *, port: int = AGENT_PORT) -> None:
@@ -66,16 +66,18 @@ class AgentClient:
             await self._session.close()
 
     async def push(self, record: GenerationRecord, *, token: bytes) -> None:
-        """Hand a record to the agent that serves the store; it forwards it. Idempotent.
+        """Send a record to the agent that serves the store, which forwards it. Idempotent.
 
         Raises:
-            AgentError: not reachable, or the record was refused.
-            OtherMembersError: it knows this generation with other members.
+            AgentError: the agent is not reachable, or it rejected the record.
+            OtherMembersError: the agent holds this generation with other members.
         """
         body = record.encode()
         headers = {SIGNATURE_HEADER: sign(token, b"record", body)}
         address = record.store_member.address
         status, answer = await self._exchange("PUT", address, "/v1/record", headers, body)
+        # A 409 with the same generation means that the members differ. The caller must raise the
+        # generation. A retry cannot help.
         if status == 409 and _known_generation(answer) == record.generation:
             raise OtherMembersError(f"agent at {address} has other members")
         if status != 200:
@@ -83,10 +85,10 @@ class AgentClient:
             raise AgentError(f"agent at {address} refused the record: {status} {text}")
 
     async def notify(self, address: str, notice: Notice, *, token: bytes) -> None:
-        """Ask the gang led by the agent at `address` to save, or take that back. Idempotent.
+        """Send a save notice, or its withdrawal, to the leader at `address`. Idempotent.
 
         Raises:
-            AgentError: not reachable, or the notice was refused.
+            AgentError: the agent is not reachable, or it rejected the notice.
         """
         body = notice.encode()
         headers = {SIGNATURE_HEADER: sign(token, b"notice", body)}
@@ -103,27 +105,30 @@ class AgentClient:
         since: int | None = None,
         wait_seconds: float = 0.0,
     ) -> AgentStatus:
-        """Read what the pod at `address` knows, at once or when there is news.
+        """Read the status of the agent at `address`, at once or when there is news.
 
         Args:
-            address: the pod's.
-            token: the job's.
-            since: the version that is known already: the answer may then take `wait_seconds`.
-            wait_seconds: how long the agent is to hold the request while there is no news.
+            address: address of the pod.
+            token: signing token of the job.
+            since: version that the caller knows. With it, the answer may take `wait_seconds`.
+            wait_seconds: time for which the agent may hold the request while there is no news.
 
         Raises:
-            AgentError: not reachable, or the answer breaks the contract.
+            AgentError: the agent is not reachable, or its answer breaks the contract.
         """
+        # The signature covers the path without the query, so `since` and `wait` stay outside of it.
         path = "/v1/status"
         headers = {SIGNATURE_HEADER: sign(token, b"get", path.encode())}
         if since is None:
             status, answer = await self._exchange("GET", address, path, headers, None)
         else:
+            # Long poll. The time limit must exceed the time for which the agent holds the request.
             path = f"{path}?since={since}&wait={wait_seconds:.3f}"
             patience = wait_seconds + CONNECT_SECONDS
             status, answer = await self._send("GET", address, path, headers, None, patience)
         if status != 200:
             raise AgentError(f"agent at {address} answered {status}")
+        # Everything in the answer is tenant input. The contract's parser bounds it.
         try:
             return AgentStatus.parse(answer)
         except ContractError as error:
@@ -145,6 +150,7 @@ class AgentClient:
     ) -> tuple[int, bytes]:
         if self._session is None:
             raise AgentError("the client is not open")
+        # An IPv6 address needs brackets in a URL.
         host = f"[{address}]" if ":" in address else address
         url = f"http://{host}:{self._port}{path}"
         timeout = aiohttp.ClientTimeout(total=patience_seconds, sock_connect=CONNECT_SECONDS)
@@ -160,6 +166,7 @@ class AgentClient:
 
 
 def _known_generation(answer: bytes) -> int | None:
+    # The body of a 409 is tenant input: any JSON value, or none, is possible.
     try:
         known: object = json.loads(answer)
     except (ValueError, RecursionError):
@@ -171,7 +178,11 @@ def _known_generation(answer: bytes) -> int | None:
 
 
 async def _bounded(content: aiohttp.StreamReader) -> bytes:
-    """The whole body, or its first `MAX_STATUS_BYTES` + 1: one read may return less than came."""
+    """Read the whole body, or its first `MAX_STATUS_BYTES` + 1 bytes.
+
+    One read may return less than has arrived, so it loops. The extra byte lets the contract's
+    parser reject a body that is too long.
+    """
     answer = b""
     while len(answer) <= MAX_STATUS_BYTES:
         chunk = await content.read(MAX_STATUS_BYTES + 1 - len(answer))

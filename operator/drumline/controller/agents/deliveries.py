@@ -1,8 +1,8 @@
-"""Records and notices on their way to agents, each in a task of its own.
+"""Deliver records and notices to agents, each in its own task.
 
-An agent runs in a tenant's image: it may accept a connection and stay silent until the time limit.
-So no worker of the reconciler waits for one. A job has at most one record and one notice on its way
-at a time, and there is no pool that jobs share: silent agents delay their own job alone.
+An agent runs in a tenant's image. It may accept a connection and stay silent until the time limit.
+Therefore no worker of the reconciler waits for an agent. A job has at most one record and one
+notice in delivery. Jobs share no pool, so silent agents delay only their own job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Message = GenerationRecord | Notice
 
 
 _Slot = tuple[str, type[Message]]
-"""Uid of the job, and what is delivered."""
+"""Uid of the job, and the type of the message."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,11 +38,11 @@ class _Delivery:
 
 
 class Deliveries:
-    """An async context manager: what is on its way is cancelled with it.
+    """Tasks that deliver messages. An async context manager that cancels them when it exits.
 
     Args:
-        enqueue_after: called with a job's key and seconds once a delivery has ended: the job is to
-            be reconciled then.
+        enqueue_after: called with a job's key and seconds when a delivery has ended. The job is
+            reconciled after that time.
     """
 
     def __init__(self, *, enqueue_after: Callable[[str, float], None]) -> None:
@@ -67,14 +67,17 @@ class Deliveries:
     def start(
         self, *, uid: str, key: str, message: Message, deliver: Callable[[], Awaitable[float]]
     ) -> None:
-        """Begin a delivery, unless this very message is on its way; another one is given up.
+        """Start a delivery, unless the same message is already in delivery.
+
+        A delivery of another message of the same type is cancelled.
 
         Args:
-            uid: of the job.
-            key: of the job.
-            message: what is delivered.
-            deliver: delivers it; returns after how many seconds the job is to be reconciled.
+            uid: uid of the job.
+            key: key of the job.
+            message: the record or notice.
+            deliver: sends the message. It returns the seconds after which to reconcile the job.
         """
+        # One slot for each job and message type. An older record or notice is obsolete.
         slot = (uid, type(message))
         before = self._under_way.get(slot)
         if before is not None:
