@@ -1,4 +1,4 @@
-"""The informers: one cache of the API server's objects for each kind, of jobs one a namespace."""
+"""The informers: one cache of API objects for each kind, and for jobs one per namespace."""
 
 from __future__ import annotations
 
@@ -60,39 +60,39 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInformers:
-    """Of Dynamic Resource Allocation."""
+    """Informers of Dynamic Resource Allocation."""
 
     slices: Informer[DeviceSliceView]
     claims: Informer[ResourceClaimView]
     taint_rules: Informer[DeviceTaintRuleView] | None = None
-    """None: the API server does not serve them."""
+    """None if the API server does not serve them."""
 
     def all(self) -> tuple[Informer[Any], ...]:
-        """All of them."""
+        """Return all informers."""
         rules = () if self.taint_rules is None else (self.taint_rules,)
         return (self.slices, self.claims, *rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeInformers:
-    """Cache of volumes, and of the claims that are bound to them."""
+    """Informers of volumes, storage classes and claims."""
 
     volumes: Informer[VolumeView]
     classes: Informer[StorageClassView]
     claims: tuple[Informer[ClaimView], ...]
-    """One for each namespace of the scope, or one for all."""
+    """One informer for each namespace of the scope, or one for all namespaces."""
 
     def all(self) -> tuple[Informer[Any], ...]:
-        """All of them."""
+        """Return all informers."""
         return (self.volumes, self.classes, *self.claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Informers:
-    """One cache a kind."""
+    """One informer for each kind."""
 
     jobs: tuple[Informer[TrainingJobView], ...]
-    """One for each namespace of the scope, or one for all."""
+    """One informer for each namespace of the scope, or one for all namespaces."""
     queues: Informer[ObjectView]
     pools: Informer[ObjectView]
     pods: Informer[PodView]
@@ -101,16 +101,25 @@ class Informers:
     namespaces: Informer[NamespaceView]
     volumes: VolumeInformers
     devices: DeviceInformers | None = None
-    """None: Dynamic Resource Allocation is not looked at."""
+    """None if Dynamic Resource Allocation is disabled."""
     workloads: tuple[Informer[WorkloadView], ...] = ()
-    """Jobs and JobSets that name a queue, where they wait for it; one for each kind and namespace
-    of the scope."""
+    """Informers of Jobs, JobSets and other workloads that name a queue.
+
+    One for each kind that the API server serves and each namespace of the scope.
+    """
 
     @classmethod
     def of(
         cls, client: KubeClient, *, metrics: Metrics, scope: InstallationScope, devices: bool
     ) -> Informers:
-        """Caches that have not started yet; undecodable objects are counted and left out."""
+        """Create informers that are not started. They count and skip undecodable objects.
+
+        Args:
+            client: client to read with.
+            metrics: metrics of watches and skipped objects.
+            scope: namespaces and label selector of this installation.
+            devices: whether to watch Dynamic Resource Allocation.
+        """
         informer = partial(_informer, client, metrics)
 
         def jobs(namespace: str | None) -> Informer[TrainingJobView]:
@@ -121,11 +130,14 @@ class Informers:
                 on_forbidden=_warning_of(namespace),
                 page_limit=LARGE_OBJECTS_PAGE,
             )
+            # A namespace that cannot be read must show: its jobs would wait without a reason.
             if namespace is not None:
                 unreadable = metrics.controller.namespace_unreadable.labels(namespace=namespace)
                 unreadable.set_function(lambda: made.is_forbidden)
             return made
 
+        # Queues and pools belong to one installation by its label. Pods and nodes are read whole,
+        # because pods of all owners occupy the nodes.
         ours = Selection(label_selector=scope.selector)
         made = cls(
             devices=_of_devices(informer) if devices else None,
@@ -142,7 +154,7 @@ class Informers:
         return made
 
     def all(self) -> tuple[Informer[Any], ...]:
-        """All of them."""
+        """Return all informers."""
         return (
             *self.jobs,
             self.queues,
@@ -164,14 +176,17 @@ class Informers:
         scope: InstallationScope,
         kinds: Iterable[str] = (),
     ) -> Informers:
-        """With Jobs that name a queue, and with the others where they are served now.
+        """Return these informers with informers of workloads that name a queue.
+
+        Kinds that the API server does not serve now are left out, except batch Jobs.
 
         Args:
-            client: to read with.
-            metrics: of watches.
-            scope: the namespaces.
-            kinds: which of `OTHER_KINDS` wait beside Jobs and JobSets.
+            client: client to read with.
+            metrics: metrics of watches.
+            scope: namespaces of this installation.
+            kinds: names in `OTHER_KINDS` to watch beside Jobs and JobSets.
         """
+        # Batch Jobs are always served. All other kinds need a CRD, so look for each of them.
         decoders: dict[Resource, Callable[[bytes], WorkloadView]] = {JOBS: workloads.batch_job}
         optional = {JOB_SETS: workloads.job_set}
         optional |= {OTHER_KINDS[name].resource: decoder_of(OTHER_KINDS[name]) for name in kinds}
@@ -180,6 +195,7 @@ class Informers:
             for resource, decode in optional.items()
             if await _is_served(client, resource, namespaces=scope.reads)
         }
+        # One informer for each kind and namespace. The label keeps workloads without a queue out.
         made = replace(
             self,
             workloads=tuple(
@@ -200,9 +216,10 @@ class Informers:
         return made
 
     async def with_taint_rules(self, client: KubeClient, *, metrics: Metrics) -> Informers:
-        """With DeviceTaintRules where devices are looked at and a version of them is served now."""
+        """Return these informers with DeviceTaintRules, if a version of them is served now."""
         if self.devices is None:
             return self
+        # Kubernetes 1.37 serves v1, the first of them. 1.36 can serve v1beta2.
         for version in DEVICE_TAINT_RULES:
             if await _is_served(client, version, namespaces=(None,)):
                 decode = device_codec.device_taint_rule
@@ -212,28 +229,35 @@ class Informers:
         return self
 
     async def wait_synced(self) -> None:
-        """Return once every cache has taken in a whole list."""
+        """Wait until every cache has received a whole list."""
         await asyncio.gather(*(informer.wait_synced() for informer in self.all()))
 
     async def catch_up(self) -> None:
-        """Return when all that was written before this call is part of every cache."""
+        """Wait until every cache contains all that was written before this call."""
         await asyncio.gather(*(informer.catch_up() for informer in self.all()))
 
     async def wait_version(self, resource: Resource, key: Key, *, version: str) -> None:
-        """Return once this version of an object is seen; the caller bounds the wait."""
+        """Wait until this version of an object is seen. The caller bounds the wait."""
         for each in self.all():
             if each.resource == resource and each.get(key) is not None:
                 await each.wait_version(version)
 
     def silent_seconds(self, kind: str) -> float:
-        """How long the most silent watch of this kind was not heard of; inf before the first."""
+        """Return the seconds since the most silent watch of this kind was heard.
+
+        Infinite before the first event.
+        """
         now = time.monotonic()
         return max(
             each.freshness_seconds(now) for each in self.all() if each.resource.plural == kind
         )
 
     def stale(self, now: float) -> str | None:
-        """The name of a kind not heard of for too long (monotonic `now`), else None."""
+        """Return the name of a kind that was not heard for too long, or None.
+
+        Args:
+            now: monotonic seconds.
+        """
         silences = [informer.silence(now) for informer in self.all()]
         return next((silence for silence in silences if silence is not None), None)
 
@@ -241,6 +265,7 @@ class Informers:
 def _measure_ages(
     informers: Informers, metrics: Metrics, *, kinds: Iterable[Informer[Any]]
 ) -> None:
+    """Export the age of the caches of these kinds as gauges."""
     for kind in {each.resource.plural for each in kinds}:
         freshness = metrics.controller.informer_freshness_seconds.labels(resource=kind)
         freshness.set_function(partial(informers.silent_seconds, kind))
@@ -256,6 +281,7 @@ def _informer(
     on_forbidden: Callable[[Unreadable], None] | None = None,
     page_limit: int = 500,
 ) -> Informer[Any]:
+    # An object that cannot be decoded is counted and skipped. It must not stop the informer.
     def quarantine(document: Quarantined) -> None:
         metrics.controller.poisoned_objects.labels(resource=document.resource.plural).inc()
         log.warning(
@@ -277,12 +303,18 @@ def _informer(
 
 
 def _warning_of(namespace: str | None) -> Callable[[Unreadable], None] | None:
-    """For an informer of one namespace: it may come to be unreadable by itself."""
+    """Return the log callback for an informer of one namespace, or None for a cluster-wide one.
+
+    A single namespace can become unreadable while the others stay readable.
+    """
     return None if namespace is None else partial(_warn, namespace)
 
 
 def _warn(namespace: str, error: Unreadable) -> None:
-    """A namespace that was deleted took the operator's Role along; the others go on."""
+    """Log that a namespace cannot be read.
+
+    A deleted namespace takes the operator's Role with it. The other namespaces continue.
+    """
     log.warning("namespace_unreadable", namespace=namespace, why=error.message)
 
 
@@ -313,24 +345,30 @@ def _of_volumes(
 
 
 def _warn_of_volumes(error: Unreadable) -> None:
-    """With rights of before: jobs are placed without regard to where their volumes are."""
+    """Log that volumes cannot be read: jobs are placed without regard to their volumes."""
     log.warning("volumes_unreadable", why=error.message)
 
 
 def _warn_of_dra(error: Unreadable) -> None:
-    """An API server without resource.k8s.io/v1: there are no devices."""
+    """Log that devices cannot be read. An API server without resource.k8s.io/v1 has no devices."""
     log.warning("devices_unreadable", why=error.message)
 
 
 def _warn_of_selectors(error: Unreadable) -> None:
-    """With rights of before: queues are open to the namespaces alone that they name."""
+    """Log that namespaces cannot be read.
+
+    Queues are then open only to the namespaces that they list by name.
+    """
     log.warning("namespace_labels_unreadable", why=error.message)
 
 
 async def _is_served(
     client: KubeClient, resource: Resource, *, namespaces: Iterable[str | None]
 ) -> bool:
-    """Whether there is this kind, as far as any of the namespaces may be read."""
+    """Return whether the API server serves a kind.
+
+    The first namespace that may be read decides. A kind counts as not served if none may be read.
+    """
     for namespace in namespaces:
         try:
             await reads.newest_version(client, resource, namespace=namespace, query={})

@@ -1,4 +1,4 @@
-"""Namespaces: their labels, by which queues are open to them, and whether they are deleted."""
+"""Namespaces: their labels, which open queues to them, and whether they are terminating."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from drumline_api.trainingqueue import TrainingQueueSpec
 
 
 class NamespaceCache:
-    """The namespaces as last seen. Where they may not be read, selectors mean none."""
+    """The namespaces as last seen. Without read access, selectors match no namespace."""
 
     def __init__(self) -> None:
         self._labels: dict[str, dict[str, str]] = {}
         self._selected: dict[str, frozenset[str]] = {}
-        """By selector, as text, until a namespace has other labels."""
+        """Namespaces by text of the selector, until a label changes."""
         self.terminating: set[str] = set()
-        """Namespaces that are being deleted, so that nothing can be created in them."""
+        """Namespaces that are being deleted. Nothing can be created in them."""
 
     def on_namespace(self, old: NamespaceView | None, new: NamespaceView | None) -> bool:
-        """Take in an event, None as `new`: deleted; returns whether it changes any decision."""
+        """Process an event and return whether it changes any decision. `new` is None if deleted."""
         if new is None:
             known = None if old is None else self._labels.pop(old.name, None)
             self.terminating.discard("" if old is None else old.name)
@@ -27,17 +27,18 @@ class NamespaceCache:
             changed |= new.terminating != (new.name in self.terminating)
             self._labels[new.name] = new.labels
             (self.terminating.add if new.terminating else self.terminating.discard)(new.name)
+        # Any label may change the result of any selector.
         if changed:
             self._selected.clear()
         return changed
 
     @property
     def are_known(self) -> bool:
-        """Whether any namespace was seen."""
+        """Return whether any namespace was seen."""
         return bool(self._labels)
 
     def selected(self, spec: TrainingQueueSpec) -> frozenset[str]:
-        """The namespaces that a queue's selector means. O(1) while no label changes."""
+        """Return the namespaces that a queue's selector matches. O(1) while no label changes."""
         selector = spec.namespace_selector
         if selector is None:
             return frozenset()
@@ -50,7 +51,7 @@ class NamespaceCache:
         return known
 
     def is_open(self, spec: TrainingQueueSpec, namespace: str) -> bool:
-        """Whether a queue is open to a namespace."""
+        """Return whether a queue is open to a namespace."""
         return (
             spec.is_open_to_all
             or namespace in (spec.namespaces or ())

@@ -1,4 +1,4 @@
-"""What of a job's status the scheduler waits for."""
+"""The part of a job's status whose changes wake the scheduler."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _KEEPS_PLACES: Final = {Phase.STARTING, Phase.RUNNING, Phase.RECOVERING}
 
 
 def scheduled_state(status: TrainingJobStatus) -> tuple[object, ...]:
-    """Another value: a place is needed or given back, a member leaves or may move.
+    """Return the value whose change wakes the scheduler.
 
-    Whether a gang starts, runs or recovers on places that it keeps is nothing to it: a thousand
-    jobs that start to run wake nobody.
+    It changes when a place is needed or released, or when a member leaves or may move. It stays the
+    same when a gang starts, runs or recovers on the places that it holds. A thousand starting jobs
+    therefore do not wake the scheduler.
     """
     leaves = status.disruption is not None
     movable = status.disruption is not None and bool(status.disruption.movable)

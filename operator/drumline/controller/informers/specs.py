@@ -18,8 +18,8 @@ class SpecCache(Generic[Spec]):
 
     Args:
         model: the model of the spec.
-        convert: makes of a name and a spec what the scheduler decides on. A spec of which it cannot
-            be made cannot be read: one stored object must not stop the cycle.
+        convert: converts a name and a spec to the scheduler's value. A spec that it rejects counts
+            as unreadable, because one stored object must not stop the cycle.
     """
 
     def __init__(
@@ -29,24 +29,27 @@ class SpecCache(Generic[Spec]):
         self._convert = convert
         self._specs: dict[str, Spec] = {}
         self._ages: dict[str, tuple[str, str]] = {}
-        """By name: when the object was created, and its name."""
+        """By name, the creation time and the name of the object."""
         self._problems: dict[str, str] = {}
 
     @property
     def by_name(self) -> Mapping[str, Spec]:
-        """All specs, the oldest object first."""
+        """Return all specs, the oldest object first."""
         return self._specs
 
     def get(self, name: str) -> Spec | None:
-        """The spec of this object, if it is known."""
+        """Return the spec of an object, or None if it is not known."""
         return self._specs.get(name)
 
     def problem(self, name: str) -> str | None:
-        """Why the newest spec of this object cannot be read; None if it can."""
+        """Return why the newest spec of an object cannot be read, or None if it can."""
         return self._problems.get(name)
 
     def on_object(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
-        """Take in an event; returns why the spec cannot be read: the last good one stays then."""
+        """Process an event and return why the spec cannot be read, or None.
+
+        The last readable spec of an object stays in effect.
+        """
         if new is None:
             if old is not None:
                 self._specs.pop(old.name, None)
@@ -55,12 +58,15 @@ class SpecCache(Generic[Spec]):
             return None
         try:
             spec = parse(self._model, new.spec, at="spec")
+            # Try the conversion here, so that an impossible spec is rejected before a cycle reads
+            # it.
             self._convert(new.name, spec)
         except ValueError as error:
             self._problems[new.name] = str(error)
             return str(error)
         self._specs[new.name] = spec
         self._ages[new.name] = (new.creation_time, new.name)
+        # The oldest object first, so that conflicts between objects have one stable winner.
         self._specs = {name: self._specs[name] for name in sorted(self._specs, key=self._age)}
         self._problems.pop(new.name, None)
         return None
@@ -76,12 +82,13 @@ class PriorityCache:
         self._classes: dict[str, PriorityClassView] = {}
         self._default: PriorityClassView | None = None
         self.polite: frozenset[str | None] = frozenset()
-        """Classes with `preemptionPolicy: Never`; None if jobs without a class have one."""
+        """Classes with `preemptionPolicy: Never`. None stands for jobs without a class."""
 
     def on_priority_class(
         self, old: PriorityClassView | None, new: PriorityClassView | None
     ) -> None:
-        """Take in an event; None as `new`: deleted."""
+        """Process an event. `new` is None if the class was deleted."""
+        # Remove the old version first: an update may clear `globalDefault`.
         if old is not None:
             self._classes.pop(old.name, None)
             self._default = None if old.global_default else self._default
@@ -93,14 +100,17 @@ class PriorityCache:
         self.polite = frozenset(name for name, each in classes.items() if not each.preempts)
 
     def value_of(self, name: str | None) -> int | None:
-        """The value of this class; the global default without a name, None for an unknown class."""
+        """Return the value of a class, or None if the class does not exist.
+
+        Without a name it is the value of the global default class, or 0 without one.
+        """
         known = self._class_of(name)
         if known is None:
             return 0 if name is None else None
         return known.value
 
     def exists(self, name: str | None) -> bool:
-        """Whether a job may name this class: it exists, or no class is named."""
+        """Return whether a job may name this class. A job without a class always may."""
         return name is None or name in self._classes
 
     def _class_of(self, name: str | None) -> PriorityClassView | None:

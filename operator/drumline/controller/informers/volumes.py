@@ -1,8 +1,8 @@
-"""Volumes: from which nodes the claims of a job can be used.
+"""Volumes: the nodes from which a job's claims can be used.
 
-A bound claim can be used where the node affinity of its volume allows it. A claim that is not bound
-can be used where its storage class provisions volumes (`allowedTopologies`). Where these kinds may
-not be read, nothing is known, and every node is allowed.
+A bound claim can be used where the node affinity of its volume allows it. An unbound claim can be
+used where its storage class provisions volumes (`allowedTopologies`). Without read access, every
+node is allowed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class VolumeCache:
 
     def __init__(self) -> None:
         self.is_known = False
-        """Return whether a volume or a storage class restricts its nodes."""
+        """Whether a volume or a storage class restricts its nodes."""
         self._claims: dict[tuple[str, str], ClaimView] = {}
         self._volumes: dict[str, _Terms] = {}
-        """Node affinity of each volume that has one, by name."""
+        """By name, the node affinity of each volume that has one."""
         self._classes: dict[str, _Terms] = {}
-        """allowedTopologies of each class that has them, by name."""
+        """By name, the allowedTopologies of each class that has them."""
         self._reach: dict[str, tuple[TrainingJobSpec, tuple[VolumeReach, ...]]] = {}
-        """Spec and answer of each job by uid, until something changes."""
+        """By uid, the spec and the answer of each job, until a claim, volume or class changes."""
 
     def on_claim(self, old: ClaimView | None, new: ClaimView | None) -> bool:
-        """Take in an event; None as `new`: deleted; returns whether it may change a decision."""
+        """Process an event and return whether a decision may change. `new` is None if deleted."""
         before = None
         if old is not None:
             before = self._claims.pop((old.namespace, old.name), None)
@@ -46,26 +46,26 @@ class VolumeCache:
         return changed and self.is_known
 
     def on_volume(self, old: VolumeView | None, new: VolumeView | None) -> bool:
-        """Take in an event, likewise."""
+        """Process an event and return whether it may change a decision."""
         if new is not None:
             return self._restrict(self._volumes, new.name, new.affinity)
         return old is not None and self._restrict(self._volumes, old.name, ())
 
     def on_storage_class(self, old: StorageClassView | None, new: StorageClassView | None) -> bool:
-        """Take in an event, likewise."""
+        """Process an event and return whether it may change a decision."""
         if new is not None:
             return self._restrict(self._classes, new.name, new.topologies)
         return old is not None and self._restrict(self._classes, old.name, ())
 
     def reach_of(self, job: Job) -> tuple[VolumeReach, ...]:
-        """The volumes of a job that cannot be used from every node. O(1) while nothing changes."""
+        """Return the volumes of a job that are not usable from every node. O(1) when cached."""
         known = self._reach.get(job.uid)
         if known is None or known[0] is not job.spec:
             known = self._reach[job.uid] = (job.spec, tuple(self._restricted(job)))
         return known[1]
 
     def forget(self, uid: str) -> None:
-        """The job is gone."""
+        """Forget the cached answer of a deleted job."""
         self._reach.pop(uid, None)
 
     def _restrict(self, by_name: dict[str, _Terms], name: str, terms: _Terms) -> bool:
@@ -82,14 +82,18 @@ class VolumeCache:
     def _restricted(self, job: Job) -> Iterable[VolumeReach]:
         for name in claim_names(job):
             claim = self._claims.get((job.namespace, name))
+            # A missing claim does not restrict the nodes. The pods wait for it where they are
+            # placed.
             if claim is None:
                 continue
             if claim.volume:
                 terms, of = self._volumes.get(claim.volume, ()), f"volume {claim.volume}"
+            # Not bound: the class decides where a volume can be provisioned.
             else:
                 terms, of = self._classes.get(claim.storage_class, ()), _class(claim.storage_class)
             if terms:
                 yield _reach(f"{of} of claim {name}", terms)
+        # Ephemeral volumes have no claim yet. Their class restricts them like an unbound claim.
         for volume, name in pod_claim_classes(job):
             if terms := self._classes.get(name, ()):
                 yield _reach(f"{_class(name)} of volume {volume}", terms)
