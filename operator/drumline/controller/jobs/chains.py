@@ -1,7 +1,7 @@
-"""Which jobs start after which, kept by the changes of jobs.
+"""Order of jobs that start after each other (`spec.after`), updated by job events.
 
-Only jobs that still wait for another are in it: the others cost nothing here. A job that ends or
-goes wakes its successors, whose statuses then say so (`EventHandlers`).
+It contains only jobs that still wait for another job. Other jobs cost nothing here. A job that ends
+or is deleted wakes its successors, which write their new state (`EventHandlers`).
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ class Chains:
     """The edges between jobs and their predecessors.
 
     Args:
-        job_at: the newest version known of the job `namespace/name`.
+        job_at: returns the newest version of the job `namespace/name`.
     """
 
     def __init__(self, job_at: Callable[[str], Job | None]) -> None:
         self._job_at = job_at
         self._predecessors: dict[str, tuple[str, ...]] = {}
-        """By key of a job that waits: keys of what it waits for."""
+        """By key of a waiting job, the keys of its predecessors."""
         self._successors: defaultdict[str, set[str]] = defaultdict(set)
         self._circles: dict[str, tuple[str, ...]] | None = {}
-        """None: an edge has changed since they were worked out."""
+        """None if an edge has changed since the circles were computed."""
 
     def changed(self, before: Job | None, after: Job | None) -> None:
-        """A job came, went, or has another version."""
+        """Process that a job was created, deleted or changed."""
         job = after or before
         if job is None:
             return
+        # Jobs that wait for no other job have no edges, so most events end at the comparison below.
         waits = after is not None and after.spec.after and _is_waiting(after)
         edges = tuple(f"{job.namespace}/{each.job}" for each in unmet_of(job)) if waits else ()
         known = self._predecessors.get(job.key, ())
         if edges == known:
             return
+        # Replace the edges of this job in both directions.
         for key in known:
             self._successors[key].discard(job.key)
             if not self._successors[key]:
@@ -49,14 +51,18 @@ class Chains:
             self._predecessors[job.key] = edges
         else:
             del self._predecessors[job.key]
+        # Circles are found lazily: many edges may change before somebody reads them.
         self._circles = None
 
     def successors(self, key: str) -> Collection[str]:
-        """Keys of the jobs that wait for the job with this key."""
+        """Return the keys of the jobs that wait for the job with this key."""
         return tuple(self._successors.get(key, ()))
 
     def is_awaited(self, job: Job) -> bool:
-        """Whether a successor has not yet written that this job has ended as it should."""
+        """Return whether a successor has not yet recorded that this job ended as required.
+
+        The reconciler keeps such a job until then, because its end would be forgotten with it.
+        """
         successors = map(self._job_at, self.successors(job.key))
         return any(
             after.job == job.name
@@ -66,9 +72,9 @@ class Chains:
         )
 
     def standing_of(self, job: Job) -> Standing:
-        """How far the predecessors of a job are.
+        """Return the state of a job's predecessors.
 
-        O(its predecessors), and O(edges) once for all jobs after an edge has changed.
+        O(predecessors), plus O(edges) once for all jobs after an edge has changed.
         """
         if job.spec.after is None or job.key not in self._predecessors:
             return FREE

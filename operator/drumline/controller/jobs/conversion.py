@@ -1,4 +1,4 @@
-"""TrainingJobs as the API server shows them -> the values that lifecycle and scheduler read."""
+"""Convert TrainingJobs of the API server to the values of lifecycle and scheduler."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ _GPU_TOLERATIONS = tuple(
 
 
 def job_of(view: TrainingJobView) -> Job:
-    """A TrainingJob as the lifecycle sees it.
+    """Convert a TrainingJob to the lifecycle's value.
 
     Raises:
-        ApiError: stored before a stricter version of the API, or where nobody asked its rules.
+        ApiError: the object breaks a rule. It was stored before the rule existed, or it comes from
+            a file that no API server checked.
     """
     if problem := broken_name(view.name):
         raise problem
@@ -77,16 +78,16 @@ def job_of(view: TrainingJobView) -> Job:
 
 
 def effective_priority(job: Job, *, value: int | None, highest: int | None) -> int:
-    """The priority by which a job is ordered, preempts and is preempted.
+    """Return the priority by which a job is ordered, preempts and is preempted.
 
-    While it holds its places it is never higher than the one that it was admitted with, nor than
-    its queue allows now: a running job does not become safe from preemption by naming another
-    class. A waiting job that is above its queue's limit is rejected, not clamped.
+    An admitted job never exceeds the priority that it was admitted with, nor its queue's current
+    limit. A running job cannot escape preemption by naming another class. A waiting job above its
+    queue's limit is rejected, not clamped.
 
     Args:
         job: the job.
-        value: of its priority class; None: the class does not exist (any more).
-        highest: what its queue allows; None: no limit.
+        value: value of its priority class. None if the class does not exist.
+        highest: highest priority that its queue allows. None if there is no limit.
     """
     if job.status.assignment is None:
         return value or 0
@@ -100,22 +101,24 @@ def effective_priority(job: Job, *, value: int | None, highest: int | None) -> i
 def readable_job_of(
     view: TrainingJobView, *, known: Job | None, specs: SharedSpecs | None = None
 ) -> Job:
-    """The same for any object: what cannot be read is left out, and is the job's verdict.
+    """Convert any TrainingJob. Unreadable parts are left out and become the job's verdict.
 
     Args:
         view: the object.
-        known: the job as it was read before. If it is this one, its spec stays in place of one that
-            cannot be read, but for the wish to suspend it.
-        specs: the specs of other jobs, of which an equal one is taken; None: it is kept alone.
+        known: the earlier version of the job. If it has the same uid, its spec replaces an
+            unreadable one, except for `suspend`.
+        specs: parsed specs of other jobs, to share equal ones. None: the spec is not shared.
     """
     spec, problem = (specs or SharedSpecs()).read(view)
+    # Keep the last readable spec of the same job, so that a running job does not lose its places.
+    # Only `suspend` is taken from the new spec: a user must always be able to stop a job.
     if problem and known is not None and known.uid == view.uid and not known.unreadable:
         spec = known.spec.model_copy(update={"suspend": spec.suspend})
     return _job(view, spec, problem=problem)
 
 
 def with_status_of(view: TrainingJobView, known: Job) -> Job:
-    """A later version of a job whose spec is the same: only its status is read."""
+    """Convert a later version of a job with the same spec. Only its status is parsed."""
     job = _job(view, known.spec, problem=None)
     return replace(job, verdict=known.verdict) if job.verdict is None else job
 
@@ -150,19 +153,19 @@ def gang_of(
     pool: GpuPoolSpec | None = None,
     queue_spot: str | None = None,
 ) -> Gang:
-    """A job as the scheduler sees it.
+    """Convert a job to the scheduler's value.
 
     Args:
         job: the job.
-        priority: the value of its priority class.
-        platform_tolerations: what the platform adds to pods of the bundled trainer.
-        may_check: whether it gets quarantined nodes if it tolerates them.
-        retry_at: not before this time (seconds since the epoch).
-        retry_cause: why it backs off.
-        added: what admission adds to each pod's requests (`added_requests`).
-        predecessors: how far the jobs are that it starts after.
-        pool: the only one that it may run in, where it names one that is known.
-        queue_spot: what its queue says of spot pools.
+        priority: effective priority of the job.
+        platform_tolerations: tolerations that the platform adds to pods of the bundled trainer.
+        may_check: whether the job may use quarantined nodes if it tolerates them.
+        retry_at: earliest start, in seconds since the epoch.
+        retry_cause: why the job backs off.
+        added: requests that admission adds to each pod (`added_requests`).
+        predecessors: state of the jobs that must end first.
+        pool: the pool that the job names, if it names one that is known.
+        queue_spot: rule of its queue about spot pools.
     """
     spec, status, sizes = job.spec, job.status, sizes_of(job)
     topology, deadline = spec.topology, spec.active_deadline_seconds
@@ -199,7 +202,7 @@ def gang_of(
 
 
 def _with_rest(gang: Gang, job: Job, *, queue_spot: str | None) -> Gang:
-    """The gang with its nominated nodes, and what is beside it: group, sweep, surplus."""
+    """Add the nominated nodes, the group and sweep, and the surplus to a gang."""
     nominated = job.status.nominated
     if nominated is not None:
         gang = replace(gang, nominated=nominated.node_names(), nominated_pool=nominated.gpu_pool)
@@ -210,10 +213,10 @@ def _with_rest(gang: Gang, job: Job, *, queue_spot: str | None) -> Gang:
 
 
 def _smallest_beside_surplus(job: Job, gang: Gang, *, queue_spot: str | None) -> int | None:
-    """Of how many pods the gang is that has the rest as surplus; None: it has none.
+    """Return the number of pods of the gang without its surplus. None if it has no surplus.
 
-    What runs goes on as it started, whatever its queue says by now: with its surplus, if it has
-    any, and in one pool, if it is larger than its smallest size without.
+    A running job keeps the shape that it was admitted with, whatever its queue allows now. With a
+    surplus it keeps it. Without one it stays in one pool if it is larger than its smallest size.
     """
     spec, assignment = job.spec, job.status.assignment
     if assignment is not None and assignment.surplus is not None:
@@ -225,8 +228,9 @@ def _smallest_beside_surplus(job: Job, gang: Gang, *, queue_spot: str | None) ->
 
 
 def _with_others(gang: Gang, job: Job) -> Gang:
-    """The gang with its group and its sweep."""
+    """Add the group and the sweep to a gang."""
     spec, status = job.spec, job.status
+    # A restarted job does not wait for its group again: their common start is over.
     again = status.generation is not None and status.assignment is None
     group = None if again else spec.group  # the common start is over
     return replace(
@@ -245,6 +249,8 @@ def _has_one_gpu(spec: TrainingJobSpec) -> bool:
 def _tolerations(
     job: Job, *, platform: tuple[Toleration, ...], may_check: bool
 ) -> tuple[Toleration, ...]:
+    # Only jobs that check nodes may tolerate the quarantine. Other jobs' tolerations of it have no
+    # effect.
     asked = (each for each in job.spec.tolerations or () if may_check or each.key != QUARANTINE)
     extra = platform if job.runs_trainer else ()
     return (*_GPU_TOLERATIONS, *map(_toleration, asked), *extra)
@@ -258,10 +264,10 @@ def _roles(job: Job, added: Resources, *, pool: GpuPoolSpec | None) -> tuple[Rol
 
 
 def platform_tolerations(raw: Iterable[Mapping[str, Any]]) -> tuple[Toleration, ...]:
-    """The tolerations of DRUMLINE_TRAINER_POD.
+    """Convert the tolerations of the setting DRUMLINE_TRAINER_POD.
 
     Raises:
-        ApiError: one of them is none.
+        ApiError: an entry is not a valid toleration.
     """
     return tuple(_toleration(parse(ApiToleration, each, at="tolerations")) for each in raw)
 
@@ -274,14 +280,14 @@ def _seconds(time: str) -> float:
 
 
 def added_requests(job: Job, seen: Mapping[str, int], *, index: int = 0) -> Resources:
-    """What admission added to a pod of this job: sidecars, a LimitRange's defaults, overhead.
+    """Return the requests that admission added to a pod: sidecars, defaults, overhead.
 
-    Of CPU, memory and ephemeral storage only: what else a pod requests comes from the job's spec.
+    Counts CPU, memory and ephemeral storage only. The job's spec decides all other requests.
 
     Args:
-        job: the pod's.
-        seen: the requests of the pod as the API server shows it; CPU in thousandths.
-        index: of the pod.
+        job: job of the pod.
+        seen: requests of the pod in the API server. CPU in thousandths of a core.
+        index: index of the pod.
     """
     role = role_pod(job.spec, index)
     planned = _per_pod(job, None if role is None else role.role)
@@ -295,18 +301,22 @@ def added_requests(job: Job, seen: Mapping[str, int], *, index: int = 0) -> Reso
 def _per_pod(
     job: Job, role: RoleSpec | None = None, *, pool: GpuPoolSpec | None = None
 ) -> Resources:
-    """One pod's requests as the kubelet counts them.
+    """Return one pod's requests as the kubelet counts them.
 
-    The larger of container and init container, and on top of it what runs beside both.
+    It is the larger of container and init container, plus the sidecars that run beside both.
     """
+    # Phase 1: the main container.
     requests = {name: amount(name, text) for name, text in main_requests(job, role).items()}
+    # Phase 2: init containers run before it, so the larger request counts.
     if not job.runs_trainer and _has_init_container(job, role):
         for name, text in INIT_RESOURCES.items():
             requests[name] = max(requests.get(name, 0), amount(name, text))
+    # Phase 3: sidecars run all the time, so their requests are added.
     template = job.spec.template if role is None else None
     for sidecar in (template and template.sidecars) or ():
         for name, text in sidecar_requests(sidecar).items():
             requests[name] = requests.get(name, 0) + amount(name, text)
+    # Phase 4: GPUs, in the units of the pool, and the channel of a ComputeDomain.
     gpus = job.spec.gpus_per_node if role is None else role.gpus_per_node
     units = ANY_GPUS if pool is None else GpuUnits.of(pool)
     whole = "" if pool is None else pool.gpu_resource
@@ -317,20 +327,23 @@ def _per_pod(
 
 
 def _has_init_container(job: Job, role: RoleSpec | None) -> bool:
-    """Whether one of ours prepares the pod: to wait for the gang, or to bring agent and code."""
+    """Return whether an init container of the operator prepares the pod.
+
+    It waits for the gang, or copies the agent and the user's code.
+    """
     if role is None or job.launch is None:
         return job.has_agents
     return job.spec.template is not None and job.spec.template.code is not None
 
 
 def _layout_slices(job: Job, sizes: Sequence[int]) -> tuple[Slice, ...]:
-    """What the layout wants, where the job itself asks for nothing."""
+    """Return the slices that the layout needs, if the job itself requests none."""
     hardware = job.verdict.hardware if isinstance(job.verdict, Schedulable) else None
     return layout_slices(job.spec, hardware, sizes=sizes)
 
 
 def _slices(topology: TopologyRequest | None) -> tuple[Slice, ...]:
-    """The largest first: every smaller one lies within it."""
+    """Return the requested slices, largest first. Each smaller slice lies within a larger one."""
     asked = (topology.slices if topology else None) or []
     return tuple(
         Slice(level=request.level, pods=request.nodes, required=request.required)

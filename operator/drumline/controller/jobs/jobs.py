@@ -1,12 +1,12 @@
-"""The TrainingJobs: as the watch shows them, and as our own writes left them.
+"""The TrainingJobs: as the watch shows them, and with our own writes applied.
 
-A write of ours that the API server acknowledged is *assumed*: it is the job's version here until
-the watch shows it or a later one (kube-scheduler's cache calls this the same). Nothing is assumed
-that was not acknowledged.
+A write that the API server acknowledged is *assumed*. It is the job's version here until the watch
+shows it or a later one (kube-scheduler's cache uses the same term). A write without acknowledgement
+is never assumed.
 
-A write whose answer was lost is *in doubt*: the job stays at the version that was read, and what
-the write would have taken is kept free for it until a later version is known, or until the write
-can take effect no more.
+A write whose answer was lost is *in doubt*. The job stays at the version that was read. The
+resources that the write would take are kept free until a later version is known, or until the write
+can no longer take effect.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _SETTLED = (Schedulable, Refusal)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteInDoubt:
-    """Writes of one job's status that may have been carried out: at most one of them was.
+    """Writes of one job's status, of which at most one took effect.
 
-    All of them are conditional on the version `read`, so none can take effect any more once a later
-    version is known.
+    All of them are conditional on the version `read`. None can take effect once a later version is
+    known.
     """
 
     read: Job
     """The job as it was read."""
     statuses: tuple[TrainingJobStatus, ...]
-    """What was written."""
+    """The statuses that were sent."""
     until: float
-    """Then the API server has dropped the last of them, on the clock of the writer."""
+    """Time after which the API server has dropped the last write, on the writer's clock."""
 
 
 class JobCache:
-    """The newest version known of every job. For one event loop.
+    """The newest version of every job. For one event loop.
 
     Args:
         changed: called with a job's version before and after every change.
-        forgotten: called with namespace and uid when a job is gone.
-        hardware: the largest GPUs that a job may get, as far as its pools say it.
-        judge_later: takes a job whose verdict is to be given to `settle`; None: judged at once.
+        forgotten: called with namespace and uid when a job is deleted.
+        hardware: returns the largest GPUs that a job may get, if its pools declare them.
+        judge_later: accepts a job whose verdict will be passed to `settle`. None: judge at once.
     """
 
     def __init__(
@@ -71,25 +71,28 @@ class JobCache:
         self._in_doubt: dict[str, WriteInDoubt] = {}
         self._deleted: dict[str, set[str]] = defaultdict(set)
         self._last_second = 0.0
-        """When the job that came last was created."""
+        """Creation time of the job that came last."""
         self._last_arrival = 0
-        """Of that job."""
+        """Number of that job among those of the same second."""
 
     def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:
-        """Take in an event; returns why the job cannot be read, if that is news.
+        """Process an event and return why the job cannot be read, if that is new.
 
-        A spec is read and judged when it changes, and not with each status. None as `new`: deleted.
+        A spec is parsed and judged when it changes, not with each status. `new` is None if deleted.
         """
         if new is None:
             if old is not None:
                 self._delete(f"{old.namespace}/{old.name}", old.uid)
             return None
         key = f"{new.namespace}/{new.name}"
+        # The informer may skip the deletion of a job that was created again with the same name.
         shown = self._shown.get(key)
         if shown is not None and shown.uid != new.uid:
             self._delete(key, shown.uid)
             shown = None
         job = self._arrived(self._read(old, new, shown), shown)
+        # Phase 2: store the version. Callers see one change, from the effective version before to
+        # the effective one after, so an assumed version must be dropped in between.
         before = self.get(key)
         self._shown[key] = self._with_verdict(job, shown)
         assumed = self._assumed.get(new.uid)
@@ -97,11 +100,12 @@ class JobCache:
             del self._assumed[new.uid]
         self._pass_doubt(new.uid, new.resource_version)
         self._changed(before, self.get(key))
+        # Report a refusal once, not with each status update.
         known = shown is not None and shown.verdict == job.verdict
         return job.verdict.message if isinstance(job.verdict, Refusal) and not known else None
 
     def settle(self, job: Job, verdict: Schedulable | Refusal) -> bool:
-        """Keep the verdict on this job's spec; False where the job has another spec by now."""
+        """Store the verdict on this job's spec. Return False if the job has another spec now."""
         shown = self._shown.get(job.key)
         if shown is None or shown.spec is not job.spec:
             return False
@@ -109,15 +113,16 @@ class JobCache:
         assumed = self._assumed.get(job.uid)
         if assumed is not None:
             self._assumed[job.uid] = replace(assumed, verdict=verdict)
+        # The pools may have changed while a thread judged the spec.
         alike = verdict.hardware == self._hardware(shown)
         if self._judge_later is not None and not alike and verdict.by_the_spec:
             self._judge_later(shown)  # its pools changed while it was judged
         return True
 
     def judge_again(self) -> None:
-        """Pools have changed: judge the jobs whose largest GPUs are others now. O(jobs).
+        """Judge the jobs again whose largest GPUs have changed with the pools. O(jobs).
 
-        Until then the verdict that they have counts: what can be scheduled goes on to be.
+        Until then a job keeps its verdict: a schedulable job stays schedulable.
         """
         for job in list(self._shown.values()):
             if job.spec.trainer is None or job.finished or job.unreadable:
@@ -131,11 +136,12 @@ class JobCache:
                 self._judge_later(job)
 
     def assume(self, job: Job) -> None:
-        """The API server acknowledged or showed this version: it counts until the watch has it."""
+        """Use a version that the API server acknowledged or showed, until the watch has it."""
         self._pass_doubt(job.uid, job.resource_version)
         shown = self._shown.get(job.key)
         if shown is None or shown.uid != job.uid:
             return
+        # The watch may be faster than our own answer. A version that it showed already wins.
         if not _at_least(shown.resource_version, job.resource_version):
             self._changed(self.get(job.key), job)
             alike = job.spec is shown.spec or is_judged_alike(job.spec, shown.spec)
@@ -143,15 +149,16 @@ class JobCache:
             self._assumed[job.uid] = replace(job, verdict=verdict)
 
     def forget_assumed(self) -> None:
-        """The cluster was restored from a backup: our writes since then are undone."""
+        """Drop all assumed versions, because a restored backup has undone our writes."""
         assumed, self._assumed = self._assumed, {}
         self._in_doubt.clear()
         for job in assumed.values():
             self._changed(job, self.get(job.key))
 
     def doubt(self, job: Job, status: TrainingJobStatus, *, until: float) -> WriteInDoubt:
-        """A write of this status onto this version may have been carried out; until then it may."""
+        """Record that a write of this status may take effect until the given time."""
         known = self._in_doubt.get(job.uid)
+        # Writes onto one version exclude each other, so they share one doubt.
         same = known is not None and known.read.resource_version == job.resource_version
         before = known.statuses if known is not None and same else ()
         doubt = WriteInDoubt(read=job, statuses=(*before, status), until=until)
@@ -159,29 +166,30 @@ class JobCache:
         return doubt
 
     def end_doubt(self, doubt: WriteInDoubt) -> None:
-        """None of these writes was carried out, or their job is gone."""
+        """Remove a doubt: none of its writes took effect, or their job is gone."""
         if self._in_doubt.get(doubt.read.uid) is doubt:
             del self._in_doubt[doubt.read.uid]
 
     def in_doubt(self) -> Collection[WriteInDoubt]:
-        """The jobs of which a write is in doubt."""
+        """Return the jobs with a write in doubt."""
         return self._in_doubt.values()
 
     def take_deleted(self, key: str) -> set[str]:
-        """The uids of the deleted jobs with this key; each is returned once."""
+        """Remove and return the uids of the deleted jobs with this key."""
         return self._deleted.pop(key, set())
 
     def get(self, key: str) -> Job | None:
-        """The newest version known of the job `namespace/name`."""
+        """Return the newest version of the job `namespace/name`."""
         shown = self._shown.get(key)
         return None if shown is None else self._assumed.get(shown.uid, shown)
 
     def all(self) -> Iterable[Job]:
-        """The newest version known of every job."""
+        """Return the newest version of every job."""
         return (self._assumed.get(job.uid, job) for job in self._shown.values())
 
     def _delete(self, key: str, uid: str) -> None:
         if key in self._shown and self._shown[key].uid == uid:
+            # Handlers still find the job while they process its deletion.
             self._changed(self.get(key), None)
             del self._shown[key]
         self._assumed.pop(uid, None)
@@ -190,17 +198,20 @@ class JobCache:
         self._forgotten(key.partition("/")[0], uid)
 
     def _read(self, old: TrainingJobView | None, new: TrainingJobView, shown: Job | None) -> Job:
-        """The job; its spec and verdict are kept where the spec is the same.
+        """Parse a job. An unchanged spec and its verdict are reused.
 
-        The generation alone does not say so: a cluster restored from a backup counts from a lower
-        one.
+        The generation alone does not identify a spec, because a cluster restored from a backup
+        counts from a lower generation.
         """
         if shown is not None and old is not None and _same_spec(old, new) and not shown.unreadable:
             return with_status_of(new, shown)
         return readable_job_of(new, known=shown, specs=self._specs)
 
     def _arrived(self, job: Job, shown: Job | None) -> Job:
-        """The job with its place among those that were created in the same second."""
+        """Number the jobs that were created in the same second, in the order of arrival.
+
+        Creation times have whole seconds. The number makes the queue's order stable.
+        """
         if shown is not None:
             arrival = shown.arrival
         elif job.created_at == self._last_second:
@@ -212,12 +223,13 @@ class JobCache:
         return replace(job, arrival=arrival) if arrival else job
 
     def _with_verdict(self, job: Job, shown: Job | None) -> Job:
-        """The job with a verdict: that of its earlier version if nothing it depends on changed."""
+        """Add a verdict: the earlier one if nothing that it depends on changed, or a new one."""
         if job.verdict is not None:
             return job
         readable = shown is not None and not shown.unreadable
         if shown is not None and readable and is_judged_alike(shown.spec, job.spec):
             return replace(job, verdict=shown.verdict)
+        # Only specs with a trainer take milliseconds to judge. All others are judged here.
         if self._judge_later is None or job.spec.trainer is None:
             return replace(job, verdict=judge(job.spec, self._hardware(job)))
         unjudged = replace(job, verdict=Unjudged())
@@ -225,7 +237,7 @@ class JobCache:
         return unjudged
 
     def _pass_doubt(self, uid: str, version: str) -> None:
-        """A version of this job is known: writes onto an earlier one are decided."""
+        """Remove the doubt of a job if this version is later than the one it was based on."""
         doubt = self._in_doubt.get(uid)
         if doubt is not None and not _at_least(doubt.read.resource_version, version):
             del self._in_doubt[uid]
@@ -237,7 +249,10 @@ def _same_spec(old: TrainingJobView, new: TrainingJobView) -> bool:
 
 
 def _at_least(shown: str, written: str) -> bool:
-    """Whether a shown version is this write or a later one (comparable since Kubernetes 1.35)."""
+    """Return whether a version is this write or a later one.
+
+    Versions are comparable since Kubernetes 1.35. Others compare only as equal.
+    """
     if shown.isdecimal() and written.isdecimal():
         return int(shown) >= int(written)
     return shown == written

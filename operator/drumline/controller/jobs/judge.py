@@ -1,8 +1,8 @@
-"""Judges the specs of jobs beside the event loop.
+"""Judge the specs of jobs in a thread, outside the event loop.
 
-A verdict takes microseconds to milliseconds, within bounds that a tenant cannot move, and ten
-thousand jobs are listed at once when the operator starts: on the loop that would keep the Lease
-from being renewed. Each spec is judged once, in the order in which they came.
+A verdict takes microseconds to milliseconds, within bounds that a tenant cannot change. Ten
+thousand jobs are listed at once when the operator starts. On the event loop that would delay the
+renewal of the Lease. Each spec is judged once, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.lifecycle.plan.acceptance import judge
 
 BATCH = 32
-"""A thread is handed so many at once: changing threads takes as long as a short verdict."""
+"""Jobs per thread call. A thread switch takes as long as a short verdict."""
 
 
 class Judge:
-    """Jobs that wait for their verdict. For one event loop, and a thread for each batch.
+    """Queue of jobs that wait for their verdict. For one event loop, with a thread per batch.
 
     Args:
-        settle: keeps a verdict with the job that was judged.
-        hardware: the largest GPUs that a job may get, as far as its pools say it.
+        settle: stores a verdict with the job that was judged.
+        hardware: returns the largest GPUs that a job may get, if its pools declare them.
     """
 
     def __init__(
@@ -42,20 +42,21 @@ class Judge:
         self._idle.set()
 
     def add(self, job: Job) -> None:
-        """Have this job judged; `settle` is called with it later."""
+        """Add a job to the queue. `settle` is called with its verdict later."""
         self._waiting.append(job)
         self._idle.clear()
         self._arrived.set()
 
     async def wait_idle(self) -> None:
-        """Return once every job that came has its verdict."""
+        """Wait until every job has its verdict."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Judge what comes; never returns."""
+        """Judge jobs as they arrive. Never returns."""
         while True:
             await self._arrived.wait()
             jobs = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            # Read the pools here: the thread must not touch objects that the loop changes.
             batch = [(job, self._hardware(job)) for job in jobs]
             verdicts = await asyncio.to_thread(_judge_all, batch)
             for job, verdict in zip(jobs, verdicts, strict=True):

@@ -1,7 +1,7 @@
-"""One parsed spec for all jobs whose specs are equal, for as long as one of them is there.
+"""One parsed spec for all jobs with equal specs, as long as one of them exists.
 
-A sweep, an array of evaluations or a job that is submitted every hour are equal texts. A parsed
-spec takes kilobytes, and is never changed in place.
+Jobs of a sweep, or of an evaluation that runs every hour, have equal specs. A parsed spec takes
+kilobytes and is never changed in place.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from drumline_api.load import ApiError, parse_readable
 from drumline_api.trainingjob import TrainingJobSpec
 
 UNREADABLE_QUEUE = "unreadable"
-"""The queue of a job whose own cannot be read."""
+"""Queue of a job whose `spec.queue` cannot be read."""
 
 
 class SharedSpecs:
-    """The parsed specs that are in use, by their text."""
+    """The parsed specs in use, by their text."""
 
     def __init__(self) -> None:
         self._by_text: WeakValueDictionary[str, TrainingJobSpec] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        """How many different specs are in use."""
+        """Return the number of different specs in use."""
         return len(self._by_text)
 
     def read(self, view: TrainingJobView) -> tuple[TrainingJobSpec, ApiError | None]:
-        """What can be read of a job's spec, and the first field that cannot."""
+        """Parse the readable parts of a job's spec. Also return the first error, or None."""
         known = self._by_text.get(view.spec_json)
+        # Dropped overrides are not part of the text, so such specs must not be shared.
         if known is not None and not view.dropped_overrides_bytes:
             return known, None
         spec, problem = parse_readable(

@@ -1,10 +1,10 @@
-"""The only way in which a job's status is written, whatever component decided it.
+"""The only writer of job statuses, for all components.
 
-A write is conditional on the version that was read. If its answer is lost (no answer, a 5xx, or a
-conflict after such an attempt), the job is read back: either it shows what was written, or another
-version, or the same one. In the last case the write may still arrive until the API server drops it
-(`WRITE_DEADLINE_SECONDS`); so long it is in doubt, and the scheduler keeps free what it would take
-(`jobs.jobs`).
+A write is conditional on the version that was read. Its answer can be lost: no answer, a 5xx, or a
+conflict after such an attempt. Then the job is read back. It shows the written status, or another
+version, or the same version. In the last case the write may still take effect until the API server
+drops it (`WRITE_DEADLINE_SECONDS`). Until then it is in doubt, and the scheduler keeps the affected
+resources free (`jobs.jobs`).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from drumline_api.jobstatus import TrainingJobStatus
 log = logs.get("drumline.controller.jobs.status_writer")
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at the jobs in doubt."""
+"""Time between two reads of the jobs in doubt."""
 LOOKS_AT_ONCE: Final = 32
 _LOOK: Final = Sending(retry=ONCE, deadline_seconds=WRITE_DEADLINE_SECONDS)
 
 
 class StatusWriter:
-    """Writes a job's status unless it was written since, and makes it the newest version known.
+    """Write a job's status unless it has changed since, and make it the newest version.
 
     Args:
-        client: fenced writes to the API server.
-        jobs: takes in what was written, before its event comes.
-        wake_scheduler: called when a job may need a place or has given one back.
-        clock: seconds; never goes back.
+        client: fenced client for the API server.
+        jobs: receives the written version before its event arrives.
+        wake_scheduler: called when a job may need a place or has released one.
+        clock: monotonic seconds.
         wall: seconds since the epoch.
     """
 
@@ -64,14 +64,16 @@ class StatusWriter:
         self._has_doubts = asyncio.Event()
 
     async def write(self, job: Job, status: TrainingJobStatus) -> None:
-        """Replace the status of `job` as it was read; what `as_written` adds goes with it.
+        """Replace the status of `job` as it was read, with the additions of `as_written`.
 
         Raises:
-            Conflict: it was written meanwhile (a user's edit, or another leader).
-            KubeError: anything else. The write may have been carried out (`maybe_done`); then the
-                job is in doubt until `settle_doubts` has read it.
+            Conflict: the job was written meanwhile, by a user or another leader.
+            KubeError: any other error. The write may have taken effect (`maybe_done`). Then the job
+                is in doubt until `settle_doubts` has read it.
         """
         status = as_written(job, status, now=self._wall())
+        # Conditional on uid and version: a write for an older version, or for a deleted job of the
+        # same name, cannot take effect.
         try:
             written = await writes.replace_status(
                 self._client,
@@ -91,11 +93,12 @@ class StatusWriter:
             self._jobs.assume(
                 replace(job, resource_version=written.resource_version, status=status)
             )
+        # Assumed first, then wake: the cycle must see the new version.
         if scheduled_state(status) != scheduled_state(job.status):
             self._wake_scheduler()
 
     async def settle_doubts(self) -> None:
-        """Read jobs in doubt again and again until none is; never returns."""
+        """Read jobs in doubt repeatedly until none is left. Never returns."""
         while True:
             await self._has_doubts.wait()
             await asyncio.sleep(LOOK_SECONDS)
@@ -104,16 +107,18 @@ class StatusWriter:
     async def look_at_doubts(self) -> None:
         """Read every job in doubt once."""
         before = list(self._jobs.in_doubt())
+        # Bounded: after an outage of the API server every job may be in doubt.
         for first in range(0, len(before), LOOKS_AT_ONCE):
             await asyncio.gather(*map(self._read_back, before[first : first + LOOKS_AT_ONCE]))
         left = {doubt.read.uid for doubt in self._jobs.in_doubt()}
         if not left:
             self._has_doubts.clear()
+        # A settled doubt frees or takes places.
         if not before or any(doubt.read.uid not in left for doubt in before):
             self._wake_scheduler()
 
     async def _was_written(self, job: Job, status: TrainingJobStatus) -> bool:
-        """Whether the job has this status; if that cannot be said yet, it is in doubt."""
+        """Return whether the job has this status. If that is unknown, the job stays in doubt."""
         doubt = self._jobs.doubt(job, status, until=self._clock() + WRITE_DEADLINE_SECONDS)
         self._has_doubts.set()
         log.warning("write_in_doubt", job=job.key, version=job.resource_version)
@@ -121,7 +126,7 @@ class StatusWriter:
         return stored is not None and _plain(stored.status) == _plain(status)
 
     async def _read_back(self, doubt: WriteInDoubt) -> Job | None:
-        """The job as it is stored, if that decides what is in doubt."""
+        """Return the stored job if it settles the doubt, or None."""
         job, jobs = doubt.read, self._jobs
         try:
             document = await reads.get(
@@ -134,9 +139,11 @@ class StatusWriter:
         except (KubeError, codec.Undecodable) as error:  # held until it can be read
             log.warning("job_not_read_back", job=job.key, error=str(error))
             return None
+        # Another job of the same name: the one in doubt is gone, with all writes to it.
         if stored.uid != job.uid:
             jobs.end_doubt(doubt)
             return None
+        # Unchanged: the write was lost, or is still on its way until its deadline.
         if stored.resource_version == job.resource_version:
             if self._clock() >= doubt.until:
                 jobs.end_doubt(doubt)
@@ -146,5 +153,5 @@ class StatusWriter:
 
 
 def _plain(status: TrainingJobStatus) -> dict[str, object]:
-    """A status as the API server stores it."""
+    """Return a status in the form that the API server stores."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
