@@ -1,4 +1,4 @@
-"""What the budgets of queues allow and what of them is spent, as gauges."""
+"""Budgets of queues and their spent amounts, as gauges."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from drumline_scheduler.model import HOUR_SECONDS, Budget
 from drumline_scheduler.quota.usage_budgets import window_amount, window_gpu_seconds
 
 MOST_USERS: Final = 16
-"""So many users of each queue have a series, those with most: jobs may name any number of them."""
+"""Most users with a series in each queue, by use. Jobs may name any number of users."""
 
 
 def show_budgets(gauges: BudgetMetrics, budgets: QueueBudgets, *, now: float) -> None:
-    """Set the gauges of all queues that have a budget, and remove those of all others.
+    """Set the gauges of all queues that have a budget, and remove those of other queues.
 
     Args:
-        gauges: to set.
-        budgets: what the queues had.
+        gauges: gauges to set.
+        budgets: budgets of the queues and their spent amounts.
         now: seconds since the epoch.
     """
+    # Clear first: a queue that was deleted or lost its budget must not keep its series.
     gauges.clear()
     spent, prices, users = (
         budgets.spent(now),
         budgets.spent_prices(now),
         budgets.spent_by_user(now),
     )
+    # One block for each kind of limit: GPU-hours, money, and GPU-hours of each user.
     for queue, budget in budgets.budgets().items():
         had = window_gpu_seconds(spent[queue], budget=budget, now=now)
         gauges.spent_gpu_seconds.labels(queue=queue).set(had)
@@ -59,5 +61,6 @@ def _show_users(
         user: window_amount(days, whole=whole, budget=budget, now=now)
         for user, days in users.items()
     }
+    # Highest use first, then by name, so that the chosen users do not change at random.
     for user in sorted(had, key=lambda user: (-had[user], user))[:MOST_USERS]:
         gauges.user_spent_gpu_seconds.labels(queue=queue, user=user).set(had[user])

@@ -1,4 +1,4 @@
-"""The tally of one queue with a budget: what was had by day, and as it stands in its status."""
+"""The tally of one queue with a budget: use by day, and its form in the queue's status."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from drumline_scheduler.model import DAY_SECONDS, HOUR_SECONDS, Budget
 from drumline_scheduler.quota.usage_budgets import window_amount, window_gpu_seconds
 
 KEPT_DAYS: Final = 92
-"""As many as the longest window; a shorter one may be made longer."""
+"""The length of the longest window. A shorter window may be made longer later."""
 KEPT_USERS: Final = 512
-"""Of those who hold nothing, beside all who hold anything."""
+"""Users without GPUs whose use is kept. Users that hold GPUs are always kept."""
 
 _NOTHING: Final = Fraction(0)
 
@@ -27,27 +27,34 @@ Json = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Amount:
-    """Something that was had, such as GPU-seconds, and that is had on at a rate."""
+    """An amount that grows at a rate, such as GPU-seconds."""
 
     exact_days: dict[int, Fraction] = field(default_factory=dict[int, Fraction])
-    """By day, counted from the epoch."""
+    """Exact use by day. Days are counted from the epoch."""
     rate: Fraction = _NOTHING
-    """A second, by jobs."""
+    """Growth per second by jobs."""
     foreign_rate: Fraction = _NOTHING
-    """A second, by foreign pods: they have no account that says it afterwards."""
+    """Growth per second by foreign pods. They have no account that reports their use later."""
 
     @classmethod
     def of(cls, days: Mapping[int, int]) -> Amount:
-        """What was had by day, as a status says it."""
+        """Return an amount with the use by day of a status."""
         return cls(exact_days={day: Fraction(had) for day, had in days.items()})
 
     @property
     def days(self) -> Mapping[int, int]:
-        """By day, each rounded to a whole number."""
+        """Return the use by day, each rounded to a whole number."""
         return {day: round(had) for day, had in self.exact_days.items()}
 
     def charge(self, had: Fraction, *, since: int, until: int) -> None:
-        """Add what jobs had in a time, and foreign pods at their rate; to each day its part."""
+        """Add the use of a time span, divided over its days.
+
+        Args:
+            had: use by jobs. Foreign pods add their rate times the span.
+            since: start of the span, in seconds since the epoch.
+            until: end of the span.
+        """
+        # The clock of another leader may be ahead, so the span may be negative.
         had += self.foreign_rate * max(0, until - since)
         days = self.exact_days
         if had:
@@ -59,16 +66,16 @@ class Amount:
 
     @property
     def whole_rate(self) -> Fraction:
-        """A second, by jobs and foreign pods."""
+        """Return the growth per second by jobs and foreign pods."""
         return self.rate + self.foreign_rate
 
     def per_hour(self) -> dict[str, int]:
-        """The field of a status that says what GPU-seconds an hour spends, where any."""
+        """Return the status field for GPU-seconds per hour, or no field at rate 0."""
         rate = self.whole_rate
         return {"gpuSecondsPerHour": round(rate * HOUR_SECONDS)} if rate else {}
 
     def spent(self, *, since: int, until: int) -> Mapping[int, int]:
-        """By day, if the same is held until then."""
+        """Return the use by day if the rate stays the same until `until`."""
         more = self.whole_rate * max(0, until - since)
         days = dict(self.exact_days)
         for day, part in _by_day(more, since=since, until=until) if more else ():
@@ -78,7 +85,7 @@ class Amount:
 
 @dataclass(slots=True)
 class Tally:
-    """What the jobs of one queue, and foreign pods that it pays for, had by `at`."""
+    """Use by the jobs of one queue, and by the foreign pods that it pays for, until `at`."""
 
     at: int
     """Whole seconds since the epoch."""
@@ -87,10 +94,13 @@ class Tally:
     priced: Amount = field(default_factory=Amount)
     """GPU-seconds times prices, in millionths."""
     users: dict[str, Amount] = field(default_factory=dict[str, Amount])
-    """GPU-seconds by user, where the budget limits each of them."""
+    """GPU-seconds by user, if the budget limits each user."""
 
     def drop_users(self, budget: Budget, *, now: float) -> None:
-        """Forget who had nothing, and of too many who hold nothing those with least. O(users)."""
+        """Forget users without any use, and those with the lowest use among too many. O(users).
+
+        Users that hold GPUs are kept.
+        """
         idle = {user: had for user, had in self.users.items() if not had.rate}
         kept = {user: had for user, had in idle.items() if had.exact_days}
         if len(kept) > KEPT_USERS:
@@ -101,7 +111,8 @@ class Tally:
 
 
 def budget_document(tally: Tally, *, budget: Budget, now: float) -> dict[str, Any]:
-    """`status.budget`."""
+    """Return `status.budget` of a queue."""
+    # GPU-hours are always reported, also for a budget of money.
     seconds = window_gpu_seconds(tally.gpus.days, budget=budget, now=now)
     document: dict[str, Any] = {
         "spentGpuHours": seconds // HOUR_SECONDS,
@@ -112,6 +123,7 @@ def budget_document(tally: Tally, *, budget: Budget, now: float) -> dict[str, An
         ],
         **tally.gpus.per_hour(),
     }
+    # Money: use is stored as GPU-seconds times a price per GPU-hour, so divide by an hour.
     if budget.cost is not None:
         whole = budget.cost * HOUR_SECONDS
         priced = window_amount(tally.priced.days, whole=whole, budget=budget, now=now)
@@ -121,13 +133,14 @@ def budget_document(tally: Tally, *, budget: Budget, now: float) -> dict[str, An
         for entry in document["days"]:
             if had := tally.priced.days.get(_day_of(entry["day"]), 0):
                 entry["cost"] = exact_text(had // HOUR_SECONDS)
+    # Users, only if each of them has a limit.
     if budget.user_gpu_hours is not None:
         document["users"] = _user_documents(tally, budget=budget, now=now)
     return document
 
 
 def _user_documents(tally: Tally, *, budget: Budget, now: float) -> list[dict[str, Any]]:
-    """Of those with most."""
+    """Return the entries of the users with the highest use, sorted by name."""
     users = {user: had for user, had in tally.users.items() if had.exact_days}
     return [
         {
@@ -143,7 +156,7 @@ def _user_documents(tally: Tally, *, budget: Budget, now: float) -> list[dict[st
 
 
 def _most(users: Mapping[str, Amount], *, count: int, budget: Budget, now: float) -> list[str]:
-    """Those with most of what counts now, and of several with as much those with most of all."""
+    """Return users by use in the current window, highest first, then by use in all days."""
     whole = (budget.user_gpu_hours or 0) * HOUR_SECONDS
 
     def rank(user: str) -> tuple[int, int, str]:
@@ -155,12 +168,16 @@ def _most(users: Mapping[str, Amount], *, count: int, budget: Budget, now: float
 
 
 def _by_day(had: Fraction, *, since: int, until: int) -> Iterable[tuple[int, Fraction]]:
-    """Each day's part of what was had in a time; all of it on the last day if that was no time."""
+    """Divide an amount evenly over a time span, by day.
+
+    A span of length 0 puts all of it on its last day.
+    """
     if until <= since:
         return ((max(since, until) // DAY_SECONDS, had),)
     parts: list[tuple[int, Fraction]] = []
     left, at = had, since
     while at < until:
+        # The last part takes the remainder, so that the parts add up exactly.
         day = at // DAY_SECONDS
         end = min(until, (day + 1) * DAY_SECONDS)
         part = left if end == until else had * (end - at) / (until - since)
@@ -170,7 +187,7 @@ def _by_day(had: Fraction, *, since: int, until: int) -> Iterable[tuple[int, Fra
 
 
 def tally_of(raw: object) -> Tally | None:
-    """The tally in `status.budget`; None where there is none that can be read."""
+    """Return the tally in `status.budget`, or None if there is none or it cannot be read."""
     if raw is None:
         return None
     try:

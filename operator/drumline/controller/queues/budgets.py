@@ -1,29 +1,30 @@
-"""What queues with a budget had, by day, also by jobs that are gone.
+"""GPU-hours and money used by queues with a budget, by day. Includes deleted jobs.
 
-At each look the tally of a queue grows by what its jobs' accounts (`status.gpuSeconds`) grew since
-the last one, and by what foreign pods that name it held; in between, all are taken to hold the
-same. The tally is kept in the status of
-the queue with the second up to which it counts. A new leader goes on from there: of a job whose
-account was last written before that second, the account says what it had by then. So nothing is
-ever counted twice, and what goes uncounted is
+At each observation, the tally of a queue grows by the growth of its jobs' accounts
+(`status.gpuSeconds`) and by the use of foreign pods. Between two observations, all are assumed to
+hold the same number of GPUs. The tally is stored in the queue's status with the second up to which
+it counts.
 
-* what a job had between that second and the last write of its account, where the leader before was
-  lost in between: minutes, see `WRITE_SECONDS`;
-* what a job had after that second that was deleted while no operator ran;
-* what foreign pods held between that second and the first look of the new leader: they have no
-  account.
+A new leader continues from there. An account that was last written before that second tells the use
+up to it. So no use is counted twice. These uses are not counted:
 
-A job that was deleted counts up to the look that misses it: its pods take seconds to end.
+- use between that second and the last write of a job's account, if the previous leader was lost in
+  between. This is a matter of minutes, see `WRITE_SECONDS`.
+- use after that second by a job that was deleted while no operator ran.
+- use by foreign pods between that second and the new leader's first observation. Foreign pods have
+  no account.
 
-All of it is in GPU-seconds, whatever part of a GPU a job asks for: what a job's account counts is
-multiplied by its share, exactly. The status has whole ones of each day, so a new leader begins with
-half of one a day less or more.
+A deleted job counts until the observation that misses it, because its pods take seconds to end.
 
-What is had costs what its pool costs at the look before: a price that changes counts from the next
-look on. What came and left between two looks costs what the dearest of its queue's pools does. Of
-users with a limit each, the status keeps the MAX_USERS that had most of what counts: under the next
-leader the others begin anew. So does, under any, who holds nothing and had less than KEPT_USERS
-others.
+All amounts are in GPU-seconds of whole GPUs. The account of a job that uses parts of GPUs is
+multiplied exactly by its share. The status has whole numbers for each day, so a new leader starts
+with an error of at most half a GPU-second per day.
+
+Use costs the pool's price at the observation before, so a changed price counts from the next
+observation. Use that began and ended between two observations costs the highest price of the
+queue's pools. The status keeps the MAX_USERS users with the highest use in the window. Other users
+start at zero under the next leader. Users that hold no GPUs also start again when KEPT_USERS others
+have used more.
 """
 
 from __future__ import annotations
@@ -45,26 +46,28 @@ from drumline_scheduler.model import Budget
 from drumline_scheduler.quota.usage_budgets import spent_percents
 
 WRITE_SECONDS: Final = 600.0
-"""At least this long between two writes of a queue's status that only say how time passes, unless
-another whole percent of the budget is spent."""
+"""Least time between two writes of a queue's status that record only the passing time.
+
+A status is also written when another whole percent of the budget is spent.
+"""
 
 Json = Mapping[str, Any]
 
 
 class _Charged(NamedTuple):
-    """What is charged for one job."""
+    """The state of one job at the last observation."""
 
     queue: str
     user: str
     price: int | Fraction | None
-    """Of its pool when it was last looked at, 0 where that has none; None: it had no places."""
+    """Price of its pool at the last observation, 0 if the pool has none. None without places."""
     rate: GpuSecondsRate | None
     gpu_seconds: int
-    """In its life."""
+    """GPU-seconds over the life of the job."""
 
 
 class _Look:
-    """What jobs had since the last look, and what they hold from this one on."""
+    """Use by jobs since the last observation, and the GPUs that they hold now."""
 
     def __init__(self) -> None:
         self.had: dict[str, Fraction] = defaultdict(Fraction)
@@ -75,7 +78,7 @@ class _Look:
         self.gpus_by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
 
     def charge(self, known: _Charged, gpu_seconds: int, *, share: Fraction) -> None:
-        """A job had so much, each of its GPUs being this share of one."""
+        """Add the use of one job in GPU-seconds, each GPU being `share` of a whole one."""
         if gpu_seconds > 0:
             had = gpu_seconds * share
             self.had[known.queue] += had
@@ -83,7 +86,7 @@ class _Look:
             self.had_by_user[known.queue, known.user] += had
 
     def hold(self, known: _Charged) -> None:
-        """A job goes on to hold what it holds."""
+        """Add the GPUs that a job holds from now on."""
         gpus = Fraction(0) if known.rate is None else known.rate.gpus * known.rate.share
         self.gpus[known.queue] += gpus
         self.priced[known.queue] += gpus * (known.price or 0)
@@ -95,7 +98,7 @@ class QueueBudgets:
 
     Args:
         queues: the specs of the queues.
-        price_of: of a GPU of a pool for an hour, in millionths; None: not known.
+        price_of: returns the price of a pool's GPU-hour in millionths, or None if it is not known.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class QueueBudgets:
         """By uid of the job."""
 
     def restore(self, statuses: Mapping[str, Json]) -> None:
-        """Begin with what the queues' statuses say; one that cannot be read counts as none."""
+        """Start with the tallies in the queues' statuses. An unreadable one counts as none."""
         self._charged = {}
         restored = {name: tally_of(status.get("budget")) for name, status in statuses.items()}
         self._tallies = {name: tally for name, tally in restored.items() if tally is not None}
@@ -123,26 +126,32 @@ class QueueBudgets:
         foreign_gpus: Mapping[tuple[str, str], Fraction],
         now: float,
     ) -> None:
-        """Charge what jobs and foreign pods have had since the last look. O(jobs).
+        """Charge the use of jobs and foreign pods since the last observation. O(jobs).
 
         Args:
-            uses: all jobs, or at least those of queues with a budget.
-            foreign_gpus: what foreign pods hold from now on in GPUs, by queue and pool.
+            uses: all jobs, or at least the jobs of queues with a budget.
+            foreign_gpus: GPUs that foreign pods hold now, by queue and pool.
             now: seconds since the epoch.
         """
+        # Phase 1: a queue that has a budget now starts its tally, others lose theirs.
         second, names = int(now), self.budgets()
         self._tallies = {name: self._tallies.get(name) or Tally(at=second) for name in names}
         before, self._charged = self._charged, {}
         look = _Look()
+        # Phase 2: charge each job the growth of its account since the last observation.
         for job, rate in uses:
             known = before.pop(job.uid, None)
             if known is None and job.spec.queue not in self._tallies:
                 continue
             total = 0 if rate is None else rate.at(now)[1]
+            # First observation of this job: start from the account that the leader before has
+            # charged.
             if known is None:
                 at = self._tallies[job.spec.queue].at
                 charged = _charged_by(at, rate, created_at=job.created_at)
                 known = self._as_seen(job, rate, gpu_seconds=charged)
+            # An account never shrinks. A status that was restored from a backup may, and is
+            # ignored.
             had = max(total, known.gpu_seconds)
             seen = self._as_seen(job, rate, gpu_seconds=had)
             if known.price is None and had > known.gpu_seconds:
@@ -153,14 +162,17 @@ class QueueBudgets:
             if job.spec.queue in self._tallies:
                 self._charged[job.uid] = seen
                 look.hold(seen)
+        # Phase 3: jobs that were deleted since then count until now. Their pods take seconds to
+        # end.
         for gone in before.values():
             if gone.rate is not None:
                 had = gone.rate.at(now)[1] - gone.gpu_seconds
                 look.charge(gone, had, share=gone.rate.share)
+        # Phase 4: add everything to the tallies.
         self._take(look, foreign_gpus=foreign_gpus, second=second)
 
     def _as_seen(self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int) -> _Charged:
-        """What is charged for a job from now on, at the price of the pool of its places."""
+        """Return the state of a job now, at the price of the pool of its places."""
         places = job.status.assignment
         seen = None if places is None else self._price_at(job)
         return _Charged(
@@ -172,7 +184,11 @@ class QueueBudgets:
         )
 
     def _price_at(self, job: Job) -> int | Fraction:
-        """Of one of its GPUs: of a job over two pools the mean, as all members have as many."""
+        """Return the price of one GPU of the job.
+
+        For a job in two pools it is the mean over the members, because all have the same number of
+        GPUs.
+        """
         by_pool = nodes_by_pool(job.status)
         prices = {pool: self._price_of(pool) or 0 for pool in by_pool}
         if len(by_pool) == 1:
@@ -181,7 +197,7 @@ class QueueBudgets:
         return Fraction(sum(len(own) * prices[pool] for pool, own in by_pool.items()), members)
 
     def _dearest(self, queue: str) -> int:
-        """The highest price of the pools that a queue may use."""
+        """Return the highest price of the pools that a queue may use."""
         spec = self._queues.get(queue)
         quotas = () if spec is None else spec.quotas
         return max((self._price_of(quota.gpu_pool) or 0 for quota in quotas), default=0)
@@ -189,6 +205,7 @@ class QueueBudgets:
     def _take(
         self, look: _Look, *, foreign_gpus: Mapping[tuple[str, str], Fraction], second: int
     ) -> None:
+        # Foreign pods have no account: they are charged by their rate from the next observation on.
         foreign: dict[str, Fraction] = defaultdict(Fraction)
         foreign_priced: dict[str, Fraction] = defaultdict(Fraction)
         for (queue, pool), gpus in foreign_gpus.items():
@@ -206,7 +223,7 @@ class QueueBudgets:
             tally.at = max(since, second)
 
     def _take_users(self, name: str, look: _Look, *, second: int) -> None:
-        """Keep those who had or hold something that counts: jobs may name any number of users."""
+        """Charge each user, and forget users without use. Jobs may name any number of users."""
         tally, budget = self._tallies[name], self.budgets()[name]
         users = {user for of, user in (*look.had_by_user, *look.gpus_by_user) if of == name}
         for user in {*users, *tally.users}:
@@ -220,19 +237,19 @@ class QueueBudgets:
         return budget is not None and budget.user_gpu_hours is not None
 
     def budgets(self) -> Mapping[str, Budget]:
-        """The budgets, by queue."""
+        """Return the budgets by queue."""
         budgets = ((name, budget_of(spec)) for name, spec in self._queues.by_name.items())
         return {name: budget for name, budget in budgets if budget is not None}
 
     def spent(self, now: float) -> Mapping[str, Mapping[int, int]]:
-        """`Snapshot.spent` at this moment. O(queues with a budget x days)."""
+        """Return `Snapshot.spent` at this time. O(queues with a budget x days)."""
         return {
             name: tally.gpus.spent(since=tally.at, until=int(now)) if tally is not None else {}
             for name, tally in self._known()
         }
 
     def spent_prices(self, now: float) -> Mapping[str, Mapping[int, int]]:
-        """`Snapshot.spent_prices` at this moment."""
+        """Return `Snapshot.spent_prices` at this time."""
         return {
             name: tally.priced.spent(since=tally.at, until=int(now))
             for name, tally in self._known()
@@ -240,7 +257,7 @@ class QueueBudgets:
         }
 
     def spent_by_user(self, now: float) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
-        """`Snapshot.spent_by_user` at this moment."""
+        """Return `Snapshot.spent_by_user` at this time."""
         return {
             name: {
                 user: had.spent(since=tally.at, until=int(now)) for user, had in tally.users.items()
@@ -255,12 +272,12 @@ class QueueBudgets:
     def status_fields(
         self, name: str, *, before: Json, changed: bool, now: float
     ) -> dict[str, Any]:
-        """The field of a queue's status that holds its tally.
+        """Return the field of a queue's status that holds its tally.
 
         Args:
-            name: the queue.
-            before: its status.
-            changed: whether the status is to be written anyway.
+            name: name of the queue.
+            before: its current status.
+            changed: whether the status is written for another reason.
             now: seconds since the epoch.
         """
         spec, tally = self._queues.get(name), self._tallies.get(name)
@@ -268,6 +285,8 @@ class QueueBudgets:
         if budget is None or tally is None:
             return {}
         written = tally_of(before.get("budget"))
+        # Keep the written tally while only time passes, unless another whole percent is spent. Each
+        # write costs the API server a write to etcd.
         if written is not None and not changed and now < written.at + WRITE_SECONDS:
             percents = {
                 spent_percents(each.gpus.days, prices=each.priced.days, budget=budget, now=now)
@@ -279,13 +298,13 @@ class QueueBudgets:
 
 
 def _share(rate: GpuSecondsRate | None, before: GpuSecondsRate | None) -> Fraction:
-    """What of a GPU each of a job's GPUs is: that never changes in its life."""
+    """Return the fraction of a GPU that each GPU of a job is. It never changes."""
     known = rate or before
     return Fraction(1) if known is None else known.share
 
 
 def _charged_by(at: int, rate: GpuSecondsRate | None, *, created_at: float) -> int:
-    """What the leader before charged at most for a job, if it counted until `at`."""
+    """Return the GPU-seconds that the previous leader charged at most, if it counted to `at`."""
     if rate is None or created_at > at:
         return 0
     return rate.total if rate.counted > at else rate.at(at)[1]

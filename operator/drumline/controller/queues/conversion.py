@@ -1,4 +1,4 @@
-"""Queues and the scheduling policy of the API -> the values on which the scheduler decides."""
+"""Convert queues and the scheduling policy of the API to the scheduler's values."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from drumline_scheduler.model import (
 def queue_of(
     name: str, spec: TrainingQueueSpec, *, selected: frozenset[str] = frozenset()
 ) -> Queue:
-    """A TrainingQueue as the scheduler sees it.
+    """Convert a TrainingQueue to the scheduler's value.
 
     Args:
-        name: its name.
+        name: name of the queue.
         spec: its spec.
-        selected: the namespaces whose labels its selector means.
+        selected: namespaces that its selector matches.
     """
+    # Limits that the spec leaves out are absent from the mappings: no limit.
     quotas = spec.quotas
     return Queue(
         name=name,
@@ -71,7 +72,7 @@ def queue_of(
 
 
 def price_rule_of(spec: TrainingQueueSpec | TrainingJobSpec) -> PriceRule:
-    """Which pools a queue or a job accepts by capacity type and price."""
+    """Return the rule for the pools that a queue or job accepts by capacity type and price."""
     price = spec.max_price_per_gpu_hour
     return PriceRule(
         spot=None if spec.spot is None else SpotRule(spec.spot),
@@ -80,9 +81,10 @@ def price_rule_of(spec: TrainingQueueSpec | TrainingJobSpec) -> PriceRule:
 
 
 def budget_of(spec: TrainingQueueSpec) -> Budget | None:
-    """The budget of a TrainingQueue; None: it has none.
+    """Return the budget of a TrainingQueue, or None if it has none.
 
-    A cost of 0 that was stored before it was refused is the least that there is: any use spends it.
+    A cost of 0 may have been stored before the API rejected it. It becomes the smallest cost, which
+    any use exceeds.
     """
     budget = spec.budget
     if budget is None:
@@ -99,7 +101,7 @@ def budget_of(spec: TrainingQueueSpec) -> Budget | None:
 
 
 def policy_of(policy: SchedulingPolicy) -> Policy:
-    """The owner's choices as the scheduler sees them."""
+    """Convert the administrator's scheduling policy to the scheduler's value."""
     moves, limit = policy.moves, policy.preemption_limit
     return Policy(
         waiting=WaitingRule(policy.waiting),

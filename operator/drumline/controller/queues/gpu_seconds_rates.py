@@ -1,4 +1,4 @@
-"""What every job has had as a function of time, worked out again only when its status changed."""
+"""Cache each job's GPU use over time. An entry is recomputed when the job's status changes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from drumline.lifecycle.model.job import Job
 
 
 class JobUse(NamedTuple):
-    """A job, and what its GPUs are held for; None before its first GPU."""
+    """A job and the rate of its GPU-seconds. None before its first GPU."""
 
     job: Job
     rate: GpuSecondsRate | None
 
 
 class GpuSecondsRates:
-    """The rates of all jobs, from look to look. For one event loop."""
+    """The rates of all jobs, between observations. For one event loop."""
 
     def __init__(self) -> None:
         self._known: dict[str, JobUse] = {}
         """By uid of the job."""
 
     def of(self, jobs: Iterable[Job]) -> tuple[JobUse, ...]:
-        """These jobs with their rates; all others are forgotten. O(jobs)."""
+        """Return these jobs with their rates, and forget all other jobs. O(jobs)."""
         before, self._known = self._known, {}
         for job in jobs:
+            # Specs and statuses are never changed in place, so identity says that nothing changed.
             known = before.get(job.uid)
             if (
                 known is None

@@ -1,8 +1,8 @@
 """The usage history of each queue: the past use that fair shares count.
 
-Observed every few seconds from what queues hold; in between, and until the next look, they are
-taken to hold the same. It is kept in the status of each queue too, at a slow pace, so that a new
-leader knows it: what was held in the minutes around a change of leaders may go uncounted.
+It is observed every few seconds. Until the next observation, each queue is assumed to hold the same
+share. The history is also stored in the status of each queue, at a slow pace, so that a new leader
+can continue it. The use in the minutes around a change of leaders may not be counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from drumline_scheduler.model import Snapshot
 from drumline_scheduler.quota.fair_sharing import decay, dominant_shares
 
 WRITE_SECONDS = 600.0
-"""At least this long between two writes of a queue's status that only say how time passes."""
+"""Least time between two writes of a queue's status that record only the passing time."""
 
 Json = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ class QueueUsageHistory:
         self._at: float | None = None
 
     def restore(self, statuses: Mapping[str, Json], *, now: float) -> None:
-        """Take over the figures in the queues' statuses; a malformed figure counts as none."""
+        """Load the figures of the queues' statuses. A malformed figure counts as none."""
         history: dict[str, float] = {}
         for name, status in statuses.items():
             had, at = status.get("shareSeconds"), _moment(status.get("shareSecondsAt"))
@@ -43,32 +43,34 @@ class QueueUsageHistory:
         self._history, self._at = history, now
 
     def at(self, now: float) -> Mapping[str, float]:
-        """`Snapshot.history` at this moment."""
+        """Return `Snapshot.history` at this time."""
         if self._at is None:
             return {}
         return self._later(self._history, self._shares, now - self._at)
 
     def observe(self, snapshot: Snapshot, *, now: float) -> None:
-        """From now on, queues hold what this snapshot says."""
+        """Set the shares that queues hold from now on."""
         self._history, self._at = self.at(now), now
         self._shares = dominant_shares(snapshot)
 
     def status_fields(
         self, name: str, *, before: Json, changed: bool, now: float
     ) -> dict[str, Any]:
-        """The fields of a queue's status that hold its history.
+        """Return the fields of a queue's status that hold its history.
 
         Args:
-            name: the queue.
-            before: its status.
-            changed: whether the status is to be written anyway.
+            name: name of the queue.
+            before: its current status.
+            changed: whether the status is written for another reason.
             now: seconds since the epoch.
         """
         known = {key: before[key] for key in ("shareSeconds", "shareSecondsAt") if key in before}
         at = _moment(before.get("shareSecondsAt"))
+        # Time alone changes the figure always, so the pace bounds the writes.
         if not changed and at is not None and now < at + WRITE_SECONDS:
             return known
         had = round(self.at(now).get(name, 0.0))
+        # A queue that never held a GPU does not get the fields.
         if not had and not known.get("shareSeconds"):
             return known
         return {"shareSeconds": had, "shareSecondsAt": timestamp(now)}
