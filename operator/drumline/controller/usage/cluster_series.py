@@ -1,4 +1,4 @@
-"""What the caches say of single jobs and nodes, as values for `telemetry.cluster_series`."""
+"""Values of single jobs and nodes for the metrics of `telemetry.cluster_series`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from drumline_scheduler.disruption.model import Disruption
 from drumline_scheduler.model import Node, Snapshot
 
 GRACE_SECONDS: Final = 60.0
-"""The operator acts on a start that is over with its next look at the job."""
+"""Extra time: the operator acts on an expired start only when it next reconciles the job."""
 
 
 def cluster_series(
@@ -33,14 +33,14 @@ def cluster_series(
     most_jobs: int,
     now: float,
 ) -> ClusterSeries:
-    """The series as of now. O(jobs + nodes).
+    """Return the series as of now. O(jobs + nodes).
 
     Args:
-        jobs: all of the cluster.
-        snapshot: what they hold, and the nodes.
-        disruptions: announced, one for each node.
-        pods_of: the pods of a job, by namespace and uid.
-        most_jobs: so many have series of their own, those that hold GPUs first.
+        jobs: all jobs of the cluster.
+        snapshot: the nodes, and the GPUs that jobs hold.
+        disruptions: announced disruptions, one for each node.
+        pods_of: returns the pods of a job by namespace and uid.
+        most_jobs: number of jobs with their own series. Jobs that hold GPUs come first.
         now: seconds since the epoch.
     """
     chosen, left_out = _job_series(jobs, snapshot=snapshot, most=most_jobs)
@@ -60,16 +60,17 @@ def cluster_series(
 
 
 def partial_gang(job: Job, pods: Collection[PodFacts], *, now: float) -> PartialGang | None:
-    """The gang, if some of its members are bound and others not for longer than a start may take.
+    """Return the gang if only some members are bound and its start deadline has passed.
 
-    A member is bound from the moment its pod exists: pods are created with their node. What an
-    elastic gang is still to gain is no member yet.
+    A pod is created with its node, so a member is bound when its pod exists. Members that an
+    elastic gang is about to gain do not count.
     """
     places = job.status.assignment
     if job.finished or places is None or now < start_deadline(job) + GRACE_SECONDS:
         return None
     expected = set(places.indices()) - set(places.joining or ())
     missing = len(expected - {pod.index for pod in pods})
+    # No pod at all is a start that did not begin, which is not a partial gang.
     if not 0 < missing < len(expected):
         return None
     return PartialGang(
@@ -80,7 +81,11 @@ def partial_gang(job: Job, pods: Collection[PodFacts], *, now: float) -> Partial
 def _job_series(
     jobs: Collection[Job], *, snapshot: Snapshot, most: int
 ) -> tuple[tuple[JobSeries, ...], int]:
-    """Of those jobs that hold GPUs, then of those that wait, in the order of their names."""
+    """Return the series of at most `most` jobs, and the number of jobs left out.
+
+    Jobs that hold GPUs come first, then waiting jobs, each in the order of their names.
+    """
+    # Phase 1: sum each job's GPUs. Pools with partitions count parts, so convert them.
     held: dict[str, float] = defaultdict(float)
     pools: dict[str, str] = {}
     parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
@@ -88,6 +93,7 @@ def _job_series(
         gpus = admitted.gpus / parts.get(admitted.pool, 1)
         held[admitted.gang.key] += 0 if admitted.is_foreign else gpus
         pools.setdefault(admitted.gang.key, admitted.pool)
+    # Phase 2: choose jobs. The bound keeps the number of series independent of the number of jobs.
     active = [job for job in jobs if held.get(job.key) or is_queued(job)]
     if not most:
         return (), len(active)

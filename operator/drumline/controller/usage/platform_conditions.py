@@ -1,9 +1,9 @@
-"""Conditions of GpuPools and TrainingQueues: whether they are as their specs ask, and why not.
+"""Conditions of GpuPools and TrainingQueues: whether their specs are in effect, and why not.
 
-Ready is true where the operator works with the spec; false where it waits for another object that
-the spec names. Stalled says that only a change of the spec helps. Degraded says that a pool's nodes
-offer fewer GPUs than their pods hold: a device plugin is gone, jobs there may not start again.
-Ineffective says that something in a queue's spec has no effect in this installation.
+Ready is true if the operator works with the spec, and false if it waits for another object that the
+spec names. Stalled means that only a change of the spec helps. Degraded means that a pool's nodes
+offer fewer GPUs than their pods hold: a device plugin is gone, and jobs there may not start again.
+Ineffective means that a part of a queue's spec has no effect in this installation.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_scheduler.model import Node
 
 SHOWN_NODES = 3
-"""Nodes that a message names."""
+"""Most nodes that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvictions:
-    """Where foreign pods that are to give back what they borrow can be evicted."""
+    """Where foreign pods that must return borrowed GPUs can be evicted."""
 
     allowed: bool = False
-    """Whether the operator has the right to."""
+    """Whether the operator has the right to evict pods."""
     guarded_pools: frozenset[str] = frozenset()
-    """The pools in which it does."""
+    """The pools in which it evicts them."""
 
     @classmethod
     def of(cls, settings: Settings) -> PodEvictions:
-        """Those of an installation."""
+        """Return the values of an installation's settings."""
         return cls(
             allowed=settings.evict_foreign_pods, guarded_pools=frozenset(settings.guarded_pools)
         )
@@ -48,16 +48,18 @@ _ACCEPTED = Statement(truth="True", reason=PlatformReason.ACCEPTED)
 def of_pool(
     *, problem: str | None, nodes: Iterable[Node], overlap: Statement | None = None
 ) -> Statements:
-    """What is to be said of a GpuPool.
+    """Return the conditions of a GpuPool.
 
     Args:
-        problem: why its spec cannot be read, if so.
+        problem: why its spec cannot be read, or None.
         nodes: its nodes.
-        overlap: what is to be said of other pools that select the same nodes (`pool_overlaps`).
+        overlap: condition about other pools that select the same nodes (`overlap_of`).
     """
+    # An overlap is reported with every other condition, because it changes which nodes count.
     beside = {} if overlap is None else {ConditionType.OVERLAPPING: overlap}
     if problem is not None:
         return {**_unreadable(problem), **beside}
+    # A node that is not ready may offer no GPUs for a moment. That is not a missing plugin.
     short = [node for node in nodes if node.ready and node.used.gpus > node.allocatable.gpus]
     if not short:
         return {ConditionType.READY: _ACCEPTED, **beside}
@@ -79,15 +81,16 @@ def of_queue(
     is_queue: Callable[[str], bool],
     evictions: PodEvictions,
 ) -> Statements:
-    """What is to be said of a TrainingQueue.
+    """Return the conditions of a TrainingQueue.
 
     Args:
         spec: its newest spec that could be read.
-        problem: why its newest spec cannot be read, if so.
-        is_pool: whether there is a GpuPool of this name.
-        is_queue: whether there is a TrainingQueue of this name.
-        evictions: what this installation does about foreign pods that are to leave.
+        problem: why its newest spec cannot be read, or None.
+        is_pool: returns whether a GpuPool of this name exists.
+        is_queue: returns whether a TrainingQueue of this name exists.
+        evictions: what this installation does about foreign pods that must leave.
     """
+    # The first problem decides. Each one names one object to create or one field to change.
     if problem is not None or spec is None:
         return _unreadable(problem or "spec: missing")
     missing = [quota.gpu_pool for quota in spec.quotas if not is_pool(quota.gpu_pool)]
@@ -120,7 +123,8 @@ def _without_effect(spec: TrainingQueueSpec, evictions: PodEvictions) -> Stateme
 
 
 def status_fields(view: ObjectView, statements: Statements, *, now: float) -> dict[str, Any]:
-    """`observedGeneration` and `conditions` for the status of an object."""
+    """Return `observedGeneration` and `conditions` for the status of an object."""
+    # Sorted, so that equal conditions make equal statuses and no write.
     before = _conditions(view.status.get("conditions"))
     conditions = [
         next_condition(before, kind, statements[kind], generation=view.generation, now=now)
@@ -148,7 +152,7 @@ def _waiting(reason: PlatformReason, text: str) -> Statements:
 
 
 def _conditions(raw: object) -> Sequence[Condition]:
-    """The conditions in a status; entries that are none count as absent."""
+    """Return the conditions in a status. Malformed entries are skipped."""
     known: list[Condition] = []
     for entry in cast("list[Any]", raw) if isinstance(raw, list) else []:
         try:

@@ -1,6 +1,6 @@
-"""Status of queues and pools: their use, their conditions, and the gauges (for Prometheus).
+"""Status of queues and pools: use, conditions and Prometheus gauges.
 
-Looked at every few seconds, rarer where a look takes long, and written only when it changed.
+It is computed every few seconds, less often if that takes long, and written only when it changed.
 """
 
 from __future__ import annotations
@@ -55,30 +55,33 @@ log = logs.get("drumline.controller.usage.reporter")
 
 INTERVAL_SECONDS = 5.0
 MOST_WAITING = 16
-"""So many workloads that are no jobs are named in a queue's status."""
+"""Most workloads that a queue's status names."""
 PAUSE_FACTOR = 100
-"""A pause of that many times the CPU time of the last look, if that is longer: 1 % of one core."""
+"""Pause after an observation as a multiple of its CPU time, if that exceeds the interval.
+
+It limits the reporter to 1 % of one core.
+"""
 
 Json = dict[str, Any]
 
 
 class UsageReporter:
-    """Writes what queues and pools hold.
+    """Writes the use and the conditions of queues and pools to their statuses.
 
     Args:
-        client: fenced writes to the API server.
+        client: fenced client for the API server.
         state: the caches.
         queues: the TrainingQueues as last seen.
         pools: the GpuPools as last seen.
-        metrics: where the gauges are.
-        job_metrics: of how many jobs there are series of their own.
-        usage: the usage history of the queues; it observes what they hold.
-        health: of the nodes; it looks whenever this does.
-        signing_keys: of this leader: running gangs are counted by theirs.
-        progress: what the agents of a job reported last, by its uid.
-        autoscaling: the fields that a pool's status has about its autoscaler, by its name.
-        expected: when a gang that waits will probably start, by its uid.
-        evictions: what this installation does about foreign pods that are to leave.
+        metrics: holds the gauges.
+        job_metrics: number of jobs with their own series.
+        usage: usage history of the queues, which observes each snapshot.
+        health: health of the nodes, which observes each snapshot.
+        signing_keys: keys of this leader. Running gangs are counted by the key that they use.
+        progress: returns the progress that a job's agents reported last, by its uid.
+        autoscaling: returns the status fields about a pool's autoscaler, by its name.
+        expected: returns the expected start of a waiting gang, by its uid.
+        evictions: what this installation does about foreign pods that must leave.
         clock: seconds since the epoch.
     """
 
@@ -117,7 +120,7 @@ class UsageReporter:
         self._rates = GpuSecondsRates()
 
     async def run(self) -> None:
-        """Report every few seconds; never returns."""
+        """Report every few seconds. Never returns."""
         while True:
             began = time.thread_time()
             try:
@@ -130,7 +133,8 @@ class UsageReporter:
             await asyncio.sleep(max(INTERVAL_SECONDS, PAUSE_FACTOR * took))
 
     async def report(self) -> None:
-        """Bring every status and gauge up to date."""
+        """Update every status and gauge."""
+        # Phase 1: observe. All observers get the same snapshot and time.
         now = self._clock()
         uses = self._rates.of(self._state.jobs.all())
         self._report_goodput(uses, now=now)
@@ -149,12 +153,15 @@ class UsageReporter:
             most_jobs=self._job_metrics,
             now=now,
         )
+        # Phase 2: figures of all queues and pools, in one pass over the snapshot.
         figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
         percents = self._report_calibration()
         votes = part_votes(self._state.jobs.all(), self._progress)
         nodes: dict[str, list[Node]] = defaultdict(list)
         for node in snapshot.nodes:
             nodes[node.pool].append(node)
+        # Phase 3: write each status that differs. The fields of slow figures keep their written
+        # value unless something else changes, so that the passing of time alone causes few writes.
         for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
             for view in list(informer.values()):
                 statements = self._statements(resource, view, nodes=nodes[view.name])
@@ -172,7 +179,7 @@ class UsageReporter:
                     await self._write(resource, view, status)
 
     async def report_spec(self, resource: Resource, name: str) -> None:
-        """Say at once what becomes of a new spec; figures follow with the next look."""
+        """Write the conditions of a new spec at once. Figures follow with the next observation."""
         informer = self._queues if resource is TRAINING_QUEUES else self._pools
         view = informer.get(Key("", name))
         if view is None:
@@ -203,7 +210,7 @@ class UsageReporter:
         )
 
     def _usage_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
-        """What a queue has had: refreshed rarely by itself, and with whatever else is written."""
+        """Return the usage fields of a queue, refreshed rarely or with another change."""
         changed = any(view.status.get(field) != value for field, value in status.items())
         name, before = view.name, view.status
         return {
@@ -212,13 +219,14 @@ class UsageReporter:
         }
 
     def _interruption_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
-        """What reclaims have cost in a pool: at once after one, else with what is written."""
+        """Return the fields about spot reclaims: at once after one, or with another change."""
         changed = any(view.status.get(field) != value for field, value in status.items())
         return self._state.interruptions.status_fields(
             view.name, before=view.status, changed=changed, now=now
         )
 
     def _report_budgets(self, uses: Iterable[JobUse], snapshot: Snapshot, *, now: float) -> None:
+        # Pools with partitions count parts. The budget counts whole GPUs.
         foreign: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
         pools = {pool.name: pool for pool in snapshot.pools}
         for held in snapshot.admitted:
@@ -261,6 +269,7 @@ class UsageReporter:
             if job.has_agents and job.status.assignment is not None and not job.finished
         )
         gangs = Counter[KeyState]()
+        # Few names: computing a key's state takes signatures.
         for name, count in names.items():  # a handful: to tell a key's state takes signatures
             gangs[self._signing_keys.state(name)] += count
         for state in KeyState:
@@ -276,6 +285,7 @@ class UsageReporter:
             self._metrics.recovery.node_disruptions.labels(kind, confidence).set(nodes)
 
     def _queue_figures(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+        # Phase 1: sum the GPUs of admitted gangs by queue and pool.
         used: dict[str, Counter[str]] = defaultdict(Counter)
         foreign: dict[str, Counter[str]] = defaultdict(Counter)
         admitted: Counter[str] = Counter()
@@ -285,6 +295,8 @@ class UsageReporter:
             admitted[held.gang.queue] += not (held.is_residual or held.gang.surplus_of)
         pending = Counter(job.spec.queue for job in self._state.jobs.all() if is_queued(job))
         parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
+        # Phase 2: one status and the gauges of each queue. Gauges are in GPUs, statuses in the
+        # pool's unit.
         statuses: dict[tuple[str, str], Json] = {}
         self._metrics.scheduling.queue_gpus.clear()
         for queue in snapshot.queues:
@@ -308,7 +320,7 @@ class UsageReporter:
         return statuses
 
     def _waiting_workloads(self, queue: str) -> Json:
-        """The workloads that are no jobs and wait for a queue; nothing where none does."""
+        """Return the status fields about waiting workloads, or none if no workload waits."""
         workloads = self._state.workloads
         waiting = (workloads and workloads.waiting_for(queue)) or ()
         pools = self._state.pools.by_name
@@ -326,6 +338,7 @@ class UsageReporter:
             nodes[node.pool] += 1
             total[node.pool] += node.allocatable.gpus
             used[node.pool] += node.used.gpus
+        # Clear first: a deleted pool must not keep its series.
         self._metrics.scheduling.pool_gpus.clear()
         statuses: dict[tuple[str, str], Json] = {}
         for pool in snapshot.pools:
@@ -358,13 +371,13 @@ class UsageReporter:
 
 
 def _in_gpus(amounts: Mapping[str, int], parts: Mapping[str, int]) -> str:
-    """What is held of several pools in GPUs, to the hundredth: `16`, `16.43`."""
+    """Return the sum over several pools in GPUs, to the hundredth: `16`, `16.43`."""
     gpus = sum(Fraction(amount, parts.get(pool, 1)) for pool, amount in amounts.items())
     return f"{float(gpus):.2f}".rstrip("0").rstrip(".")
 
 
 def _unit(pool: Pool) -> str:
-    """What the figures of a pool count, where these are no GPUs."""
+    """Return the unit of a pool's figures if it is not GPUs."""
     return " parts" if pool.parts_per_gpu > 1 else ""
 
 
@@ -374,15 +387,16 @@ def workload_in_line(
     pools: Mapping[str, GpuPoolSpec],
     expected: Callable[[str], ExpectedStart | None],
 ) -> Json:
-    """What the status says of a workload that waits.
+    """Return the status entry of a waiting workload.
 
-    Its gangs start together: it starts with the last of them.
+    Its gangs start together, so it starts with the last of them.
 
     Args:
-        waiting: it, and why.
-        pools: by which its GPUs are counted.
-        expected: when a gang will probably start, by its uid.
+        waiting: the workload, and why it waits.
+        pools: the pools, to count its GPUs.
+        expected: returns the expected start of a gang, by its uid.
     """
+    # A time is given only if every gang has one: the last gang decides.
     starts = [start for uid in waiting.gangs if (start := expected(uid)) is not None]
     p50 = [start.p50_at for start in starts if start.p50_at is not None]
     p90 = [start.p90_at for start in starts if start.p90_at is not None]
