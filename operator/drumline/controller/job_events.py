@@ -1,4 +1,4 @@
-"""What `kubectl describe trainingjob` shows below: at most a handful of events in a job's life."""
+"""Kubernetes events of a job, at most a handful in its life. `kubectl describe` shows them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drumline_scheduler.decisions import BlockReason
 
 
 class EventAction(StrEnum):
-    """What the operator did when it wrote an event: `action` of events.k8s.io/v1."""
+    """The `action` of events.k8s.io/v1: the operator's part in the event."""
 
     PLACE = "Place"
     DISRUPT = "Disrupt"
@@ -23,23 +23,23 @@ class EventAction(StrEnum):
     FINISH = "Finish"
     WATCH = "Watch"
     ADMIT = "Admit"
-    """A workload that is no job waits for its queue, or was let go."""
+    """Admission of a workload other than a TrainingJob: it waits for its queue, or was admitted."""
     JUDGE = "Judge"
-    """A node, by its health."""
+    """Verdict on a node's health."""
 
 
 class JobEvents:
-    """Turns a job's transitions into events.
+    """Convert a job's transitions to events.
 
     Args:
-        recorder: writes them in its own time; what cannot be written is dropped.
+        recorder: writes the events asynchronously. It drops events that it cannot write.
     """
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
     def placed(self, job: Job, *, pool: str, nodes: tuple[str, ...], domain: str) -> None:
-        """The gang got its places. Of a single pod no event says so: the pod does."""
+        """Report that the gang was assigned. A job with one pod gets no event: its pod has one."""
         if len(nodes) == 1:
             return
         shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
@@ -49,11 +49,11 @@ class JobEvents:
         )
 
     def waits(self, job: Job, *, reason: str, message: str) -> None:
-        """The gang cannot be placed now."""
+        """Report that the gang cannot be placed now."""
         self._say(job, reason=reason, action=EventAction.PLACE, note=message)
 
     def scheduler_failed(self, job: Job, *, message: str) -> None:
-        """The scheduler raised an exception on the job."""
+        """Report that the scheduler raised an exception on the job."""
         self._say(
             job,
             reason=str(BlockReason.SCHEDULER_ERROR),
@@ -63,7 +63,11 @@ class JobEvents:
         )
 
     def became(self, job: Job, status: TrainingJobStatus) -> None:
-        """The job is to give way, was restarted, gave its places back, or ended."""
+        """Report that the job was disrupted, became idle, was restarted or ended.
+
+        At most one event for each status write. The order of the branches is the priority.
+        """
+        # Each branch compares with the status before, so a repeated write reports nothing new.
         before = job.status
         if status.finished_at and not before.finished_at:
             failed = status.phase == Phase.FAILED
@@ -98,7 +102,7 @@ class JobEvents:
             )
 
     def forget(self, uid: str) -> None:
-        """The job of this uid is gone."""
+        """Forget the event series of a deleted job."""
         self._recorder.forget(uid)
 
     def _say(
@@ -121,7 +125,10 @@ class JobEvents:
 
 
 def _idleness(status: TrainingJobStatus) -> tuple[str, str] | None:
-    """What its status says of idle GPUs, also where they were taken from it; None: nothing."""
+    """Return reason and message of the condition about idle GPUs, or None.
+
+    A job that was suspended because it was idle counts too.
+    """
     for kind in (ConditionType.IDLE, ConditionType.SUSPENDED):
         shown = condition(status, kind)
         if shown is not None and shown.status == "True" and shown.reason in IDLE_REASONS:
