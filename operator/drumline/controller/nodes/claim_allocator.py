@@ -1,7 +1,7 @@
-"""Writes which devices a claim has; no device is given to two claims.
+"""Allocate devices to claims. No device is given to two claims.
 
-What was written counts before the watch shows it. Where the answer to a write was lost, the API
-server is asked: the same devices are written again, never others.
+A write counts before the watch shows it. If the answer to a write was lost, the API server is read,
+and the same devices are written again. Other devices are never written instead.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from drumline.kube.kinds import RESOURCE_CLAIMS
 from drumline.kube.views import Key
 
 StatusOf = Callable[[Sequence[DeviceName]], dict[str, Any]]
-"""The status of a claim that has these devices."""
+"""Returns the status of a claim that has these devices."""
 
 
 class ClaimAllocator:
-    """See the module.
+    """Writes allocations of claims, and repeats those whose answer was lost.
 
     Args:
-        client: fenced writes to the API server.
+        client: fenced client for the API server.
         devices: devices and claims as last seen.
     """
 
@@ -35,21 +35,24 @@ class ClaimAllocator:
         self._devices = devices
 
     async def settled(self, key: Key, *, owner_uid: str, status: StatusOf) -> bool | None:
-        """Whether the claim has its devices; None: nothing has been written for it.
+        """Return whether the claim has its devices. None if no allocation was written for it.
 
         Args:
-            key: of the claim.
-            owner_uid: of the pod that it has to be of.
-            status: as it was written, should that have to be repeated.
+            key: key of the claim.
+            owner_uid: uid of the pod that must own the claim.
+            status: returns the status, in case the write must be repeated.
 
         Raises:
-            KubeError: the API server did not do it.
+            KubeError: the API server did not read or write the claim.
         """
+        # An earlier pod of the same name may still own a claim of this name. Its devices are not
+        # ours.
         known = self._devices.claim(key)
         if known is not None and known.owner_uid != owner_uid:
             return False  # of an earlier pod of this name, which is being deleted
         if known is not None and known.devices:
             return True
+        # Nothing seen yet. A write of this process may be on its way.
         assumed = self._devices.assumed(key)
         if not assumed:
             return None
@@ -66,8 +69,10 @@ class ClaimAllocator:
         """Give a claim these devices, which are free.
 
         Raises:
-            KubeError: the API server did not do it.
+            KubeError: the API server did not write the claim. The devices stay assumed if the write
+                may still take effect.
         """
+        # Assume before the write: another pod must not get the same devices meanwhile.
         self._devices.assume(key, tuple(devices))
         try:
             await self._write(key, claim, status(devices))
@@ -79,10 +84,11 @@ class ClaimAllocator:
     async def _repeat(
         self, key: Key, devices: Sequence[DeviceName], *, owner_uid: str, status: StatusOf
     ) -> bool:
-        """Whether a claim has the devices of a write that was not seen: the API server knows.
+        """Return whether a claim has the devices of a write that was not seen.
 
-        Where its answer was lost it may be on its way yet. So the same devices are written: which
-        of the two comes second finds another version of the claim.
+        If the answer of that write was lost, it may still be on its way. So the same devices are
+        written again. The later of both writes fails, because it finds another version of the
+        claim.
         """
         try:
             raw = await reads.get(

@@ -1,4 +1,4 @@
-"""Nodes and pools as the API server shows them -> the values the pure rooms decide on."""
+"""Convert nodes and pools of the API server to the values of the pure packages."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from drumline_scheduler.resources import NOTHING, Resources
 
 _EFFECTS = frozenset(effect.value for effect in TaintEffect)
 MAX_AMOUNT = 2**48
-"""More of anything counts as this: 256 TiB, as bytes. Anybody may ask for an int64 of it and bind
-the pod past every scheduler, and the sums over pods and nodes have to stay below one."""
+"""Upper limit of any amount: 256 TiB, as bytes.
+
+Any user may request an int64 of a resource and bind the pod without a scheduler. The sums over pods
+and nodes must stay below an int64.
+"""
 KARPENTER_POOL = "karpenter.sh/nodepool"
 KARPENTER_INITIALIZED = "karpenter.sh/initialized"
 STARTUP_TAINTS = frozenset(
@@ -33,26 +36,26 @@ STARTUP_TAINT_PREFIXES = (
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
-"""Those that cluster-autoscaler knows without its flag --startup-taint."""
+"""Taints that cluster-autoscaler recognises without its flag --startup-taint."""
 STARTUP_TAINT_SUFFIX = "/agent-not-ready"
-"""Of node.cilium.io, ebs.csi.aws.com and their like, until their agent runs there."""
+"""Suffix of the taints of node.cilium.io, ebs.csi.aws.com and others, until their agent runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUnits:
-    """How a pool counts GPUs: by resource, what one of it is worth.
+    """How a pool counts GPUs: the worth of one unit of each resource.
 
-    Where there are partitions, a GPU is worth several parts, and how many there are of each kind is
-    counted beside the sum of parts: two halves are not a whole.
+    With partitions, a GPU is worth several parts. Each kind of partition is also counted beside the
+    sum of parts, because two halves are not a whole GPU.
     """
 
     worth: Mapping[str, int]
     is_mixed: bool = False
-    """Whether there are partitions."""
+    """Whether the pool has partitions."""
 
     @classmethod
     def of(cls, spec: GpuPoolSpec) -> GpuUnits:
-        """Those of a pool."""
+        """Return the units of a pool."""
         if spec.partitions is None:
             return cls({spec.gpu_resource: 1})
         parts = {each.resource: each.parts for each in spec.partitions.resources}
@@ -60,17 +63,18 @@ class GpuUnits:
 
 
 ANY_GPUS: Final = GpuUnits({"": 1})
-"""Of a gang that may run in several pools: how many, under the empty name."""
+"""Units of a gang that may run in several pools: the number of GPUs, under the empty name."""
 
 
 def resources_of(amounts: Mapping[str, int], *, units: GpuUnits, pods: int | None) -> Resources:
-    """Amounts by Kubernetes' resource names (CPU in thousandths) as the scheduler counts them.
+    """Convert amounts by Kubernetes resource name to the scheduler's value.
 
     Args:
-        amounts: a node's allocatable or a pod's requests.
-        units: which of them are the GPUs of the node's pool.
-        pods: slots, where the amounts do not say (a pod takes one).
+        amounts: allocatable of a node or requests of a pod. CPU in thousandths of a core.
+        units: the GPUs of the node's pool.
+        pods: number of pods, if the amounts do not contain it (a pod takes one).
     """
+    # With partitions the GPU resources are extended ones as well: each kind is limited on its own.
     plain = {"cpu", "memory", "pods", "ephemeral-storage"}
     if not units.is_mixed:
         plain |= units.worth.keys()
@@ -89,12 +93,12 @@ def resources_of(amounts: Mapping[str, int], *, units: GpuUnits, pods: int | Non
 
 
 def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
-    """A GpuPool as the scheduler sees it.
+    """Convert a GpuPool to the scheduler's value.
 
     Args:
-        name: of the pool.
-        spec: of the pool.
-        lost_percent: how much of the work there is lost to reclaims.
+        name: name of the pool.
+        spec: its spec.
+        lost_percent: extra cost of kept work because of reclaims, in percent.
     """
     capacity, partitions = spec.capacity or PoolCapacity(), spec.partitions
     price = capacity.price_per_gpu_hour
@@ -115,11 +119,11 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
 
 
 def node_facts_of(view: NodeView, *, device_taints: Iterable[builtin.Taint] = ()) -> NodeFacts:
-    """A node as far as it announces its end.
+    """Convert a node to the facts that can announce its end.
 
     Args:
         view: the node.
-        device_taints: of its devices, as their driver publishes them.
+        device_taints: taints of its devices, as their driver publishes them.
     """
     return NodeFacts(
         name=view.name,
@@ -143,10 +147,10 @@ def node_facts_of(view: NodeView, *, device_taints: Iterable[builtin.Taint] = ()
 
 
 def is_starting_up(view: NodeView) -> bool:
-    """Whether a node was added and is not set up yet, by what it says itself.
+    """Return whether a node was added and is not set up yet, by its labels and taints.
 
-    Karpenter sets the label once a node is Ready, its startup taints are gone and its resources are
-    there; cluster-autoscaler says nothing like it.
+    Karpenter sets its label when a node is Ready, its startup taints are gone and its resources are
+    present. cluster-autoscaler has no such label.
     """
     labels = view.labels
     if KARPENTER_POOL in labels and labels.get(KARPENTER_INITIALIZED) != "true":
@@ -160,15 +164,19 @@ def is_starting_up(view: NodeView) -> bool:
 
 
 def _is_avoided(view: NodeView) -> bool:
-    """Whether others are to be taken first: cluster-autoscaler marks empty nodes so.
+    """Return whether other nodes should be used first.
 
-    Who takes the unmarked one of two lets it take the other away.
+    cluster-autoscaler marks empty nodes so. Using the unmarked node of two lets it remove the
+    other.
     """
     return any(taint.effect == TaintEffect.PREFER_NO_SCHEDULE for taint in view.taints)
 
 
 def set_up_by(view: NodeView, spec: GpuPoolSpec) -> float:
-    """When a node has its GPUs, or its device plugin has died; in seconds since the epoch."""
+    """Return the time until which a node must have its GPUs, in seconds since the epoch.
+
+    After it, a node without GPUs has a dead device plugin.
+    """
     created = seconds_of(view.creation_time)
     if spec.autoscaling is None or created is None:
         return inf
@@ -176,7 +184,7 @@ def set_up_by(view: NodeView, spec: GpuPoolSpec) -> float:
 
 
 def _waits_for_gpus(spec: GpuPoolSpec, allocatable: Resources, *, used: Resources) -> bool:
-    """Whether an autoscaler's node has no GPUs yet: its device plugin has not registered them."""
+    """Return whether the device plugin of an autoscaler's node has not registered GPUs yet."""
     return spec.autoscaling is not None and not allocatable.gpus and not used.gpus
 
 
@@ -195,22 +203,23 @@ def node_of(
     standing: NodeStanding = TRUSTED,
     hides_gpus: bool = False,
 ) -> Node:
-    """A node of a pool as the scheduler sees it.
+    """Convert a node of a pool to the scheduler's value.
 
     Args:
         view: the node.
         pool: name of its pool.
-        spec: its pool.
+        spec: spec of its pool.
         used: requests of all pods bound to it.
-        terminating: the part of them whose pods are being deleted.
-        overdue: the part of these that should have been gone a while ago.
-        hanging: the pods that should have been gone, for messages.
+        terminating: part of `used` whose pods are being deleted.
+        overdue: part of `terminating` that should have left some time ago.
+        hanging: names of the pods that should have left, for messages.
         is_set_up: whether no more GPUs are expected (`set_up_by`).
-        distrusted: whether its kubelet refused a pod that fitted.
-        closed: why it takes no new pods although it runs.
-        standing: what follows from what is known against it.
-        hides_gpus: whether it has GPUs as devices alone, in a pool that counts a resource.
+        distrusted: whether its kubelet rejected a pod that fitted.
+        closed: why it takes no new pods although it runs. Empty if it does.
+        standing: verdict on the evidence against it.
+        hides_gpus: whether its GPUs exist only as devices, in a pool that counts a resource.
     """
+    # A taint of our own guard is left out: it keeps other schedulers off, not this one.
     allocatable = resources_of(view.allocatable, units=GpuUnits.of(spec), pods=None)
     return Node(
         name=view.name,
@@ -243,7 +252,7 @@ def node_of(
 
 
 def capped(amounts: Resources) -> Resources:
-    """The sum of pods on a node, each amount at most `MAX_AMOUNT` again."""
+    """Limit each amount of a sum over the pods of a node to `MAX_AMOUNT` again."""
     return replace(
         amounts,
         gpus=_capped(amounts.gpus),
@@ -268,7 +277,7 @@ def _taint_fact(taint: builtin.Taint) -> TaintFact:
 
 
 def seconds_of(text: str) -> float | None:
-    """A time as a component wrote it; None for none, or for what is no time."""
+    """Parse a time that a component wrote. None for an empty or invalid text."""
     try:
         return parse_timestamp(text) if text else None
     except ValueError:

@@ -1,9 +1,9 @@
-"""Pods that get their GPUs by claims -> the objects that give them these (KEP-5004).
+"""Objects that give GPUs to pods by claims (KEP-5004).
 
-A pod asks for an extended resource, such as nvidia.com/gpu: 2. Its claim stands for that; the claim
-is allocated and reserved for the pod, the pod's status names it, and then the pod is bound. This is
-what kube-scheduler writes, in its order: a kubelet that sees a pod without a claim in its status
-would start it without devices.
+A pod requests an extended resource, such as nvidia.com/gpu: 2, and a claim represents the request.
+The claim is allocated and reserved for the pod. The pod's status names the claim. Then the pod is
+bound. kube-scheduler writes the same objects in the same order. A kubelet that sees a pod without a
+claim in its status would start it without devices.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _REQUEST: Final = "gpus"
 
 
 def claim_name(pod: PodView) -> str:
-    """The name of a pod's claim: a pod of another generation has another."""
+    """Return the name of a pod's claim. A pod of another generation has another name."""
     return f"{pod.name}-gpus"
 
 
 def claim_manifest(pod: PodView, *, devices: GpuDevices, count: int) -> Json:
-    """A pod's claim; it goes with the pod."""
+    """Return the manifest of a pod's claim, which the pod owns."""
     exactly = {
         "deviceClassName": devices.device_class_name,
         "allocationMode": "ExactCount",
@@ -56,14 +56,14 @@ def claim_manifest(pod: PodView, *, devices: GpuDevices, count: int) -> Json:
 
 
 def allocation(pod: PodView, *, node: str, devices: Sequence[DeviceName]) -> Json:
-    """The status of a claim to which these devices of a node are allocated, for the pod alone."""
+    """Return the status of a claim with these devices of a node, reserved for the pod alone."""
     return _status(pod, node=node, devices={"results": _results(_REQUEST, devices)})
 
 
 def channel_allocation(
     pod: PodView, channel: ChannelRequest, *, node: str, devices: Sequence[DeviceName]
 ) -> Json:
-    """The same of a claim of a channel: the driver reads in it which domain the channel is of."""
+    """Return the status of a channel's claim. The driver reads the channel's domain from it."""
     config = {
         "source": "FromClaim",
         "requests": [channel.request],
@@ -86,6 +86,7 @@ def _results(request: str, devices: Sequence[DeviceName]) -> list[Json]:
 
 
 def _status(pod: PodView, *, node: str, devices: Json) -> Json:
+    # The pod must run where its devices are. kube-scheduler sets the same selector.
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     return {
         "allocation": {
@@ -97,7 +98,7 @@ def _status(pod: PodView, *, node: str, devices: Json) -> Json:
 
 
 def claim_status_of_pod(pod: PodView, *, resource: str) -> Json:
-    """What says to the kubelet which claim stands for the pod's extended resource."""
+    """Return the pod status that tells the kubelet which claim holds the extended resource."""
     return {
         "extendedResourceClaimStatus": {
             "resourceClaimName": claim_name(pod),

@@ -1,15 +1,16 @@
-"""The devices of nodes that drivers publish for Dynamic Resource Allocation, and who has them.
+"""Devices that drivers publish for Dynamic Resource Allocation, and the claims that hold them.
 
-A node's usable devices of a driver are those of complete pools in their newest generation that are
-whole, are not tainted (by the driver or by an administrator's DeviceTaintRule) and are had by no
-claim that somebody else allocated. Claims that stand for
-extended resources (KEP-5004) belong to pods that request these, so the pods' requests count them.
-Any claim can say that it is one. So of the devices that claims of a pod have, no more are believed
-to be counted by its requests than it requests; the others are had by somebody else.
+A node's usable devices of a driver are whole devices in complete pools of the newest generation.
+They are not tainted, by the driver or by an administrator's DeviceTaintRule. They are not held by a
+claim that somebody else allocated.
 
-    node n, 8 devices, 1 tainted, 2 had by a claim of a notebook's, 4 by pods of ours
+Claims of extended resources (KEP-5004) belong to pods that request the resource, so the pods'
+requests already count them. Any claim can pretend to be one. So at most as many devices of a pod's
+claims count as requested as the pod requests. The others count as held by somebody else.
+
+    node n, 8 devices, 1 tainted, 2 held by a notebook's claim, 4 by pods of ours
     usable: 5, of which the requests of our pods take 4
-    the notebook's claim says that it stands for an extended resource: still 5
+    the notebook's claim pretends to be of an extended resource: still 5
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from drumline_api.base import RESOURCE_CHANNEL
 from drumline_api.objects import builtin
 
 _WHOLE = frozenset({"", "gpu"})
-"""Values of the attribute `type` of whole devices; mig, vfio and others are not."""
+"""Values of the attribute `type` of whole devices. Others, such as mig and vfio, are parts."""
 _HARD = frozenset({"NoSchedule", "NoExecute"})
 
 
 class _Published(NamedTuple):
-    """A device, what its driver says of it, and its taints: the driver's and those of rules."""
+    """A device, its published attributes, and the taints of its driver and of rules."""
 
     name: DeviceName
     view: DeviceView
@@ -46,23 +47,24 @@ class _Published(NamedTuple):
 
 
 class DeviceCache:
-    """For one event loop. All questions are O(devices of the node)."""
+    """Devices and claims. For one event loop. All queries are O(devices of the node)."""
 
     def __init__(self) -> None:
         self._slices: dict[str, dict[str, DeviceSliceView]] = defaultdict(dict)
         """By node and name of the slice."""
         self._nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
-        """By driver and pool: nodes that have, or had, devices of it."""
+        """By driver and pool, the nodes that have, or had, devices of it."""
         self._taint_rules: dict[str, DeviceTaintRuleView] = {}
         self._claims: dict[Key, ResourceClaimView] = {}
         self._holders: dict[DeviceName, ResourceClaimView] = {}
         self._assumed: dict[Key, tuple[DeviceName, ...]] = {}
-        """By claim: allocations that were written and not seen yet."""
+        """By claim, allocations that were written and not seen yet."""
         self._allocated: set[Key] = set()
-        """Claims that this process allocated, for members alone."""
+        """Claims that this process allocated. Only members' claims."""
 
     def on_slice(self, old: DeviceSliceView | None, new: DeviceSliceView | None) -> set[str]:
-        """Take in an event of a ResourceSlice; returns the nodes whose devices it is about."""
+        """Process an event of a ResourceSlice. Return the nodes whose devices it concerns."""
+        # A slice may move to another node with an update.
         for view in (old, new):
             if view is not None:
                 self._slices[view.node_name].pop(view.name, None)
@@ -74,11 +76,12 @@ class DeviceCache:
     def on_taint_rule(
         self, old: DeviceTaintRuleView | None, new: DeviceTaintRuleView | None
     ) -> set[str]:
-        """Take in an event of a DeviceTaintRule; returns the nodes with devices that it is about.
+        """Process an event of a DeviceTaintRule. Return the nodes whose devices it concerns.
 
-        O(devices of the cluster): administrators write few, and seldom.
+        O(devices of the cluster). Administrators write few rules, and rarely.
         """
         rules = [view for view in (old, new) if view is not None]
+        # Both versions: a rule that was narrowed releases devices.
         for view in rules:
             self._taint_rules.pop(view.name, None)
         if new is not None:
@@ -92,10 +95,11 @@ class DeviceCache:
         }
 
     def on_claim(self, old: ResourceClaimView | None, new: ResourceClaimView | None) -> set[str]:
-        """Take in an event of a ResourceClaim; returns the nodes whose devices it has or had."""
+        """Process an event of a ResourceClaim. Return the nodes of its old and new devices."""
         view = new or old
         if view is None:
             return set()
+        # Phase 1: replace the claim and its holders.
         key = Key(view.namespace, view.name)
         for device in old.devices if old is not None else ():
             self._holders.pop(device, None)
@@ -103,36 +107,39 @@ class DeviceCache:
         if new is not None:
             self._claims[key] = new
             self._holders |= dict.fromkeys(new.devices, new)
+        # Phase 2: the watch shows the devices, or the claim is gone. The assumption is settled.
         if new is None or new.devices:
             self._assumed.pop(key, None)
         if new is None:
             self._allocated.discard(key)
+        # Phase 3: nodes of the devices. A claim names driver and pool, not the node.
         named = {device for each in (old, new) if each is not None for device in each.devices}
         known = (self._nodes.get((device.driver, device.pool), set()) for device in named)
         return {node for nodes in known for node in nodes if node}
 
     @property
     def are_known(self) -> bool:
-        """Whether any driver publishes devices."""
+        """Return whether any driver publishes devices."""
         return any(self._slices.values())
 
     def claim(self, key: Key) -> ResourceClaimView | None:
-        """A claim as last seen."""
+        """Return a claim as last seen, or None."""
         return self._claims.get(key)
 
     def drivers(self, node: str) -> set[str]:
-        """The drivers that publish whole devices of a node."""
+        """Return the drivers that publish whole devices of a node."""
         return {each.name.driver for each in self._published(node) if each.view.kind in _WHOLE}
 
     def usable(self, node: str, *, driver: str, requests: Mapping[str, int]) -> int:
-        """How many devices pods of extended resources may have there, or have.
+        """Return the number of devices that pods of extended resources may hold, or hold.
 
         Args:
-            node: its name.
-            driver: of the devices.
-            requests: how many each pod there requests, by uid. Members that are not bound yet need
-                not be among them.
+            node: name of the node.
+            driver: driver of the devices.
+            requests: number of devices that each pod there requests, by uid. Members that are not
+                bound yet may be missing.
         """
+        # Each pod is credited with as many devices as it requests, not more (see the module).
         left = dict(requests)
         usable = 0
         for device in self._untainted(node, driver=driver):
@@ -142,23 +149,27 @@ class DeviceCache:
             elif holder.is_extended and holder.owner_uid in left:
                 usable += left[holder.owner_uid] > 0
                 left[holder.owner_uid] -= 1
+            # A claim of ours whose pod is not bound yet has no requests on the node.
             elif Key(holder.namespace, holder.name) in self._allocated:
                 usable += 1
         return usable
 
     def channels(self, node: str, *, pods: Collection[PodView]) -> int:
-        """How many channels pods of jobs may have there, or have.
+        """Return the number of channels that pods of jobs may hold, or hold.
 
         Args:
-            node: its name.
-            pods: the pods there.
+            node: name of the node.
+            pods: the pods of the node.
         """
         claims = {Key(pod.namespace, pod.channel_claim) for pod in pods if pod.channel_claim}
         holders = [self._claim_with(channel) for channel in self._channels(node)]
         return sum(key is None or key in claims or key in self._allocated for key in holders)
 
     def counted(self, pod: PodView, *, node: str) -> PodView:
-        """The pod with the channel that it has: one that names a claim of it need not have one."""
+        """Return the pod with a request for the channel that it holds.
+
+        A pod may name a claim of a channel without holding one.
+        """
         if RESOURCE_CHANNEL not in pod.requests:
             return pod
         holders = [self._claim_with(channel) for channel in self._channels(node)]
@@ -171,19 +182,20 @@ class DeviceCache:
         return None if holder is None else Key(holder.namespace, holder.name)
 
     def free_channels(self, node: str) -> list[DeviceName]:
-        """The channels that nobody has."""
+        """Return the channels of a node that no claim holds."""
         return self._free(self._channels(node))
 
     def free(self, node: str, *, driver: str) -> list[DeviceName]:
-        """The devices that nobody has, by name."""
+        """Return the devices of a node that no claim holds, sorted by name."""
         return self._free(self._untainted(node, driver=driver))
 
     def _free(self, devices: Iterable[DeviceName]) -> list[DeviceName]:
+        # Assumed devices are taken, although the watch does not show it yet.
         taken = self._holders.keys() | {name for names in self._assumed.values() for name in names}
         return sorted(set(devices) - taken)
 
     def taints(self, node: str) -> Iterable[builtin.Taint]:
-        """The taints of the whole devices there, each once."""
+        """Return the taints of the node's whole GPU devices, each taint once."""
         named: Mapping[tuple[str, str, str], builtin.Taint] = {
             (taint.key, taint.value, taint.effect): taint
             for each in self._published(node)
@@ -193,19 +205,19 @@ class DeviceCache:
         return named.values()
 
     def assume(self, key: Key, devices: tuple[DeviceName, ...]) -> None:
-        """An allocation is being written for a member: nobody else gets these devices.
+        """Reserve devices for an allocation that is being written for a member.
 
-        Once the watch shows it they are the member's, whether its pod is bound or not.
+        Once the watch shows the allocation, the member holds them, even before its pod is bound.
         """
         self._assumed[key] = devices
         self._allocated.add(key)
 
     def assumed(self, key: Key) -> tuple[DeviceName, ...]:
-        """What was allocated to this claim by a write that was not seen yet, if there is one."""
+        """Return the devices of a write for this claim that was not seen yet, or ()."""
         return self._assumed.get(key, ())
 
     def forget(self, key: Key) -> None:
-        """It was not written after all."""
+        """Release the reservation of a write that did not take effect."""
         self._assumed.pop(key, None)
         self._allocated.discard(key)
 
@@ -217,7 +229,7 @@ class DeviceCache:
         ]
 
     def _channels(self, node: str) -> list[DeviceName]:
-        """Those that the driver's class for pods selects: the first of the node."""
+        """Return the channels that the driver's device class selects: number 0 of the node."""
         return [
             each.name
             for each in self._published(node)
@@ -228,12 +240,14 @@ class DeviceCache:
         ]
 
     def _published(self, node: str) -> list[_Published]:
-        """The devices of the node's complete pools, of the newest generation."""
+        """Return the devices of the node's complete pools in their newest generation."""
         pools: dict[tuple[str, str], list[DeviceSliceView]] = defaultdict(list)
         for view in self._slices[node].values() if node in self._slices else ():
             pools[view.driver, view.pool].append(view)
         published: list[_Published] = []
         for (driver, pool), slices in pools.items():
+            # A driver replaces a pool by slices of a higher generation. Until all of them are
+            # there, its devices are unknown, so none of them count.
             newest = max(each.generation for each in slices)
             current = [each for each in slices if each.generation == newest]
             if len(current) == current[0].slices:
@@ -254,5 +268,5 @@ def _is_usable(device: _Published) -> bool:
 
 
 def _is_gpu(driver: str) -> bool:
-    """Drivers of GPUs are named gpu.VENDOR, Intel's of Gaudi gaudi.intel.com."""
+    """Return whether a driver is one of GPUs: named gpu.VENDOR, or gaudi.intel.com."""
     return driver.startswith(("gpu.", "gaudi."))

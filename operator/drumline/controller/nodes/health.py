@@ -1,4 +1,4 @@
-"""The health of all nodes: judged every few seconds, kept in the statuses of their GpuPools.
+"""The health of all nodes: judged every few seconds, stored in the statuses of GpuPools.
 
 `evidence` gathers the reports of jobs and checks, and `scheduler.disruption.node_scores` judges
 them. The scheduler's cache gets the result, and the usage reporter writes it. A new leader starts
@@ -36,17 +36,17 @@ log = logs.get("drumline.controller.nodes.health")
 
 
 class NodeHealthBook:
-    """What is known against nodes, by pool.
+    """Evidence against nodes and the verdicts on them, by pool.
 
     Args:
         jobs: iterates over all jobs.
-        pools: the spec of each GpuPool by its name.
-        nodes: takes standings, from which the scheduler learns of them.
-        status_of: what the agents of a job said last, by its uid.
+        pools: returns the spec of each GpuPool by its name.
+        nodes: receives the standings, which the scheduler reads.
+        status_of: returns the last status of a job's agents, by its uid.
         recorder: writes events about nodes.
-        uid_of: of a node by its name; None: it is gone.
+        uid_of: returns the uid of a node by its name, or None if it is gone.
         wake_scheduler: called when a node's standing has changed.
-        metrics: where the gauge is.
+        metrics: holds the gauge.
     """
 
     def __init__(
@@ -72,21 +72,23 @@ class NodeHealthBook:
         self._pools: dict[str, HealthByNode] = {}
 
     def restore(self, statuses: Mapping[str, Mapping[str, Any]], *, now: float) -> None:
-        """Go on from what the statuses of the pools say, by name."""
+        """Continue from the statuses of the pools, by pool name."""
         self._pools = {pool: health_of(status) for pool, status in statuses.items()}
         judge(self._nodes, standings(self._pools.values(), now=now))
 
     def look(self, nodes: Iterable[Node], *, now: float) -> None:
-        """Gather what is said now, and judge all pools anew.
+        """Gather the present evidence, and judge all pools again.
 
         Args:
             nodes: all nodes of pools.
             now: seconds since the epoch.
         """
+        # Phase 1: the nodes of each pool that exists.
         names: dict[str, list[str]] = {pool: [] for pool in self._specs()}
         for node in nodes:
             if node.pool in names:
                 names[node.pool].append(node.name)
+        # Phase 2: evidence of jobs is gathered once. Checks are configured in each pool.
         said = evidence_of(self._jobs(), self._status_of, now=now)
         after: dict[str, HealthByNode] = {}
         self._gauge.clear()
@@ -97,12 +99,13 @@ class NodeHealthBook:
             self._report_changes(before, after[pool])
             out = sum(known.quarantined_at is not None for known in after[pool].values())
             self._gauge.labels(gpu_pool=pool).set(out)
+        # Phase 3: publish the verdicts. The scheduler wakes only if one of them changed.
         self._pools = after
         if judge(self._nodes, standings(after.values(), now=now)):
             self._wake_scheduler()
 
     def fields(self, pool: str) -> dict[str, Any]:
-        """What the status of a pool says of its nodes."""
+        """Return the fields of a pool's status about the health of its nodes."""
         return health_fields(self._pools.get(pool, {}))
 
     def _report_changes(self, before: HealthByNode, after: HealthByNode) -> None:

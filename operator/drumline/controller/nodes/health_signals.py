@@ -1,4 +1,4 @@
-"""What is known against nodes, as a GpuPool's status keeps it over changes of leaders."""
+"""Node health in a GpuPool's status, where it survives changes of leaders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_MESSAGE_CHARS = 1024
 
 
 def health_of(status: Mapping[str, Any]) -> HealthByNode:
-    """What a pool's status says of its nodes; an entry that cannot be read counts as absent."""
+    """Return the health of nodes in a pool's status. Unreadable entries are skipped."""
     raw = status.get(HEALTH_FIELD)
     health: dict[str, NodeHealth] = {}
     for item in cast("list[Any]", raw) if isinstance(raw, list) else []:
@@ -46,7 +46,7 @@ def health_of(status: Mapping[str, Any]) -> HealthByNode:
 
 
 def health_fields(health: HealthByNode) -> dict[str, Any]:
-    """The fields of a pool's status; none where nothing is known against any node."""
+    """Return the fields of a pool's status, or none without evidence against any node."""
     if not health:
         return {}
     entries = [
@@ -70,12 +70,12 @@ def health_fields(health: HealthByNode) -> dict[str, Any]:
 
 
 def standings(healths: Iterable[HealthByNode], *, now: float) -> dict[str, NodeStanding]:
-    """What the scheduler makes of the nodes of some pools; of all others nothing is known."""
+    """Return the standing of each node with evidence. Other nodes are trusted."""
     return {node: standing(known, now=now) for health in healths for node, known in health.items()}
 
 
 def rules_of(spec: GpuPoolSpec, *, nodes: Iterable[str]) -> PoolRules:
-    """What the owner of a pool says of its nodes' health."""
+    """Return the administrator's rules about the health of a pool's nodes."""
     said = spec.node_health or NodeHealthSpec()
     return PoolRules(
         nodes=frozenset(nodes),
@@ -85,7 +85,7 @@ def rules_of(spec: GpuPoolSpec, *, nodes: Iterable[str]) -> PoolRules:
 
 
 def news_of_checks(spec: GpuPoolSpec) -> News:
-    """What checks found on the nodes of a pool."""
+    """Return the results of checks on the nodes of a pool."""
     said = spec.node_health or NodeHealthSpec()
     checked = said.checked or ()
     return News(

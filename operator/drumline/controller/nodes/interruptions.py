@@ -1,9 +1,9 @@
-"""The history of reclaims by spot pool, kept in the pools' statuses over changes of leaders.
+"""The history of reclaims by spot pool, stored in the pools' statuses.
 
-A reclaim is counted when its notice is first seen on a node. The status names the nodes that have
-been counted and are still there, so a new leader counts none twice. What goes uncounted: a node
-that went without a notice, or so soon after it that no look saw it, and what jobs held while nobody
-looked for more than ten minutes.
+A reclaim is counted when its notice is first seen on a node. The status names the nodes that were
+counted and still exist, so a new leader counts none twice. Two things are not counted: a node that
+left without a notice, or before an observation saw it, and the GPU-seconds of an interval of more
+than ten minutes without an observation.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from drumline_scheduler.model import DAY_SECONDS, HOUR_SECONDS, CapacityType, Po
 
 FIELD: Final = "interruptions"
 WRITE_SECONDS: Final = 600.0
-"""At least this long between two writes that only say how time passes."""
+"""Least time between two writes that record only the passing time."""
 LONGEST_LOOK_SECONDS: Final = 600
-"""A longer time without a look is none in which something was seen."""
+"""Longest interval between two observations for which GPU-seconds are counted."""
 MOST_NODES: Final = 256
-"""So many are named in a status."""
+"""Most nodes that a status names."""
 
 Json = Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class _PoolHistory:
-    """What is known of one pool."""
+    """The history of one pool."""
 
     days: UseByDay = field(default_factory=dict[int, PoolUse])
     counted: frozenset[str] = frozenset()
-    """Nodes with a notice that has been counted."""
+    """Nodes with a notice that was counted."""
     looked_at: float | None = None
 
 
@@ -50,18 +50,18 @@ class Interruptions:
         self._restart_seconds = Policy().restart_seconds
 
     def restore(self, statuses: Mapping[str, Json], *, policy: Policy) -> None:
-        """Begin with what the pools' statuses say; one that cannot be read counts as none."""
+        """Start with the pools' statuses. An unreadable one counts as none."""
         known = {name: _history_of(status.get(FIELD)) for name, status in statuses.items()}
         self._pools = {name: history for name, history in known.items() if history is not None}
         self._restart_seconds = policy.restart_seconds
 
     def lost_percent(self, pool: str, *, now: float) -> int:
-        """How much more is paid in a pool for the work that is kept; 0 where nothing is known."""
+        """Return the extra cost of kept work in a pool, in percent. 0 without a history."""
         history = self._pools.get(pool)
         return 0 if history is None else recent(history.days, day=_day(now)).lost_percent
 
     def observe(self, snapshot: Snapshot, disruptions: Iterable[Disruption], *, now: float) -> None:
-        """Count what jobs held since the last look, and the reclaims that were announced since."""
+        """Count the use by jobs since the last observation, and the reclaims announced since."""
         pool_of = {node.name: node.pool for node in snapshot.nodes}
         announced = {
             each.node
@@ -69,6 +69,7 @@ class Interruptions:
             if each.kind is DisruptionKind.SPOT_RECLAIM and each.confidence is Confidence.CERTAIN
         }
         spot = {pool.name for pool in snapshot.pools if pool.capacity is CapacityType.SPOT}
+        # Only spot pools have a history. A pool that changes its type loses it.
         self._pools = {name: self._pools.get(name) or _PoolHistory() for name in spot}
         for name, history in self._pools.items():
             here = frozenset(node for node in announced if pool_of.get(node) == name)
@@ -77,12 +78,12 @@ class Interruptions:
     def status_fields(
         self, pool: str, *, before: Json, changed: bool, now: float
     ) -> dict[str, Any]:
-        """What a pool's status says: refreshed when a node is reclaimed, else rarely.
+        """Return the field of a pool's status: refreshed after a reclaim, otherwise rarely.
 
         Args:
-            pool: its name.
-            before: its status.
-            changed: whether the status is written anyway.
+            pool: name of the pool.
+            before: its current status.
+            changed: whether the status is written for another reason.
             now: seconds since the epoch.
         """
         history = self._pools.get(pool)
@@ -101,9 +102,12 @@ class Interruptions:
         snapshot: Snapshot,
         now: float,
     ) -> None:
+        # Phase 1: the length of the interval. After a gap, or a clock that was set back, it is 0.
         seconds = 0 if history.looked_at is None else int(now) - int(history.looked_at)
         if not 0 <= seconds <= LONGEST_LOOK_SECONDS:
             seconds = 0
+        # Phase 2: the GPUs held by jobs, and those whose gang a reclaim ends. A reclaim in the
+        # surplus of a gang restarts the gang in its other pool too.
         fresh = announced - history.counted
         beside = {held.gang.uid: held.gpus for held in snapshot.admitted if held.gang.surplus}
         held = lost = 0
@@ -112,6 +116,7 @@ class Interruptions:
                 held += admitted.gpus
                 if fresh and not fresh.isdisjoint(admitted.survivors.values()):
                     lost += admitted.gpus + beside.get(admitted.gang.surplus_of, 0)
+        # Phase 3: add to the day, in whole GPUs.
         parts = next((each.parts_per_gpu for each in snapshot.pools if each.name == pool), 1)
         use = PoolUse(
             gpu_seconds=held * seconds // parts,
@@ -124,9 +129,11 @@ class Interruptions:
 
 
 def _is_fresh(known: object, history: _PoolHistory, *, now: float) -> bool:
-    """Whether what is written still says enough."""
+    """Return whether the written field is still recent enough."""
     written = _history_of(known)
     if written is None or written.looked_at is None:
+        # Another node was reclaimed: the field must name it at once, or a new leader counts it
+        # twice.
         return False
     if sorted(written.counted) != _reclaiming(history):
         return False
@@ -134,7 +141,7 @@ def _is_fresh(known: object, history: _PoolHistory, *, now: float) -> bool:
 
 
 def _reclaiming(history: _PoolHistory) -> list[str]:
-    """The nodes that a status names."""
+    """Return the nodes that a status names, in a stable order."""
     return sorted(history.counted)[:MOST_NODES]
 
 

@@ -1,9 +1,9 @@
-"""The nodes as scheduler and reconciler see them: capacity, use, and announced disruptions.
+"""The nodes for scheduler and reconciler: capacity, use, and announced disruptions.
 
-Kept up to date by the informers' events. The use of a node counts every pod bound to it until the
-pod has ended or its object is gone: members on dead nodes hold their resources that long, whatever
-was decided about them. A node is *gone* when its object is, or when the out-of-service taint says
-that nothing runs there any more.
+Informer events keep them up to date. A node's use counts every pod bound to it until the pod has
+ended or its object is gone. Members on dead nodes hold their resources that long, even if the
+operator has replaced them. A node is *gone* when its object is deleted, or when the out-of-service
+taint confirms that nothing runs there any more.
 """
 
 from __future__ import annotations
@@ -44,28 +44,31 @@ from drumline_scheduler.model import Node
 from drumline_scheduler.resources import NOTHING, Resources
 
 LONGEST_GRACE_SECONDS: Final = 3600.0
-"""What a pod holds that ends later than this is not expected back: others are preempted instead."""
+"""Longest grace period that is waited for. Other gangs are preempted instead of waiting longer."""
 OVERDUE_SECONDS: Final = SchedulingPolicy().overdue_seconds
-"""A pod that was to be gone so long ago is stuck: on a finalizer, or on a kubelet that is dead."""
+"""Time after which a pod that should have left counts as stuck.
+
+A finalizer holds it, or its kubelet is dead.
+"""
 MAX_HANGING: Final = 3
-"""So many pods of a node are named that are stuck."""
+"""Most stuck pods of a node that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChange:
-    """What an event of a node, or the passing of time, changed."""
+    """The effect of a node's event, or of the passing time."""
 
     schedulable: bool = False
     """Whether the scheduler may decide differently now."""
     jobs: frozenset[str] = field(default_factory=frozenset[str])
-    """Keys of jobs with pods there that have to be reconciled."""
+    """Keys of the jobs with pods there that must be reconciled."""
 
 
 class PodRoles(Protocol):
-    """Sorts the pods of a node."""
+    """Sorts the pods of a node by role."""
 
     def __call__(self, name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:
-        """The pods of the node of this name by their role."""
+        """Return the pods of the named node by their role."""
         ...
 
 
@@ -73,8 +76,8 @@ class NodeCache:
     """All nodes, and the pods on them.
 
     Args:
-        clock: seconds since the epoch: what is announced without a time is announced now.
-        overdue_seconds: how long after its grace period a pod is still expected to leave.
+        clock: seconds since the epoch. A disruption without a time is announced now.
+        overdue_seconds: time after its grace period for which a pod is still expected to leave.
     """
 
     def __init__(
@@ -83,35 +86,36 @@ class NodeCache:
         self._clock = clock
         self._overdue_seconds = overdue_seconds
         self._expected_since: dict[str, float] = {}
-        """Time since which a pod should be deleted and is not, by uid."""
+        """By uid, the time since which a pod should have been deleted."""
         self.devices = DeviceCache()
-        """Of nodes whose GPUs are allocated by claims."""
+        """Devices of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         self._distrusted: dict[str, str] = {}
         self.standings: Mapping[str, NodeStanding] = {}
-        """Of the nodes that something speaks against; set by `node_standings.judge`."""
+        """Verdicts on nodes with evidence against them. `standings.judge` sets them."""
         self._nominated: dict[str, set[str]] = defaultdict(set)
-        """Uids of unbound pods for which another scheduler keeps room, by node."""
+        """By node, uids of unbound pods for which another scheduler reserves resources."""
         self._out_of_service: set[str] = set()
         self.promised: set[str] = set()
-        """Nodes with the taint that keeps kube-scheduler off what gangs were promised."""
+        """Nodes with the taint that keeps kube-scheduler off promised places."""
         self._announced: dict[str, AnnouncedDisruptions] = {}
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
         self._recount_at: dict[str, float] = {}
-        """By node with a value: when time alone may change it."""
+        """By node with a cached value, the time at which the passing time may change it."""
         self._contested: dict[str, tuple[str, ...]] = {}
         self._unpooled: set[str] = set()
-        """Nodes that belonged to no pool when they were last looked at."""
+        """Nodes that belonged to no pool at the last call of `in_pools`."""
         self._charged: dict[str, tuple[ChargedPod, ...]] = {}
-        """By node with a value: pods that a queue pays for although they are no members'."""
+        """By node with a cached value, pods that are charged to a queue without being members."""
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """Take in an event of a pod, of any owner."""
+        """Process an event of a pod, of any owner."""
         self._nominate(old, new)
         if old is not None:
             self._remove(old)
+        # A finished pod holds nothing, although its object may stay for days.
         if new is not None and new.node_name and not new.finished:
             self._pods[new.node_name][new.uid] = new
             self._values.pop(new.node_name, None)
@@ -126,7 +130,7 @@ class NodeCache:
         self._values.pop(pod.node_name, None)
 
     def _nominate(self, old: PodView | None, new: PodView | None) -> None:
-        """Take in on which node another scheduler keeps room for a pod that is not bound."""
+        """Record on which node another scheduler reserves resources for an unbound pod."""
         for pod in filter(None, (old, new)):
             if pod.nominated_node:
                 self._nominated[pod.nominated_node].discard(pod.uid)
@@ -135,11 +139,12 @@ class NodeCache:
             self._nominated[new.nominated_node].add(new.uid)
 
     def on_node(self, old: NodeView | None, new: NodeView | None) -> NodeChange:
-        """Take in an event of a node; an update ends the distrust of its earlier state."""
+        """Process an event of a node. An update ends the distrust of its earlier state."""
         view = new or old
         if view is None:
             return NodeChange()
         name = view.name
+        # Compare the state before and after: most updates are heartbeats that change no decision.
         schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
         self._out_of_service.discard(name)
         self.promised.discard(name)
@@ -153,7 +158,7 @@ class NodeCache:
         return self._changed(name, schedulable, relevant)
 
     def devices_changed(self, names: Iterable[str]) -> list[NodeChange]:
-        """Drivers publish other devices of these nodes, or claims have others."""
+        """Process that drivers publish other devices of these nodes, or that claims hold others."""
         changes: list[NodeChange] = []
         for name in names:
             if name in self._views:
@@ -164,24 +169,24 @@ class NodeCache:
         return changes
 
     def pools_changed(self) -> None:
-        """The pools have changed: assign every node to its pool again."""
+        """Assign every node to its pool again after the pools changed."""
         self._values.clear()
         self._unpooled.clear()
 
     def recount(self, names: Iterable[str]) -> None:
-        """Other pods are about to leave these nodes: count their resources again."""
+        """Count the resources of these nodes again, because other pods are about to leave."""
         for name in names:
             self._values.pop(name, None)
 
     def distrust(self, name: str) -> None:
-        """Its kubelet refused a pod: not used before the node object's next update."""
+        """Do not use a node whose kubelet rejected a pod, until the node object's next update."""
         view = self._views.get(name)
         if view is not None:
             self._distrusted[name] = view.resource_version
             self._values.pop(name, None)
 
     def check_announcements(self) -> list[NodeChange]:
-        """Judge announced disruptions again: a maintenance window comes near without an event."""
+        """Judge announced disruptions again. A maintenance window approaches without an event."""
         changes: list[NodeChange] = []
         for name in list(self._announced):
             schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
@@ -190,20 +195,20 @@ class NodeCache:
         return [change for change in changes if change != NodeChange()]
 
     def is_gone(self, name: str) -> bool:
-        """Whether nothing can run there any more."""
+        """Return whether nothing can run on the node any more."""
         return name not in self._views or name in self._out_of_service
 
     def may_be_pooled(self, name: str) -> bool:
-        """Whether pods on this node may matter to the scheduler; False once they do not."""
+        """Return whether pods on this node may matter to the scheduler."""
         return bool(name) and name not in self._unpooled
 
     def is_ready(self, name: str) -> bool:
-        """Whether its Ready condition is true: the API server hears from its kubelet."""
+        """Return whether the Ready condition is true: the API server hears from the kubelet."""
         view = self._views.get(name)
         return view is not None and view.ready
 
     def disruptions_of(self, names: Iterable[str]) -> tuple[NodeDisruption, ...]:
-        """The disruptions of these nodes that members there react to: certain and likely ones."""
+        """Return the certain and likely disruptions of these nodes, to which members react."""
         announced = [self._verdicts[name] for name in names if name in self._verdicts]
         return tuple(
             NodeDisruption(
@@ -218,7 +223,7 @@ class NodeCache:
         )
 
     def disruptions(self) -> Iterable[Disruption]:
-        """The announced disruptions, one for each node."""
+        """Return the announced disruptions, one for each node."""
         return self._verdicts.values()
 
     def in_pools(
@@ -227,21 +232,24 @@ class NodeCache:
         *,
         roles: PodRoles,
     ) -> Iterable[Node]:
-        """The nodes that belong to a pool. O(nodes changed since the last call).
+        """Return the nodes that belong to a pool. O(nodes changed since the last call).
 
         Args:
-            pools: specs by name; of several that match, a node belongs to the first.
-            roles: the pods of a node by their role; where that changes, call `recount`.
+            pools: specs by name. A node belongs to the first pool that matches.
+            roles: returns the pods of a node by role. Call `recount` when roles change.
         """
+        # Phase 1: drop values that the passing time may have changed.
         now = self._clock()
         for name in [name for name, at in self._recount_at.items() if at <= now]:
             del self._recount_at[name]
             self._values.pop(name, None)
+        # Phase 2: compute the missing values. The events drop those that they change.
         for name, view in self._views.items():
             value = self._values.get(name)
             if value is None:
                 if name in self._unpooled:
                     continue
+                # A node without a matching pool is remembered, so that CPU nodes cost nothing.
                 matching = _pools_of(view, pools)
                 self._contested.pop(name, None)
                 if len(matching) > 1:
@@ -260,7 +268,7 @@ class NodeCache:
             yield value
 
     def charged(self) -> Iterable[tuple[Node, ChargedPod]]:
-        """The pods that `roles` named as charged, as of the last look at the nodes."""
+        """Return the charged pods of `roles`, as of the last call of `in_pools`."""
         for name, pods in self._charged.items():
             if name in self._values:
                 for charged in pods:
@@ -270,14 +278,16 @@ class NodeCache:
                     yield self._values[name], replace(charged, leaving=leaving, hanging=hanging)
 
     def contested(self) -> Mapping[str, tuple[str, ...]]:
-        """By node that several pools select: these pools, its own first, as of the last look."""
+        """Return the nodes that several pools select, with these pools, its own first."""
         return self._contested
 
     def _take(self, view: NodeView) -> None:
         name, before = view.name, self._views.get(view.name)
+        # Labels decide about the pool. Other labels may mean another pool.
         if before is None or before.labels != view.labels:
             self._unpooled.discard(name)
         self._views[name] = view
+        # A newer version ends the distrust: the kubelet has reported what it has.
         if self._distrusted.get(name, view.resource_version) != view.resource_version:
             del self._distrusted[name]
         if any(taint.key == TAINT_PROMISED for taint in view.taints):
@@ -299,6 +309,7 @@ class NodeCache:
         pods: Iterable[PodView],
         role: PodsByRole,
     ) -> Node:
+        # Phase 1: GPUs and channels that exist as devices replace the allocatable amounts.
         units = GpuUnits.of(spec)
         hidden = False
         if spec.devices is not None:
@@ -318,12 +329,14 @@ class NodeCache:
             here = (self.devices.counted(pod, node=view.name) for pod in counted)
             return _use(here, units=units)
 
+        # Phase 2: when does time alone change the value? A pod becomes overdue, or the setup ends.
         leaving = [*role.terminating, *(each.pod for each in role.charged if each.leaving)]
         due = [set_up_by(view, spec), *map(self._overdue_at, leaving)]
         now = self._clock()
         self._recount_at.pop(view.name, None)
         if (at := min(filter(now.__lt__, due), default=inf)) < inf:
             self._recount_at[view.name] = at
+        # Phase 3: the value.
         return node_of(
             view,
             is_set_up=due[0] <= now,
@@ -342,9 +355,9 @@ class NodeCache:
         )
 
     def _standing(self, name: str) -> NodeStanding:
-        """What follows from what is known against a node.
+        """Return the verdict on a node.
 
-        One that another scheduler keeps for a pod is taken after equal nodes.
+        A node that another scheduler reserves for a pod is used after equal nodes.
         """
         standing = self.standings.get(name, TRUSTED)
         if not self._nominated.get(name):
@@ -352,25 +365,26 @@ class NodeCache:
         return replace(standing, suspicion=standing.suspicion + 1)
 
     def _ends_soon(self, pod: PodView) -> bool:
-        """Whether it makes sense to wait for the end of a pod that is, or will be, deleted."""
+        """Return whether to wait for the end of a pod that is, or will be, deleted."""
         return self._may_end(pod) and not self._hangs(pod)
 
     def _may_end(self, pod: PodView) -> bool:
-        """Whether the grace period of a pod that is, or will be, deleted ends soon or has ended.
+        """Return whether the grace period of a leaving pod ends soon or has ended.
 
-        A grace period of years is legal: capacity that nobody else may take meanwhile.
+        A grace period of years is legal. Its capacity is not available to any other pod meanwhile.
         """
+        # An empty time means not deleted yet: the deletion is due now.
         end = seconds_of(pod.deletion_time) if pod.deletion_time else 0.0
         return end is not None and end <= self._clock() + LONGEST_GRACE_SECONDS
 
     def _hangs(self, pod: PodView) -> bool:
-        """Whether a pod that is, or will be, deleted should have been gone a while ago."""
+        """Return whether a leaving pod should have been gone some time ago."""
         return self._overdue_at(pod) <= self._clock()
 
     def _overdue_at(self, pod: PodView) -> float:
-        """When a pod that is, or will be, deleted counts as stuck.
+        """Return the time at which a leaving pod counts as stuck.
 
-        The API server may refuse the deletion of a pod that is still to be deleted.
+        The API server may reject the deletion of a pod that is not deleted yet.
         """
         if pod.deletion_time:
             end = seconds_of(pod.deletion_time)
@@ -385,6 +399,8 @@ class NodeCache:
         return f"{verdict.kind} ({verdict.source})"
 
     def _announce(self, name: str, seen: Iterable[Disruption]) -> None:
+        # Keep the earliest deadline that was seen: a later announcement of the same end does not
+        # move it.
         announced = keep_earliest_deadlines(self._announced.pop(name, {}), seen)
         verdict = merged(announced.values())
         self._verdicts.pop(name, None)
@@ -393,7 +409,7 @@ class NodeCache:
             self._verdicts[name] = verdict
 
     def _schedulable_state(self, name: str) -> tuple[object, ...]:
-        """What scheduling reads of a node; its heartbeats change none of it."""
+        """Return the parts of a node that scheduling reads. Heartbeats change none of them."""
         view = self._views.get(name)
         if view is None:
             return ()
@@ -409,7 +425,7 @@ class NodeCache:
         )
 
     def _job_relevant_state(self, name: str) -> tuple[object, ...]:
-        """What the jobs on a node react to."""
+        """Return the parts of a node to which its jobs react."""
         return (self.is_gone(name), self.is_ready(name), self.disruptions_of((name,)))
 
     def _changed(
@@ -429,7 +445,7 @@ class NodeCache:
 
 
 def _hanging_text(pod: PodView) -> str:
-    """The name of a pod that is stuck, and what holds it."""
+    """Return the name of a stuck pod, with the finalizers that hold it."""
     name = f"{pod.namespace}/{pod.name}"
     if not pod.terminating:
         return f"{name} (not deleted yet)"
@@ -437,7 +453,7 @@ def _hanging_text(pod: PodView) -> str:
 
 
 def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ...]:
-    """The pools whose selector matches a node, in their order."""
+    """Return the pools whose selector matches a node, in their order."""
     return tuple(
         name
         for name, spec in pools.items()

@@ -1,4 +1,4 @@
-"""Pods as the API server shows them -> the facts on which the lifecycle decides."""
+"""Convert pods and events of the API server to the lifecycle's facts."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ from drumline_api.base import (
 from drumline_contract import pod_name
 
 _EVICTED = "EvictionByEvictionAPI"
-"""Reason of a pod's DisruptionTarget condition (KEP-3329)."""
+"""Reason of a pod's DisruptionTarget condition after an API eviction (KEP-3329)."""
 _NODE_PRESSURE = "TerminationByKubelet"
-"""Likewise, of a pod that its kubelet evicted because the node ran short. A pod that outgrew a
-limit of its own (the sizeLimit of a volume, ephemeral-storage) is evicted without the condition."""
+"""Reason of the same condition after an eviction because the node ran short.
+
+A pod that exceeds a limit of its own (sizeLimit of a volume, ephemeral-storage) is evicted without
+the condition.
+"""
 
 _PROTECTED = {"true": True, "false": False}
 
 
 def facts_of(pod: PodView) -> PodFacts | None:
-    """A pod of ours as the lifecycle sees it; None if its labels are not ours.
+    """Convert a pod of ours to the lifecycle's facts. None if its labels are not ours.
 
-    Our main container is what counts, not the pod's phase and condition: admission may have added
-    containers, and a sidecar that runs on keeps the phase Running.
+    The main container decides, not the pod's phase and conditions. Admission may have added
+    containers, and a sidecar that continues keeps the phase Running.
     """
+    # Phase 1: identity. Anybody can write labels, but a pod name can be used only once.
     try:
         index = int(pod.labels[LABEL_INDEX])
         generation = int(pod.labels[LABEL_GENERATION])
@@ -42,6 +46,7 @@ def facts_of(pod: PodView) -> PodFacts | None:
         return None
     if pod.name != expected or index < 0:  # labels anybody can write; a name can be taken but once
         return None
+    # Phase 2: the containers, and the end of the main one.
     containers = (*pod.init_containers, *pod.containers)
     waiting = _waiting(containers)
     main = next((c for c in pod.containers if c.name == TRAINER_CONTAINER), None)
@@ -51,6 +56,7 @@ def facts_of(pod: PodView) -> PodFacts | None:
         uid=pod.uid,
         index=index,
         generation=generation,
+        # An unbound pod belongs to the node that the operator chose for it.
         node=pod.node_name or pod.annotations.get(ANNOTATION_NODE, ""),
         unbound=not pod.node_name,
         ip=pod.pod_ip,
@@ -72,12 +78,12 @@ def facts_of(pod: PodView) -> PodFacts | None:
 
 
 def _all_ended(pod: PodView) -> bool:
-    """Whether all containers ended that are no init containers, which native sidecars are."""
+    """Return whether all containers have ended. Init containers and native sidecars are ignored."""
     return all(container.exit_code is not None for container in pod.containers)
 
 
 def event_of(event: EventView) -> PodEvent:
-    """An Event about a pod as the lifecycle sees it."""
+    """Convert an Event about a pod to the lifecycle's value."""
     try:
         at = parse_timestamp(event.time)
     except ValueError:
@@ -86,9 +92,9 @@ def event_of(event: EventView) -> PodEvent:
 
 
 def _end_of(pod: PodView, main: ContainerView | None) -> PodEnd | None:
-    """How the main container ended; where it never ran, how the pod did.
+    """Return how the main container ended. If it never ran, return how the pod ended.
 
-    Native sidecars end with every pod, by a signal, and say nothing about why.
+    Native sidecars end with every pod, by a signal, and do not explain its end.
     """
     if main is not None and main.exit_code is not None:
         # A pod that failed as a whole (Evicted) says so, whatever its containers' codes are.
@@ -96,6 +102,7 @@ def _end_of(pod: PodView, main: ContainerView | None) -> PodEnd | None:
         return _ended(pod, main, succeeded=main.exit_code == 0 and not failed_as_a_whole)
     if not pod.finished:
         return None
+    # The main container never ran: the first container that failed is the cause.
     counted = (*pod.containers, *(c for c in pod.init_containers if not c.is_sidecar))
     ended = [c for c in counted if c.exit_code is not None]
     cause = next((c for c in ended if c.exit_code), ended[0] if ended else None)
@@ -125,7 +132,7 @@ def _own_limit(pod: PodView) -> str:
 
 
 def _waiting(containers: Iterable[ContainerView]) -> ContainerView | None:
-    """The first container that waits, those first that say why, and sidecars after the others."""
+    """Return a waiting container: first one with a reason, and sidecars last."""
     waiting = [container for container in containers if container.waiting_reason]
     return min(
         waiting, key=lambda c: (c.waiting_reason in UNTOLD_REASONS, c.is_sidecar), default=None

@@ -1,4 +1,4 @@
-"""The pods of every job. A pod counts as a job's when its owner reference and its label agree."""
+"""The pods of every job. A pod belongs to a job if its owner reference and its label agree."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ from drumline_api.base import LABEL_JOB_UID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargedPod:
-    """A pod that is charged although it is no member's."""
+    """A pod that is charged to a queue without being a member."""
 
     pod: PodView
     leaving: bool
     hanging: str = ""
-    """Of a pod that should have left a while ago: its name, its node and what holds it."""
+    """Name, node and holder of a pod that should have left. Empty if it is not stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsByRole:
-    """The pods of a node that are no members of an admitted gang."""
+    """The pods of a node that are not members of an admitted gang."""
 
     charged: tuple[ChargedPod, ...] = ()
     """Pods that a queue pays for beside the members."""
     terminating: tuple[PodView, ...] = ()
-    """Pods that will be gone, which no queue pays for: of other owners, and those whose place the
-    job still holds."""
+    """Pods that will leave and that no queue pays for.
+
+    They have other owners, or the job still holds their places.
+    """
 
 
 class JobPods:
-    """Pods by namespace and uid of their job, all generations of it. For one event loop."""
+    """Pods by namespace and uid of their job, in all generations. For one event loop."""
 
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str], dict[str, PodFacts]] = defaultdict(dict)
         self._stamps: dict[tuple[str, str], int] = {}
-        """The number of the newest event of each job that has pods."""
+        """Number of the newest event of each job that has pods."""
         self._numbers = itertools.count(1)
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """Take in an event; None as `new`: deleted."""
+        """Process an event. `new` is None if the pod was deleted."""
         if old is not None:
             self._remove(old)
         if new is None or not is_owned(new):
@@ -55,15 +57,15 @@ class JobPods:
             self._stamps[new.namespace, new.owner_uid] = next(self._numbers)
 
     def of(self, namespace: str, uid: str) -> Collection[PodFacts]:
-        """The pods of a job; a pod of another namespace is never included."""
+        """Return the pods of a job. A pod of another namespace is never included."""
         return self._pods.get((namespace, uid), {}).values()
 
     def facts(self, pod: PodView) -> PodFacts | None:
-        """The facts kept of this pod; None for a pod that is no job's."""
+        """Return the facts of this pod, or None if it does not belong to a job."""
         return self._pods.get((pod.namespace, pod.owner_uid), {}).get(pod.uid)
 
     def stamp(self, namespace: str, uid: str) -> int:
-        """A number that changes with every event of this job's pods; 0 while it has none."""
+        """Return a number that changes with every event of the job's pods. 0 without pods."""
         return self._stamps.get((namespace, uid), 0)
 
     def _remove(self, pod: PodView) -> None:
@@ -78,5 +80,5 @@ class JobPods:
 
 
 def is_owned(pod: PodView) -> bool:
-    """Whether the pod's label and its owner reference name the same job."""
+    """Return whether the pod's label and its owner reference name the same job."""
     return LABEL_JOB_UID in pod.labels and pod.labels[LABEL_JOB_UID] == pod.owner_uid

@@ -1,4 +1,4 @@
-"""The health of nodes enters the cache of nodes: only those that changed are counted again."""
+"""Set the verdicts on nodes in the node cache. Only changed nodes are counted again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from drumline_scheduler.disruption.node_scores import NodeStanding
 
 
 def judge(nodes: NodeCache, standings: Mapping[str, NodeStanding]) -> bool:
-    """Whether the scheduler may decide differently now.
+    """Store the verdicts and return whether the scheduler may decide differently now.
 
     Args:
         nodes: the cache.
-        standings: of all nodes that something speaks against.
+        standings: verdicts on all nodes with evidence against them.
     """
     before, nodes.standings = nodes.standings, standings
     changed = {
