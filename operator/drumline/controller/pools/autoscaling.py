@@ -1,4 +1,4 @@
-"""The new nodes of a GpuPool -> offers, and what a gang needs of them -> placeholders."""
+"""Convert the new nodes of GpuPools to offers, and demands for nodes to placeholders."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from drumline_scheduler.model.autoscaling import ZONE_LABEL
 from drumline_scheduler.resources import NOTHING
 
 _PODS: Final = "110"
-"""A kubelet's default."""
+"""Default of the kubelet."""
 
 Json = dict[str, Any]
 
 
 class AskedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a placeholder says of the demand that it is part of."""
+    """Annotation of a placeholder about the demand that it belongs to."""
 
     key: str
     pool: str
@@ -49,7 +49,7 @@ _RECORD: Final = msgspec.json.Decoder(AskedRecord)
 
 
 def offers_of(pools: Mapping[str, GpuPoolSpec]) -> tuple[NodeOffer, ...]:
-    """The nodes that can be had by asking: by pool, its zones in their order."""
+    """Return the nodes that an autoscaler can add: for each pool, its zones in their order."""
     return tuple(
         NodeOffer(
             node=_new_node(name, spec, new=scaling.node, zone=zone),
@@ -63,7 +63,7 @@ def offers_of(pools: Mapping[str, GpuPoolSpec]) -> tuple[NodeOffer, ...]:
 
 
 def timeouts_of(pools: Mapping[str, GpuPoolSpec]) -> dict[str, float]:
-    """By pool: after how many seconds a demand is withdrawn."""
+    """Return by pool the seconds after which a demand is withdrawn."""
     return {
         name: float(scaling.timeout_seconds)
         for name, spec in pools.items()
@@ -90,7 +90,7 @@ def _new_node(pool: str, spec: GpuPoolSpec, *, new: NewNode, zone: str) -> Node:
 
 
 def demand_name(demand: NodeDemand) -> str:
-    """What the names of its placeholders begin with: another one for each demand."""
+    """Return the prefix of the names of a demand's placeholders, unique to the demand."""
     stamp = f"{demand.uid} {demand.pool} {demand.zone} {demand.asked_at}"
     return f"placeholder-{sha256(stamp.encode()).hexdigest()[:12]}"
 
@@ -104,16 +104,17 @@ def placeholders_of(
     namespace: str,
     image: str,
 ) -> list[Json]:
-    """The placeholders of a demand, one for each node that the gang would use.
+    """Return the placeholders of a demand, one for each node that the gang would use.
 
     Args:
-        demand: what is asked for.
-        gang: for whom.
-        spec: its pool.
-        pool_uid: of the GpuPool, which owns the placeholders.
-        namespace: the operator's.
-        image: named, never pulled.
+        demand: the demand.
+        gang: the gang that waits for the nodes.
+        spec: spec of the demand's pool.
+        pool_uid: uid of the GpuPool, which owns the placeholders.
+        namespace: namespace of the operator.
+        image: image of the pods. It is never pulled.
     """
+    # The first placeholder records the demand, the others only name it.
     name = demand_name(demand)
     return [
         placeholder_pod(
@@ -131,10 +132,11 @@ def placeholders_of(
 
 
 def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
-    """The demands that an earlier leader left, of those all of whose placeholders are there.
+    """Return the demands of an earlier leader whose placeholders all exist.
 
-    What their gangs take of each node is not known any more: the placeholders ask for it.
+    The gang's share of each node is not recorded. The placeholders' requests contain it.
     """
+    # Phase 1: count the placeholders of each demand, and find its record.
     records: dict[str, AskedRecord] = {}
     counts: Counter[str] = Counter()
     for pod in placeholders:
@@ -144,6 +146,7 @@ def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
         if text.startswith("{"):
             with suppress(msgspec.MsgspecError):
                 records[uid] = _RECORD.decode(text)
+    # Phase 2: an incomplete demand is left out. It is deleted, and asked for again.
     return tuple(
         _demand_of(record, uid=uid)
         for uid, record in records.items()
@@ -152,7 +155,7 @@ def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
 
 
 def recorded_demand(annotations: Mapping[str, str], *, uid: str) -> NodeDemand | None:
-    """The demand that an object's annotation records; None: it records none."""
+    """Return the demand that an object's annotation records, or None."""
     try:
         record = _RECORD.decode(annotations.get(ANNOTATION_NODE_DEMAND, ""))
     except msgspec.MsgspecError:
@@ -174,7 +177,7 @@ def _demand_of(record: AskedRecord, *, uid: str) -> NodeDemand:
 
 
 def record_of(demand: NodeDemand) -> str:
-    """What the first object of a demand says of it."""
+    """Return the annotation of a demand's first object."""
     record = AskedRecord(
         key=demand.key,
         pool=demand.pool,

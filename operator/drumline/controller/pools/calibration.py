@@ -1,11 +1,13 @@
-"""How far the planner is off in a pool: measured step times of its jobs over the predicted ones.
+"""Error of the planner in a pool: measured step times of its jobs over the predicted ones.
 
-The figures are the agents', so a tenant's: medians count, everything is bounded, and nothing but
-predictions depends on it. Parts of a step are compared where they are a hundredth of it, of jobs
-whose whole step is not off by four times: that is a fault of the job, not of the pool. Each
-namespace has one vote, or each job where all are of one. Fewer than three votes do not outvote what
-is known: of two it is the median with the known figure, and one alone moves it only towards 100.
-A job over two pools (`spot: Surplus`) says nothing of either.
+Agents report the figures, so they are tenant input. Medians count, everything is bounded, and only
+predictions depend on it. A part of a step is compared if it is at least a hundredth of the step. A
+job whose whole step is off by a factor of four is left out: that is a fault of the job, not of the
+pool.
+
+Each namespace has one vote, or each job if all jobs are in one namespace. Fewer than three votes do
+not override the known figure. Two votes give the median with the known figure. One vote can move it
+only towards 100. A job in two pools (`spot: Surplus`) has no vote in either.
 """
 
 from __future__ import annotations
@@ -23,21 +25,25 @@ from drumline_contract import Progress, StepPart, StepPartSeconds
 FIELD = "stepTimePercent"
 MAX_PERCENT = 10_000
 _STILL = 2
-"""Percent by which the figure may move without being written again."""
+"""Percent by which the figure may change without being written again."""
 PARTS_FIELD = "stepParts"
 _PART_STILL = 5
 _PART_PERCENT = (25, 400)
 _FAULTY = 4.0
-"""Times that a job's whole step is off, either way, by which its parts say nothing."""
+"""Factor, either way, by which a job's whole step may be off before its parts are ignored."""
 _TELLING = 0.01
-"""Share of the predicted step from which a part is compared."""
+"""Least share of the predicted step for a part to be compared."""
 
 PartVotes = dict[StepPart, list[float]]
-"""Percent by part, one for each vote."""
+"""Percent by part, one entry for each vote."""
 
 
 def step_percents(jobs: Iterable[Job]) -> dict[str, int]:
-    """By pool, where a running job has both figures: measured step time over the predicted."""
+    """Return measured over predicted step time in percent, by pool.
+
+    Only running jobs with both figures count.
+    """
+    # Throughput is the inverse of step time: predicted over measured tokens per second.
     shares: dict[str, list[float]] = defaultdict(list)
     for job in jobs:
         status, assignment = job.status, job.status.assignment
@@ -46,6 +52,7 @@ def step_percents(jobs: Iterable[Job]) -> dict[str, int]:
             continue
         if _tells(job):
             shares[assignment.gpu_pool].append(predicted / measured)
+    # The median, so that one job cannot move a pool's figure.
     return {
         pool: round(min(MAX_PERCENT, max(1.0, 100 * median(known))))
         for pool, known in shares.items()
@@ -55,12 +62,13 @@ def step_percents(jobs: Iterable[Job]) -> dict[str, int]:
 def part_votes(
     jobs: Iterable[Job], progress: Callable[[str], Progress | None]
 ) -> dict[str, PartVotes]:
-    """By pool: what its running jobs say of each part of a step.
+    """Return the votes of running jobs about the parts of a step, by pool.
 
     Args:
-        jobs: all there are.
-        progress: what the agents of a job reported last, by its uid.
+        jobs: all jobs.
+        progress: returns the progress that a job's agents reported last, by its uid.
     """
+    # Group by pool, then by namespace, because a namespace has one vote.
     said: dict[str, dict[str, list[dict[StepPart, float]]]] = {}
     for job in jobs:
         assignment = job.status.assignment
@@ -75,15 +83,16 @@ def part_votes(
 
 
 def _tells(job: Job) -> bool:
-    """Whether its steps say something of its pool: it runs, and in no other pool beside."""
+    """Return whether a job has a vote: it runs, and in one pool only."""
     assignment = job.status.assignment
     spans = assignment is not None and assignment.surplus is not None
     return is_true(job.status, ConditionType.RUNNING) and not spans
 
 
 def part_percent(votes: Sequence[float], *, known: int | None) -> int:
-    """The figure of a part, by its votes (at least one) and what was known of it before."""
+    """Return the figure of a part, from at least one vote and the earlier figure."""
     match len(votes):
+        # One vote may only move the figure towards 100: it could be a tenant's fault.
         case 1 if known is not None:
             percent = min(votes[0], known, key=lambda value: abs(value - 100))
         case 2 if known is not None:
@@ -95,14 +104,15 @@ def part_percent(votes: Sequence[float], *, known: int | None) -> int:
 
 
 def part_fields(before: Mapping[str, Any], votes: PartVotes) -> dict[str, list[dict[str, Any]]]:
-    """The parts in a pool's status: those that jobs speak of, and the others as they were.
+    """Return the parts for a pool's status: those with votes, and the others unchanged.
 
     Args:
-        before: the pool's status.
-        votes: of its running jobs.
+        before: the current status of the pool.
+        votes: votes of its running jobs.
     """
     known = known_parts(before)
     after = dict(known)
+    # Small changes are not written, so that a status does not change with every observation.
     for part, percents in votes.items():
         percent = part_percent(percents, known=known.get(part))
         if part not in known or abs(percent - known[part]) >= _PART_STILL:
@@ -112,7 +122,7 @@ def part_fields(before: Mapping[str, Any], votes: PartVotes) -> dict[str, list[d
 
 
 def known_parts(status: Mapping[str, Any]) -> dict[StepPart, int]:
-    """The parts in a pool's status; what is no part of this version is passed over."""
+    """Return the parts in a pool's status. Parts that this version does not know are skipped."""
     names = {str(part): part for part in StepPart}
     return {
         names[entry["part"]]: entry["percent"]
@@ -134,6 +144,7 @@ def _part_percents(parts: Sequence[StepPartSeconds]) -> dict[StepPart, float]:
 
 
 def _votes(namespaces: Sequence[Sequence[Mapping[StepPart, float]]]) -> PartVotes:
+    # With one namespace each of its jobs votes, otherwise each namespace does.
     voters = namespaces if len(namespaces) > 1 else [[job] for job in namespaces[0]]
     votes: PartVotes = {}
     for voter in voters:
@@ -145,11 +156,13 @@ def _votes(namespaces: Sequence[Sequence[Mapping[StepPart, float]]]) -> PartVote
 
 
 def calibration_fields(before: Mapping[str, Any], percent: int | None) -> dict[str, int]:
-    """The field of a pool's status; as it was where it hardly moved, or where no job says more.
+    """Return the field of a pool's status.
+
+    The figure stays if it hardly changed, or if no job has a vote.
 
     Args:
-        before: the pool's status.
-        percent: of its running jobs.
+        before: the current status of the pool.
+        percent: figure of its running jobs, or None.
     """
     known = before.get(FIELD)
     if percent is None:

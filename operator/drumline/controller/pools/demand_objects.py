@@ -1,7 +1,7 @@
-"""How what is asked for becomes visible to an autoscaler: by objects of one kind for each mode.
+"""Objects that make demands visible to an autoscaler, of one kind for each mode.
 
-They are the only memory of what was asked for. Whoever leads reads them, and deletes those of no
-demand; all of a demand are made together and go with one request.
+They are the only memory of demands. The leader reads them, and deletes those without a demand. All
+objects of a demand are created together and deleted with one request.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from drumline_scheduler.model import Gang
 
 MAX_SAID_CHARS: Final = 200
 REFUSALS: Final = (Forbidden, Invalid)
-"""Answers that a second try does not change: a right, a quota, a policy, a webhook."""
+"""Answers that a retry does not change: a right, a quota, a policy, a webhook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectSettings:
-    """Where these objects are, and the image that they name and nobody pulls."""
+    """Namespace of these objects, and the image that they name. It is never pulled."""
 
     namespace: str
     image: str
@@ -33,23 +33,23 @@ class ObjectSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """A demand that is to be visible, with what its objects are made of."""
+    """A demand to make visible, and the input for its objects."""
 
     demand: NodeDemand
     spec: GpuPoolSpec
-    """Of its pool."""
+    """Spec of its pool."""
     gang: Gang | None
-    """None: an earlier leader asked for it, and no cycle of this one has looked at it yet."""
+    """None if an earlier leader asked for the nodes and no cycle of this leader has seen it."""
 
 
 class DemandObjects(Protocol):
-    """The objects of the demands of one mode."""
+    """The objects of all demands of one mode."""
 
     async def read(self) -> Sequence[NodeDemand]:
-        """Look at what is there.
+        """Read the existing objects.
 
         Returns:
-            The demands all of whose objects are there, as they were recorded.
+            The recorded demands whose objects all exist.
 
         Raises:
             KubeError: they could not be read.
@@ -57,35 +57,35 @@ class DemandObjects(Protocol):
         ...
 
     async def keep_only(self, demands: Collection[NodeDemand]) -> None:
-        """Delete what was read and is of none of these demands.
+        """Delete the objects that were read and belong to none of these demands.
 
         Raises:
-            KubeError: some may still be there.
+            KubeError: some may still exist.
         """
         ...
 
     async def ask(self, asking: Asking) -> None:
-        """Make what is missing of a demand; what is there stays as it is.
+        """Create the missing objects of a demand. Existing objects stay as they are.
 
         Raises:
-            KubeError: some of it may be missing.
+            KubeError: some may be missing.
         """
         ...
 
     async def withdraw(self, demand: NodeDemand) -> None:
-        """Delete all of a demand.
+        """Delete all objects of a demand.
 
         Raises:
-            KubeError: some may still be there.
+            KubeError: some may still exist.
         """
         ...
 
     def is_refused(self, demand: NodeDemand) -> bool:
-        """Whether a condition that was read, or the API server, says that no nodes come for it."""
+        """Return whether a condition or the API server excludes nodes for this demand."""
         ...
 
     async def answer(self, demand: NodeDemand) -> str:
-        """What the autoscaler has said of a demand whose objects were read; '' for nothing.
+        """Return the autoscaler's last message about a demand that was read, or ''.
 
         Raises:
             KubeError: it could not be read.
@@ -94,15 +94,15 @@ class DemandObjects(Protocol):
 
 
 async def pool_uid(client: KubeClient, name: str) -> str:
-    """Of the GpuPool, which owns the objects: they go with it.
+    """Return the uid of a GpuPool, which owns the objects of its demands.
 
     Raises:
         KubeError: it could not be read.
-        Undecodable: it is none.
+        Undecodable: the answer is not a GpuPool.
     """
     return codec.identity(await reads.get(client, GPU_POOLS, name=name)).uid
 
 
 def bounded_answer(text: str) -> str:
-    """As much of it as a job's message takes."""
+    """Shorten a text to the length that a job's message can take."""
     return text if len(text) <= MAX_SAID_CHARS else text[: MAX_SAID_CHARS - 1] + "…"

@@ -1,8 +1,8 @@
-"""What Karpenter's NodeClaims and NodePools say of the nodes of a GpuPool -> a sentence.
+"""Explain from Karpenter's NodeClaims and NodePools why nodes of a GpuPool do not come.
 
-A NodeClaim is a node that was ordered. It is Launched (the cloud has it), Registered (its kubelet
-has joined) and then Initialized (Ready, without startup taints, with its resources). What is first
-not so is what its node waits for.
+A NodeClaim is an ordered node. It becomes Launched (the cloud has it), Registered (its kubelet has
+joined) and Initialized (Ready, without startup taints, with its resources). The first stage that it
+has not reached is what the node waits for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drumline.kube.quantity import amount
 
 _STAGES: Final = ("Launched", "Registered", "Initialized")
 _NOT_LOOKED_AT: Final = "AwaitingReconciliation"
-"""Karpenter's reason of a condition that it has not worked out yet."""
+"""Karpenter's reason of a condition that it has not computed yet."""
 _POOL_LABEL: Final = "karpenter.sh/nodepool"
 
 
@@ -38,7 +38,7 @@ class _NodeClaimStatus(msgspec.Struct, frozen=True):
 
 
 class NodeClaimView(msgspec.Struct, frozen=True):
-    """A node that was ordered."""
+    """An ordered node."""
 
     metadata: _NameAndLabels
     status: _NodeClaimStatus = msgspec.field(default_factory=_NodeClaimStatus)
@@ -70,7 +70,7 @@ class _PoolStatus(msgspec.Struct, frozen=True):
 
 
 class NodePoolView(msgspec.Struct, frozen=True):
-    """What kind of nodes may be ordered, and how many."""
+    """The kind of nodes that may be ordered, and their limits."""
 
     metadata: _NameAndLabels
     spec: _PoolSpec
@@ -87,15 +87,17 @@ def trouble_of(
     pools: Iterable[NodePoolView],
     selector: Mapping[str, str],
 ) -> str:
-    """What keeps nodes of a GpuPool from coming, by what Karpenter says; '' for nothing.
+    """Return why nodes of a GpuPool do not come, by Karpenter's objects, or ''.
 
     Args:
-        claims: all there are.
-        pools: all there are.
+        claims: all NodeClaims.
+        pools: all NodePools.
         selector: labels of the GpuPool's nodes.
     """
+    # Phase 1: NodePools whose nodes have the labels of this GpuPool.
     ours = [pool for pool in pools if _labels_of(pool).items() >= selector.items()]
     names = {pool.metadata.name for pool in ours}
+    # Phase 2: the most frequent problem of ordered nodes.
     late = Counter(
         text
         for claim in claims
@@ -106,11 +108,12 @@ def trouble_of(
     if late:
         (text, count), *_ = late.most_common(1)
         return f"{count} {'NodeClaim is' if count == 1 else 'NodeClaims are'} {text}"
+    # Phase 3: no node is ordered. A NodePool may forbid it.
     return next((text for pool in ours if (text := _pool_trouble(pool))), "")
 
 
 def _labels_of(pool: NodePoolView) -> dict[str, str]:
-    """Those that all its nodes have."""
+    """Return the labels that all nodes of a NodePool have."""
     requirements = {
         each.key: each.values[0]
         for each in pool.spec.template.spec.requirements
@@ -123,6 +126,7 @@ def _labels_of(pool: NodePoolView) -> dict[str, str]:
 def _late(claim: NodeClaimView) -> str:
     conditions = {each.type: each for each in claim.status.conditions}
     for stage in _STAGES:
+        # The first stage that is not reached explains the later ones.
         condition = conditions.get(stage)
         if condition is not None and condition.status != "True":
             known = condition.reason not in ("", stage, _NOT_LOOKED_AT)
@@ -143,7 +147,7 @@ def _pool_trouble(pool: NodePoolView) -> str:
 
 
 def _because(condition: _Condition) -> str:
-    """`InsufficientCapacityError: no capacity of p5.48xlarge`."""
+    """Return `InsufficientCapacityError: no capacity of p5.48xlarge`."""
     if condition.message in ("", condition.reason):
         return condition.reason
     return f"{condition.reason}: {condition.message}" if condition.reason else condition.message

@@ -1,4 +1,4 @@
-"""Asks Karpenter's own objects why nodes do not come, where they may be read."""
+"""Read Karpenter's objects, if they may be read, to explain why nodes do not come."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class KarpenterReports:
-    """NodeClaims and NodePools as they were when they were last read.
+    """NodeClaims and NodePools as they were last read.
 
     Args:
-        client: reads from the API server.
+        client: client for the API server.
     """
 
     def __init__(self, client: KubeClient) -> None:
@@ -39,10 +39,11 @@ class KarpenterReports:
         self._problem = ""
 
     async def look(self) -> None:
-        """Read them; where there is no Karpenter, or no right to, there are none."""
+        """Read the objects. Without Karpenter, or without the right to, there are none."""
         try:
             self._claims = await self._read(NODE_CLAIMS, decode_claim)
             self._pools = await self._read(NODE_POOLS, decode_pool)
+        # Log a problem once, not with every read.
         except KubeError as error:
             self._claims, self._pools = (), ()
             if str(error) != self._problem:
@@ -50,7 +51,7 @@ class KarpenterReports:
             self._problem = str(error)
 
     def answer(self, spec: GpuPoolSpec) -> str:
-        """What keeps nodes of this pool from coming; '' for nothing, or where nobody knows."""
+        """Return why nodes of this pool do not come, or '' if that is not known."""
         return trouble_of(claims=self._claims, pools=self._pools, selector=spec.node_selector)
 
     async def _read(self, resource: Resource, decode: Callable[[bytes], T]) -> tuple[T, ...]:

@@ -1,9 +1,9 @@
 """Placeholders for free nodes that are kept for gangs (`scheduler.autoscaling.kept_nodes`).
 
-An autoscaler leaves a node alone on which a pending pod would fit, so such a pod stands for each
-kept node. It needs no right to change nodes, and whoever leads next finds it and takes it away once
-the node is kept no more. Those of a gang that starts go before its first pod is bound: beside that
-pod they would fit nowhere, and Karpenter would add a node for them.
+An autoscaler does not remove a node on which a pending pod would fit. So one such pod represents
+each kept node. It requires no right to change nodes. The next leader finds it, and deletes it when
+the node is no longer kept. The pods of a starting gang are deleted before its first pod is bound.
+Beside that pod they would fit nowhere, and Karpenter would add a node for them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ log = logs.get("drumline.controller.pools.keeping_pods")
 
 
 class KeepingPods:
-    """These pods.
+    """The placeholders of kept nodes.
 
     Args:
-        client: fenced writes to the API server.
-        settings: of the pods.
+        client: fenced client for the API server.
+        settings: namespace and image of the pods.
         clock: seconds since the epoch.
     """
 
@@ -39,18 +39,20 @@ class KeepingPods:
         self._settings = settings
         self._pods = PlaceholderWrites(client=client, settings=settings, clock=clock)
         self._kept: tuple[KeptNode, ...] | None = None
-        """As they were settled last; None: what an earlier leader left was not read yet."""
+        """As settled last. None if the pods of an earlier leader were not read yet."""
 
     async def settle(self, kept: Sequence[KeptNode], *, pools: Mapping[str, GpuPoolSpec]) -> None:
-        """Make the pods those of the nodes that are kept.
+        """Create and delete pods until they match the kept nodes.
 
         Raises:
-            KubeError: some may be missing, or be there still.
+            KubeError: some may be missing, or may still exist.
         """
         if tuple(kept) == self._kept:
             return
+        # None until the end: after an error the next call reads the pods again.
         self._kept = None
         wanted = await self._wanted(kept, pools=pools)
+        # Delete before create. A pod's requests cannot change, so a changed share is another pod.
         there = {pod.name: pod for pod in await self._pods.read(LABEL_KEPT_NODE)}
         for name in there.keys() - wanted.keys():
             await self._pods.delete(there[name])
@@ -58,6 +60,7 @@ class KeepingPods:
         for refusal in await self._pods.create(missing):
             # the gang waits for its victims all the same
             log.warning("free_nodes_not_kept", error=str(refusal))
+        # Autoscalers ignore a pod until its condition says that it is unschedulable.
         self._pods.forget_all_but(wanted.keys())
         await self._pods.mark(sorted(wanted), "stands for a node that is kept for a TrainingJob")
         self._kept = tuple(kept)
@@ -65,7 +68,7 @@ class KeepingPods:
     async def _wanted(
         self, kept: Sequence[KeptNode], *, pools: Mapping[str, GpuPoolSpec]
     ) -> dict[str, dict[str, Any]]:
-        """The pods by name."""
+        """Return the pods by name."""
         names = sorted({each.node.pool for each in kept} & pools.keys())
         uids = {name: await pool_uid(self._client, name) for name in names}
         bodies = [
@@ -82,15 +85,16 @@ class KeepingPods:
         return {body["metadata"]["name"]: body for body in bodies if body is not None}
 
     async def release(self, uids: Collection[str]) -> None:
-        """Delete those of nodes that are kept for gangs which start.
+        """Delete the pods of nodes that are kept for starting gangs.
 
-        A pod has the label of the first gang of its node. Where that gang has other nodes, their
-        pods go, too, and come again as they are settled.
+        A pod has the label of the first gang of its node. If that gang has other nodes, their pods
+        are deleted too, and `settle` creates them again.
 
         Raises:
-            KubeError: some may still be there.
+            KubeError: some may still exist.
         """
-        # what is there is not known to a new leader, nor behind a request that failed
+        # The existing pods are not known to a new leader, nor after a failed request. Then delete
+        # by the uids of all starting gangs.
         starting = uids if self._kept is None else first_gangs(self._kept, of_any=uids)
         if starting:
             self._kept = None

@@ -1,4 +1,4 @@
-"""A node that is kept for a gang -> a placeholder that keeps autoscalers from taking it away."""
+"""Convert a node that is kept for a gang to a placeholder that protects it from autoscalers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
 
 def keeping_pod_name(kept: KeptNode) -> str:
-    """Another one for each gang, node and share: what a pod asks for cannot change."""
+    """Return a name unique to gang, node and share, because a pod's requests cannot change."""
     stamp = f"{kept.gang.uid} {kept.node.name} {kept.share}"
     return f"keep-{sha256(stamp.encode()).hexdigest()[:12]}"
 
@@ -30,14 +30,16 @@ def keeping_pod_name(kept: KeptNode) -> str:
 def keeping_pod(
     kept: KeptNode, *, spec: GpuPoolSpec, pool_uid: str, namespace: str, image: str
 ) -> dict[str, Any] | None:
-    """The placeholder for a node; None: nothing names the node, and it might ask for another one.
+    """Return the placeholder for a node.
+
+    None if no label identifies the node, because the pod might request another node.
 
     Args:
-        kept: the node, and for whom it is.
-        spec: its pool.
-        pool_uid: of the GpuPool, which owns the pod.
-        namespace: the operator's.
-        image: named, never pulled.
+        kept: the node and its gang.
+        spec: spec of the node's pool.
+        pool_uid: uid of the GpuPool, which owns the pod.
+        namespace: namespace of the operator.
+        image: image of the pod. It is never pulled.
     """
     where = _selector(kept.node.labels)
     if where is None:
@@ -53,11 +55,11 @@ def keeping_pod(
 
 
 def _selector(labels: Mapping[str, str]) -> dict[str, str] | None:
-    """By which an autoscaler thinks of this node.
+    """Return the labels by which an autoscaler identifies this node.
 
-    Karpenter passes over pods that name a host, or a field of a node (`IsRestrictedLabel`,
-    `validateNodeSelectorTerm`), so of its nodes any that is as free and of the same kind is kept;
-    there is at least this one, so no other is added. cluster-autoscaler takes the name.
+    Karpenter ignores pods that name a host or a field of a node (`IsRestrictedLabel`,
+    `validateNodeSelectorTerm`). For its nodes, any free node of the same kind is kept. At least
+    this one exists, so no other is added. cluster-autoscaler accepts the host name.
     """
     if KARPENTER_POOL in labels:
         keys = (KARPENTER_POOL, _INSTANCE_TYPE, ZONE_LABEL)

@@ -1,12 +1,12 @@
-"""Asks autoscalers for the nodes that waiting gangs need, and stops asking.
+"""Ask autoscalers for the nodes that waiting gangs need, and withdraw the demands.
 
-The decision is `node_needs` and `node_demands` of `scheduler.autoscaling`; what makes it
-visible, by the mode of the GpuPool, are `DemandObjects`. They say what is asked for: a new leader
-takes over those that it finds, and sweeps those of no demand. What was learned of a pool's
-autoscaler is in the status of the GpuPool (`pools.node_supply`).
+`node_needs` and `node_demands` of `scheduler.autoscaling` decide. `DemandObjects` make the demands
+visible, by the mode of the GpuPool. The objects contain the demands: a new leader takes over those
+that it finds, and deletes objects without a demand. The GpuPool's status has the experience with
+its autoscaler (`pools.node_supply`).
 
-A job's message says what the autoscaler last said of its demand. When it is expected to start is by
-how long the last nodes of the pool took.
+A job's message contains the autoscaler's last message about its demand. The expected start of the
+job is computed from the time that the last nodes of the pool took.
 """
 
 from __future__ import annotations
@@ -44,24 +44,25 @@ from drumline_scheduler.model import Gang, Snapshot
 log = logs.get("drumline.controller.pools.node_requests")
 
 LOOK_SECONDS: Final = 10.0
-"""While something is asked for: what autoscalers say is read so often, and what is there."""
+"""Time between two reads of the autoscalers' messages while there are demands."""
 RETRY_SECONDS: Final = 1.0
 BINDING_SECONDS: Final = 0.5
-"""While the pods of a gang that starts are created, they are counted so often."""
+"""Time between two counts of the pods of a starting gang."""
 
 
 class NodeRequests:
-    """Keeps visible what the scheduler asks for.
+    """Keeps the scheduler's demands visible to autoscalers.
 
     Args:
-        pools: the spec of each GpuPool by its name.
+        pools: specs of the GpuPools.
         pods: the pods of each job.
-        modes: what makes demands visible, by the mode of a GpuPool.
-        keeping: keeps autoscalers from taking free nodes away that gangs were promised.
-        karpenter: what its objects say of nodes that do not come; None: nobody reads them.
-        metrics: counts the demands that are over.
+        modes: objects that make demands visible, by the mode of a GpuPool.
+        keeping: keeps free nodes that gangs were promised from being removed.
+        karpenter: Karpenter's objects, which explain why nodes do not come. None if they are not
+            read.
+        metrics: counts ended demands.
         clock: seconds since the epoch.
-        wake_scheduler: has the scheduler decide.
+        wake_scheduler: wakes the scheduler.
     """
 
     def __init__(
@@ -86,31 +87,31 @@ class NodeRequests:
         self._wake_scheduler = wake_scheduler
         self._wake = asyncio.Event()
         self._demands: NodeDemands | None = None
-        """None: what an earlier leader asked for was not read yet."""
+        """None if the demands of an earlier leader were not read yet."""
         self._gangs: dict[str, Gang] = {}
-        """By uid: for whom is asked."""
+        """By uid, the gangs with a demand."""
         self._said: dict[str, str] = {}
-        """By uid of the gang: what the autoscaler last said."""
+        """By uid of the gang, the autoscaler's last message."""
         self._refused: set[str] = set()
-        """Names of demands of which it says that no nodes come."""
+        """Names of demands for which the autoscaler adds no nodes."""
         self._kept: tuple[KeptNode, ...] | None = None
-        """None: no cycle has said yet."""
+        """None until a cycle has decided."""
         self._known = NodeSupply()
-        """Its backoffs are those of the leader before."""
+        """Experience with the pools. Its backoffs are those of the previous leader."""
 
     def restore(self, statuses: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on from what the statuses of the pools say, by name; before `run`."""
+        """Continue from the statuses of the pools, by name. Call it before `run`."""
         self._known = supply_of(statuses)
 
     def status_fields(self, pool: str) -> dict[str, Any]:
-        """What the status of a pool says of its autoscaler."""
+        """Return the fields of a pool's status about its autoscaler."""
         known = self._known
         if self._demands is not None:
             known = replace(known, backoffs=self._demands.backoffs)
         return supply_fields(pool, self._pools.get(pool), known)
 
     def offered(self, snapshot: Snapshot, *, now: float) -> Snapshot:
-        """The snapshot with the nodes that can be had by asking, and what was asked for."""
+        """Return the snapshot with the nodes that autoscalers can add, and with the demands."""
         offers = offers_of(self._pools.by_name)
         for offer in offers:  # from 0 on: an increase needs the sample before
             for end in DemandEnd:
@@ -128,21 +129,24 @@ class NodeRequests:
         pending: Sequence[Gang],
         now: float,
     ) -> None:
-        """Take in what a cycle has decided about the gangs that wait, broken ones among them.
+        """Process a cycle's decisions about the waiting gangs, including broken gangs.
 
-        For a gang that would start and is held back it is asked on, as long as that takes.
+        The demand of a gang that would start but is held back stays while it is held back.
 
-        Nothing is asked any more for a gang that starts when this returns, so before its first pod
-        is bound: beside the pods an autoscaler would see placeholders that fit nowhere.
+        All demands of starting gangs are withdrawn when this returns, so before their first pod is
+        bound. Beside these pods an autoscaler would see placeholders that fit nowhere.
 
         Raises:
             NotLeader: this process may not write any more.
         """
+        # Phase 1: free nodes that gangs were promised.
         starting = {placed.uid for placed in decisions.placed}
         await self._keep(decisions, snapshot=snapshot, pending=pending, starting=starting, now=now)
+        # Phase 2: nothing to do without demands, pauses or needs, as in most cycles.
         before = self._demands
         if before is None or not (before.open or before.backoffs or decisions.needs_nodes):
             return
+        # Phase 3: the next demands.
         needed = {need.uid for need in decisions.needs_nodes}
         waiting = (*pending, *(held.gang for held in snapshot.admitted if held.lost))
         self._gangs.update((gang.uid, gang) for gang in waiting if gang.uid in needed)
@@ -157,11 +161,13 @@ class NodeRequests:
             timeouts=timeouts_of(self._pools.by_name),
             now=now,
         )
+        # Phase 4: publish them. `run` creates and deletes the objects.
         for demand, end in after.ended:
             self._note_end(demand, end, now=now)
         if after.demands != before:
             self._demands = after.demands
             self._wake.set()
+        # Phase 5: withdraw at once what starts now. The caller binds pods after this.
         for demand in after.demands.open:
             if demand.started_at == now:
                 await self._withdraw(demand)
@@ -193,7 +199,7 @@ class NodeRequests:
         starting: Collection[str],
         now: float,
     ) -> None:
-        """Keep the free nodes that gangs were promised; those that start have them."""
+        """Keep the free nodes that gangs were promised. Starting gangs have theirs."""
         kept = kept_nodes(
             snapshot=snapshot,
             pending=pending,
@@ -222,22 +228,23 @@ class NodeRequests:
             log.warning("node_demands_not_kept", error=str(error))
 
     def said(self, uid: str) -> str:
-        """What the autoscaler last said of the nodes that this job waits for; '' for nothing."""
+        """Return the autoscaler's last message about the nodes that this job waits for, or ''."""
         return self._said.get(uid, "")
 
     def expected(self, uid: str) -> ExpectedStart | None:
-        """When the nodes that this job waits for will probably be there, as far as is known."""
+        """Return the expected start of a job that waits for nodes, or None."""
         asked = self._demands.open if self._demands is not None else ()
         mine = [demand for demand in asked if demand.uid == uid]
         return node_starts(mine, times=self._known.times, now=self._clock()).get(uid)
 
     async def run(self) -> None:
-        """Keep the objects as they should be; never returns.
+        """Keep the objects in line with the demands. Never returns.
 
         Raises:
             NotLeader: this process may not write any more.
         """
         pause: float | None = 0.0
+        # Wait for a new decision, or until the passing time may change something.
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -253,20 +260,25 @@ class NodeRequests:
                 pause = RETRY_SECONDS
 
     async def _settle(self) -> None:
-        """Make the objects those of the demands."""
+        """Create, delete and read the objects, until they match the demands."""
+        # Phase 1: read. The first read of a leader takes over its predecessor's demands.
         recorded = [demand for objects in self._modes.values() for demand in await objects.read()]
         if self._demands is None:
             self._demands = NodeDemands(open=tuple(recorded), backoffs=self._known.backoffs)
             self._wake_scheduler()
+        # Phase 2: delete objects without a demand. A demand that has started is withdrawn already.
         demands = [each for each in self._demands.open if each.started_at is None]
         for mode, objects in self._modes.items():
             await objects.keep_only([each for each in demands if self._mode(each) in (mode, "")])
+        # Phase 3: create what is missing.
         there = {demand_name(each) for each in recorded}
         for demand in demands:
             await self._ask(demand, is_new=demand_name(demand) not in there)
         if self._kept is not None:
             await self._keeping.settle(self._kept, pools=self._pools.by_name)
+        # Phase 4: read the autoscalers' messages.
         await self._listen(demands)
+        # Phase 5: forget gangs and messages without a demand.
         asked = {each.uid for each in self._demands.open}
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in asked}
         self._said = {uid: text for uid, text in self._said.items() if uid in asked}
@@ -288,7 +300,10 @@ class NodeRequests:
         await objects.ask(Asking(demand=demand, spec=spec, gang=gang))
 
     async def _listen(self, demands: Sequence[NodeDemand]) -> None:
-        """Read what was said of each demand: why nodes do not come counts most."""
+        """Read the autoscalers' messages about each demand.
+
+        Karpenter's explanation for missing nodes wins over other messages.
+        """
         before, heard = self._refused, False
         self._refused = set()
         if self._karpenter is not None and demands:
@@ -305,23 +320,32 @@ class NodeRequests:
                 text = await objects.answer(demand)
             if objects is not None and objects.is_refused(demand):
                 self._refused.add(demand_name(demand))
+            # A job's message contains the text, so the scheduler must write it again.
             heard = heard or text != self._said.get(demand.uid, "")
             self._said[demand.uid] = text
         if heard or self._refused - before:
             self._wake_scheduler()
 
     def _mode(self, demand: NodeDemand) -> str:
-        """How its pool asks; '' where nobody knows: what is there stays until a cycle ends it."""
+        """Return the mode of a demand's pool, or '' if unknown.
+
+        The objects of an unknown mode stay until a cycle ends the demand.
+        """
         spec = self._pools.get(demand.pool)
         return "" if spec is None or spec.autoscaling is None else spec.autoscaling.mode
 
     def _pause(self) -> float | None:
-        """How long there is nothing to do; the scheduler is woken when time changes something."""
+        """Return the seconds until the next action, or None without any.
+
+        It wakes the scheduler when the passing time changes a decision.
+        """
+        # A gang is starting: count its pods until all of them exist.
         demands = self._demands or NodeDemands()
         if any(each.started_at is not None for each in demands.open):
             if any(self._is_bound(each) for each in demands.open if each.started_at is not None):
                 self._wake_scheduler()
             return BINDING_SECONDS
+        # A demand times out, or a pause ends: the scheduler decides about it.
         change = demands.next_change(timeouts_of(self._pools.by_name), now=self._clock())
         left = None if change is None else change - self._clock()
         if left is not None and left <= 0:
@@ -332,6 +356,6 @@ class NodeRequests:
         return left
 
     def _is_bound(self, demand: NodeDemand) -> bool:
-        """Whether the gang has a pod for each placeholder."""
+        """Return whether the gang has a pod for each placeholder."""
         namespace = demand.key.partition("/")[0]
         return len(self._pods.of(namespace, demand.uid)) >= len(demand.shares)

@@ -1,4 +1,4 @@
-"""How autoscalers have answered, as a GpuPool's status keeps it over changes of leaders."""
+"""Experience with autoscalers in a GpuPool's status, where it survives changes of leaders."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SUPPLY_FIELD = "autoscaling"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSupply:
-    """How long nodes took to come, and where they did not."""
+    """Times that nodes took to come, and zones in which none came."""
 
     times: NodeTimes = field(default_factory=NodeTimes)
     backoffs: tuple[NodeBackoff, ...] = ()
 
 
 def supply_of(statuses: Mapping[str, Mapping[str, Any]]) -> NodeSupply:
-    """What the statuses of pools say, by name; of one that cannot be read nothing is known."""
+    """Return the experience in the statuses of pools, by name. Unreadable ones are skipped."""
     seconds: dict[str, tuple[float, ...]] = {}
     backoffs: list[NodeBackoff] = []
     for pool, status in statuses.items():
@@ -41,12 +41,12 @@ def supply_of(statuses: Mapping[str, Mapping[str, Any]]) -> NodeSupply:
 
 
 def supply_fields(pool: str, spec: GpuPoolSpec | None, supply: NodeSupply) -> dict[str, Any]:
-    """The field of a pool's status; none where nothing is known, or nothing can be asked any more.
+    """Return the field of a pool's status, or none without experience or autoscaling.
 
     Args:
-        pool: its name.
-        spec: what it says; pauses of zones that it does not name are forgotten.
-        supply: of all pools.
+        pool: name of the pool.
+        spec: its spec. Pauses of zones that it does not name are left out.
+        supply: experience with all pools.
     """
     if spec is None or spec.autoscaling is None:
         return {}

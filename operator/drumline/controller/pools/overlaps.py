@@ -1,7 +1,7 @@
-"""GpuPools that select the same nodes: each says which nodes, and which other pool.
+"""GpuPools that select the same nodes. Each pool reports the nodes and the other pool.
 
-A node belongs to the oldest of the pools that select it, so a new pool takes no node away from a
-pool in use. Both are told: the platform team decides which selector is wrong.
+A node belongs to the oldest pool that selects it, so a new pool takes no node from a pool in use.
+Both pools report it, because only the platform team knows which selector is wrong.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from drumline.lifecycle.model.conditions import Statement
 from drumline_api.conditions import PlatformReason
 
 SHOWN: Final = 3
-"""Nodes that a message names for each other pool."""
+"""Most nodes that a message names for each other pool."""
 
 
 def overlap_of(pool: str, *, contested: Mapping[str, Sequence[str]]) -> Statement | None:
-    """What a pool says of its overlaps with others; None without any.
+    """Return the condition of a pool about its overlaps, or None without any.
 
     Args:
-        pool: its name.
-        contested: by node, the pools that select it, the one that has it first.
+        pool: name of the pool.
+        contested: by node, the pools that select it, its own first.
 
     Example: the selectors of old and new both match n1. old: "GpuPool new selects n1 too; old has
-    them, as the older pool: narrow the nodeSelector of one of them".
+    them, because it is the older pool: narrow the nodeSelector of one of them".
     """
     theirs: dict[str, list[str]] = {}
     for node in sorted(contested):

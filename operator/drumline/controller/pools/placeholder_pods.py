@@ -1,9 +1,9 @@
-"""Placeholders: pods that nobody binds, by which autoscalers know of a gang that waits.
+"""Placeholders: pods that no scheduler binds, which show a waiting gang to autoscalers.
 
 Karpenter and cluster-autoscaler add nodes for a pod whose condition PodScheduled is False with the
-reason Unschedulable, whoever is to schedule it, and leave nodes alone that it would fit on. So it
-has requests, tolerations and selectors like the pods that will come, a scheduler that does not
-exist, and no nominatedNodeName: that hides it from both.
+reason Unschedulable, whatever its scheduler is. They do not remove nodes on which it would fit. So
+a placeholder has the requests, tolerations and selectors of the gang's pods, and a scheduler that
+does not exist. It has no nominatedNodeName, which would hide it from both.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from drumline_scheduler.model.autoscaling import ZONE_LABEL
 from drumline_scheduler.resources import Resources
 
 SCHEDULER_NAME: Final = "drumline-placeholder"
-"""No scheduler has it."""
+"""Name of a scheduler that does not exist."""
 
 Json = dict[str, Any]
 _TOLERATES_PROMISES: Final[Json] = {"key": TAINT_PROMISED, "operator": "Exists"}
-"""What is promised to a gang is there for it: an autoscaler adds no node in its stead."""
+"""A promised node is there for the gang, so an autoscaler must not add another one for it."""
 
 
 def placeholder_pod(
@@ -36,7 +36,7 @@ def placeholder_pod(
     owner: Json,
     spec: Json,
 ) -> Json:
-    """A placeholder; nothing takes it away from a node on which it is thought to be."""
+    """Return a placeholder. Autoscalers do not remove the node on which they expect it."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -56,7 +56,7 @@ def placeholder_pod(
 
 
 def owner_reference(pool: str, *, uid: str) -> Json:
-    """By which a GpuPool owns what asks for its nodes: it goes with the pool."""
+    """Return the reference by which a GpuPool owns the objects that ask for its nodes."""
     return {
         "apiVersion": GPU_POOLS.api_version,
         "kind": GPU_POOLS.kind,
@@ -67,7 +67,7 @@ def owner_reference(pool: str, *, uid: str) -> Json:
 
 
 def unschedulable(message: str, *, now: float) -> Json:
-    """The status by which autoscalers take a placeholder for a pod without a node."""
+    """Return the status that makes autoscalers see a pod without a node."""
     return {
         "status": {
             "conditions": [
@@ -84,23 +84,24 @@ def unschedulable(message: str, *, now: float) -> Json:
 
 
 def zone_selector(zone: str) -> dict[str, str]:
-    """By which a node is in this zone; '' for any."""
+    """Return the selector of nodes in this zone. '' selects any zone."""
     return {ZONE_LABEL: zone} if zone else {}
 
 
 def placeholder_spec(
     share: Resources, *, gang: Gang, spec: GpuPoolSpec, image: str, where: Mapping[str, str]
 ) -> Json:
-    """What takes a share of a node.
+    """Return the spec of a pod that takes a share of a node.
 
     Args:
-        share: what the gang takes of it.
-        gang: for whom.
-        spec: the pool of the node.
-        image: named, never pulled.
+        share: resources that the gang takes of the node.
+        gang: the gang.
+        spec: spec of the node's pool.
+        image: image of the pod. It is never pulled.
         where: labels of the node besides those of the pool.
     """
     affinity = _affinity(gang)
+    # The restricted pod security standard: the operator's namespace may enforce it.
     return {
         "schedulerName": SCHEDULER_NAME,
         "restartPolicy": "Never",
@@ -135,6 +136,7 @@ def _resources(share: Resources, *, gpu_resource: str) -> Json:
         "memory": str(share.memory_bytes),
         "ephemeral-storage": str(share.ephemeral_bytes),
     }
+    # Extended resources must have equal requests and limits.
     devices = {gpu_resource: str(share.gpus), **{name: str(n) for name, n in share.extended}}
     asked = {name: text for name, text in {**amounts, **devices}.items() if text not in ("0", "0m")}
     return {"requests": asked, "limits": {name: asked[name] for name in devices if name in asked}}

@@ -1,4 +1,4 @@
-"""What is written of placeholder pods, whatever they stand for: made, marked and deleted."""
+"""Create, mark and delete placeholder pods, whatever they represent."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from drumline.kube.views import PodView
 
 
 class PlaceholderWrites:
-    """Of the pods of one kind in the operator's namespace.
+    """Writes to the placeholders of one kind in the operator's namespace.
 
     Args:
-        client: fenced writes to the API server.
-        settings: of the pods.
+        client: fenced client for the API server.
+        settings: namespace and image of the pods.
         clock: seconds since the epoch.
     """
 
@@ -32,20 +32,19 @@ class PlaceholderWrites:
         self._namespace = settings.namespace
         self._clock = clock
         self._marked: set[str] = set()
-        """Names of those that this leader has marked as unschedulable."""
+        """Names of pods that this leader has marked as unschedulable."""
 
     async def read(self, label: str) -> tuple[PodView, ...]:
-        """Those with this label."""
+        """Return the placeholders with this label."""
         raw = await reads.list_all(
             self._client, PODS, namespace=self._namespace, label_selector=label
         )
         return tuple(map(codec.pod, raw))
 
     async def create(self, bodies: Sequence[dict[str, Any]]) -> Iterator[StatusError]:
-        """Make these; returns why some are refused, in their order.
+        """Create pods. Return the answers that reject some of them, in their order.
 
-        The iterator raises KubeError where it comes to a pod that may be missing for another
-        reason.
+        The iterator raises KubeError at a pod that may be missing for another reason.
         """
         outcomes = await writes.create_many(
             self._client, PODS, bodies=bodies, namespace=self._namespace
@@ -53,9 +52,9 @@ class PlaceholderWrites:
         return _refusals(outcomes)
 
     async def mark(self, names: Sequence[str], message: str) -> None:
-        """Have autoscalers see those of these that this leader has not marked yet.
+        """Mark pods as unschedulable for autoscalers, unless this leader has marked them.
 
-        A crashed leader may have failed to.
+        An earlier leader may have crashed before it could mark them.
         """
         body = unschedulable(message, now=self._clock())
 
@@ -74,11 +73,11 @@ class PlaceholderWrites:
         await asyncio.gather(*(mark(name) for name in names if name not in self._marked))
 
     def forget_all_but(self, names: Collection[str]) -> None:
-        """The others are no more: one of the same name is marked again."""
+        """Forget the marks of all other pods. A new pod of the same name is marked again."""
         self._marked.intersection_update(names)
 
     async def delete(self, pod: PodView) -> None:
-        """This very pod."""
+        """Delete one pod, identified by its uid."""
         with suppress(NotFound):
             await writes.delete(
                 self._client,
@@ -90,7 +89,7 @@ class PlaceholderWrites:
             )
 
     async def delete_selected(self, label_selector: str) -> None:
-        """With one request."""
+        """Delete all pods with this label, with one request."""
         await writes.delete_collection(
             self._client,
             PODS,
@@ -101,6 +100,7 @@ class PlaceholderWrites:
 
 
 def _refusals(outcomes: Sequence[object]) -> Iterator[StatusError]:
+    # A pod that exists already is not an error: an earlier attempt created it.
     for outcome in outcomes:
         if isinstance(outcome, REFUSALS):
             yield outcome

@@ -1,7 +1,7 @@
-"""The mode Placeholders: a pod for each node of a demand, which nobody binds.
+"""The mode Placeholders: one unbound pod for each node of a demand.
 
-All of a demand are created at once, and deleted with one request: an autoscaler then sees the whole
-gang or nothing of it. What it says of them is the newest event about one of them.
+All pods of a demand are created at once, and deleted with one request. So an autoscaler sees the
+whole gang or none of it. Its answer is the newest event about one of the pods.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Placeholders:
     """The placeholders of all demands (`DemandObjects`).
 
     Args:
-        client: fenced writes to the API server.
-        settings: of the pods.
+        client: fenced client for the API server.
+        settings: namespace and image of the pods.
         clock: seconds since the epoch.
     """
 
@@ -46,27 +46,29 @@ class Placeholders:
         self._there: tuple[PodView, ...] = ()
         """As read last."""
         self._refused: dict[str, str] = {}
-        """By name of the demand: why the API server takes no such pods."""
+        """By name of the demand, the reason for which the API server rejects its pods."""
 
     async def read(self) -> tuple[NodeDemand, ...]:
-        """Look at what is there; returns the demands of which every placeholder is."""
+        """Read the existing pods. Return the demands whose placeholders all exist."""
         self._there = await self._pods.read(_ASKED)
         return demands_in(self._there)
 
     async def keep_only(self, demands: Collection[NodeDemand]) -> None:
-        """Delete those of no such demand."""
+        """Delete the pods of other demands."""
         names = {demand_name(each): len(each.shares) for each in demands}
         self._refused = {name: why for name, why in self._refused.items() if name in names}
         self._pods.forget_all_but(
             {f"{name}-{i}" for name, count in names.items() for i in range(count)}
         )
+        # Demands of one gang follow each other, so pods of an older demand may have the label of a
+        # current gang.
         stale = [pod for pod in self._there if _demand_of(pod) not in names]
         for uid in sorted({pod.labels[_ASKED] for pod in stale}):
             pods = [pod for pod in stale if pod.labels[_ASKED] == uid]
             await self._delete(uid, pods, is_asked=any(each.uid == uid for each in demands))
 
     async def _delete(self, uid: str, stale: Iterable[PodView], *, is_asked: bool) -> None:
-        """With one request, unless others of the same gang are to stay."""
+        """Delete with one request, or one by one if newer pods of the same gang must stay."""
         if not is_asked:
             await self._delete_all(uid)
             return
@@ -74,14 +76,15 @@ class Placeholders:
             await self._pods.delete(pod)
 
     async def withdraw(self, demand: NodeDemand) -> None:
-        """Delete those of a demand."""
+        """Delete the pods of a demand."""
         await self._delete_all(demand.uid)
 
     async def _delete_all(self, uid: str) -> None:
         await self._pods.delete_selected(f"{_ASKED}={uid}")
 
     async def ask(self, asking: Asking) -> None:
-        """Create those that are missing, and have autoscalers see all of them."""
+        """Create the missing pods, and mark all of them for autoscalers."""
+        # Phase 1: create. Without the gang their shares are not known: an earlier leader asked.
         demand, present = asking.demand, {pod.name for pod in self._there}
         name = demand_name(demand)
         names = [f"{name}-{index}" for index in range(len(demand.shares))]
@@ -98,6 +101,7 @@ class Placeholders:
             for refusal in await self._pods.create([pods[index] for index in missing]):
                 await self._give_up(demand, refusal)
                 return
+        # Phase 2: mark. Autoscalers ignore pods without the condition.
         try:
             await self._pods.mark(
                 names, f"stands for a node that TrainingJob {demand.key} waits for"
@@ -106,16 +110,22 @@ class Placeholders:
             await self._give_up(demand, error)
 
     async def _give_up(self, demand: NodeDemand, error: StatusError) -> None:
-        """No quota, policy or webhook lets these pods in: nodes for a part of them help nobody."""
+        """Give up a demand that a quota, policy or webhook rejects.
+
+        Nodes for a part of a gang would not help.
+        """
         self._refused[demand_name(demand)] = error.message
         await self._delete_all(demand.uid)
 
     def is_refused(self, demand: NodeDemand) -> bool:
-        """By the API server alone: what an autoscaler says of a pod holds for the moment."""
+        """Return whether the API server rejects the demand's pods.
+
+        An autoscaler's message about a pod is only temporary, so it does not count.
+        """
         return demand_name(demand) in self._refused
 
     async def answer(self, demand: NodeDemand) -> str:
-        """The newest event about one of its placeholders."""
+        """Return the newest event about one of its placeholders."""
         name = demand_name(demand)
         if name in self._refused:
             return bounded_answer(

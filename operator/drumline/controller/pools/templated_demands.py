@@ -1,11 +1,11 @@
-"""A demand as objects that name PodTemplates: a ProvisioningRequest, or CapacityBuffers.
+"""A demand as objects that name PodTemplates: ProvisioningRequest or CapacityBuffer.
 
-Nodes of which the gang takes the same share are one template and a number.
+Nodes with the same share are one template and a number.
 
     ProvisioningRequest   one for a demand: its autoscaler takes all of it or nothing
-    CapacityBuffer        one for each template: room for so many pods, filled anew when it is used
+    CapacityBuffer        one for each template: capacity for N pods, refilled when it is used
 
-The object of which the record is comes last: where it is, the others are.
+The object with the record is created last. If it exists, the others do too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACTIVE_CAPACITY: Final = "buffer.x-k8s.io/active-capacity"
 
 _REFUSALS: Final = ("Failed", "CapacityRevoked")
 _FINAL: Final = (*_REFUSALS, "BookingExpired")
-"""Of a ProvisioningRequest: they count only where they are true, and more than the others."""
+"""Final conditions of a ProvisioningRequest. They count only if true, and before the others."""
 _STATES: Final = (
     "LimitedByQuotas",
     "Provisioning",
@@ -36,20 +36,20 @@ _STATES: Final = (
     "ReadyForProvisioning",
     "Accepted",
 )
-"""Later ones are said only where there is none of the earlier ones."""
+"""In order of precedence: the first one that exists is reported."""
 
 
 def templates_of(
     demand: NodeDemand, *, gang: Gang, spec: GpuPoolSpec, metadata: Json, image: str
 ) -> list[tuple[Json, int]]:
-    """The PodTemplates of a demand, and for how many nodes each stands.
+    """Return the PodTemplates of a demand, each with the number of its nodes.
 
     Args:
-        demand: what is asked for.
-        gang: for whom.
-        spec: its pool.
+        demand: the demand.
+        gang: the gang that waits for the nodes.
+        spec: spec of the demand's pool.
         metadata: namespace, labels and owners of all its objects.
-        image: named, never pulled.
+        image: image of the pods. It is never pulled.
     """
     name = demand_name(demand)
     return [
@@ -74,17 +74,17 @@ def templates_of(
 def provisioning_request_of(
     demand: NodeDemand, *, counts: list[int], autoscaling: PoolAutoscaling, metadata: Json
 ) -> list[Json]:
-    """The one object of a demand.
+    """Return the ProvisioningRequest of a demand.
 
     Args:
-        demand: what is asked for.
-        counts: for how many nodes each of its templates stands.
-        autoscaling: how its pool asks.
+        demand: the demand.
+        counts: number of nodes for each of its templates.
+        autoscaling: autoscaling settings of its pool.
         metadata: namespace, labels and owners of all its objects.
     """
     name = demand_name(demand)
     chosen = autoscaling.provisioning_class_name or BEST_EFFORT_ATOMIC
-    # of the autoscaler's own: it ends too where nobody withdraws it
+    # A limit of the autoscaler's own. It ends the request if no operator withdraws it.
     limit = {"ValidUntilSeconds": str(autoscaling.timeout_seconds)}
     return [
         {
@@ -110,7 +110,7 @@ def provisioning_request_of(
 def capacity_buffers_of(
     demand: NodeDemand, *, counts: list[int], autoscaling: PoolAutoscaling, metadata: Json
 ) -> list[Json]:
-    """One object for each template (as `provisioning_request_of`)."""
+    """Return one CapacityBuffer for each template (arguments of `provisioning_request_of`)."""
     del autoscaling
     name = demand_name(demand)
     record = {ANNOTATION_NODE_DEMAND: record_of(demand)}
@@ -131,11 +131,12 @@ def capacity_buffers_of(
         }
         for index, count in enumerate(counts)
     ]
+    # Reversed: the buffer with the record is created last.
     return buffers[::-1]
 
 
 def answer_in(status: Mapping[str, Any]) -> str:
-    """What the conditions of such an object say; '' where nobody has looked at it."""
+    """Return the message of an object's conditions, or '' if there are none yet."""
     conditions = {str(each.get("type")): each for each in status.get("conditions") or ()}
     said = [conditions[name] for name in _FINAL if is_true(status, name)]
     said += [conditions[name] for name in _STATES if name in conditions]
@@ -147,16 +148,16 @@ def answer_in(status: Mapping[str, Any]) -> str:
 
 
 def is_refused(status: Mapping[str, Any]) -> bool:
-    """Whether no nodes come for such an object any more, whatever is waited for."""
+    """Return whether the autoscaler will never add nodes for this object."""
     return any(is_true(status, condition) for condition in _REFUSALS)
 
 
 def has_expired(status: Mapping[str, Any]) -> bool:
-    """Whether its nodes are nobody's any more: it has to be made anew to be waited for longer."""
+    """Return whether the booking has ended, so that the object must be created again."""
     return is_true(status, "BookingExpired") and not is_refused(status)
 
 
 def is_true(status: Mapping[str, Any], condition: str) -> bool:
-    """Whether a condition is there and true."""
+    """Return whether a condition exists and is true."""
     conditions = status.get("conditions") or ()
     return any((each.get("type"), each.get("status")) == (condition, "True") for each in conditions)

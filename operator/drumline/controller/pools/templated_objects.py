@@ -1,9 +1,9 @@
 """The modes ProvisioningRequest and CapacityBuffer: objects that name PodTemplates.
 
-A demand's objects are withdrawn before the first pod of its gang is bound: cluster-autoscaler keeps
-booked nodes for a request though pods are bound to them, and a buffer is filled anew when it is
-used. A booking ends after ten minutes (condition BookingExpired): a request whose nodes are not
-there by then is made anew. One that has failed, or whose capacity was revoked, is given up.
+A demand's objects are withdrawn before the first pod of its gang is bound. cluster-autoscaler keeps
+booked nodes for a request although pods are bound to them, and it refills a buffer that is used. A
+booking ends after ten minutes (condition BookingExpired). A request whose nodes are missing by then
+is created again. A failed or revoked request is given up.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ TEMPLATED: Final = {
 
 
 class TemplatedObjects:
-    """The objects of all demands of such a mode (`DemandObjects`).
+    """The objects of all demands of one mode (`DemandObjects`).
 
     Args:
-        client: fenced writes to the API server.
-        settings: of the templates' pods.
-        kind: what names the templates.
+        client: fenced client for the API server.
+        settings: namespace and image of the templates' pods.
+        kind: the kind of the objects that name the templates.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class TemplatedObjects:
         """As read last."""
         self._templates: tuple[ObjectView, ...] = ()
         self._refused: dict[str, str] = {}
-        """By name of the demand: why the API server takes no such object."""
+        """By name of the demand, the reason for which the API server rejects its object."""
 
     async def read(self) -> tuple[NodeDemand, ...]:
-        """Look at what is there; a kind that is not served has no objects."""
+        """Read the existing objects. A kind that is not served has none."""
         self._templates = await self._list(POD_TEMPLATES)
         try:
             self._there = await self._list(self._kind.resource)
@@ -101,7 +101,7 @@ class TemplatedObjects:
         return tuple(map(codec.custom_object, raw))
 
     async def keep_only(self, demands: Collection[NodeDemand]) -> None:
-        """Delete those of no such demand."""
+        """Delete the objects of other demands."""
         names = {demand_name(each) for each in demands}
         self._refused = {name: why for name, why in self._refused.items() if name in names}
         for resource, there in (
@@ -125,7 +125,7 @@ class TemplatedObjects:
             return
 
     async def withdraw(self, demand: NodeDemand) -> None:
-        """Delete those of a demand, what names the templates first and with one request."""
+        """Delete a demand's objects, with one request per kind. The templates come last."""
         for resource in (self._kind.resource, POD_TEMPLATES):
             try:
                 await writes.delete_collection(
@@ -138,17 +138,20 @@ class TemplatedObjects:
                 continue
 
     async def ask(self, asking: Asking) -> None:
-        """Create what is missing, and anew what has expired."""
+        """Create missing objects, and replace expired ones."""
+        # Phase 1: delete requests whose booking has expired.
         demand = asking.demand
         mine = self._of(demand)
         expired = [each for each in mine if has_expired(each.status)]
         for each in expired:
             await self._delete(self._kind.resource, each)
+        # Phase 2: find what is missing. Most calls end here, without a request.
         there = {(POD_TEMPLATES, each.name) for each in self._templates}
         there |= {(self._kind.resource, each.name) for each in mine if each not in expired}
         missing = {_identity(each) for each in self._objects(asking, metadata={})} - there
         if not missing:
             return
+        # Phase 3: create in order. The object with the record comes last.
         try:
             metadata = await self._metadata(demand)
             for each in self._objects(asking, metadata=metadata):
@@ -166,7 +169,7 @@ class TemplatedObjects:
             self._refused.pop(demand_name(demand), None)
 
     async def _metadata(self, demand: NodeDemand) -> dict[str, Any]:
-        """What all objects of a demand have."""
+        """Return the metadata that all objects of a demand have."""
         return {
             "namespace": self._settings.namespace,
             "labels": {_ASKED: demand.uid, _MODE: self._kind.resource.kind},
@@ -176,7 +179,7 @@ class TemplatedObjects:
         }
 
     def _objects(self, asking: Asking, *, metadata: dict[str, Any]) -> list[_DemandObject]:
-        """All of a demand in the order in which they are made; none where it is not known whose."""
+        """Return a demand's objects in the order of creation, or none if its gang is not known."""
         demand, gang, autoscaling = asking.demand, asking.gang, asking.spec.autoscaling
         if gang is None or autoscaling is None:
             return []
@@ -205,13 +208,13 @@ class TemplatedObjects:
             return
 
     async def answer(self, demand: NodeDemand) -> str:
-        """What their conditions say, or why there are none."""
+        """Return the message of the objects' conditions, or why the API server rejects them."""
         answers = (answer_in(each.status) for each in self._of(demand))
         refusal = self._refused.get(demand_name(demand))
         return bounded_answer(refusal or next(filter(None, answers), ""))
 
     def is_refused(self, demand: NodeDemand) -> bool:
-        """Whether a condition says so, or the API server takes no such object."""
+        """Return whether a condition or the API server excludes nodes for this demand."""
         return demand_name(demand) in self._refused or any(
             is_refused(each.status) for each in self._of(demand)
         )
