@@ -1,4 +1,4 @@
-"""Makes what a pod of a job needs before there is one: Secret, domain, and what is shared."""
+"""Create the objects that a job's pods need before the first pod: Secret, domain, shared ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from drumline.lifecycle.model.observed import PodFacts
 
 
 class NoComputeDomains(Exception):  # noqa: N818 - a verdict about the cluster
-    """The cluster has none."""
+    """The cluster does not serve ComputeDomains."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -34,14 +34,14 @@ class NoComputeDomains(Exception):  # noqa: N818 - a verdict about the cluster
 
 
 class ChildObjects:
-    """See the module.
+    """Creates the objects that the pods of a job need.
 
     Args:
-        client: fenced writes to the API server.
+        client: fenced client for the API server.
         shared: the objects that all jobs of a namespace share.
-        protection: the jobs' own budgets.
-        pods_of: the pods of a job as the cache shows them.
-        token: a job's.
+        protection: the jobs' own disruption budgets.
+        pods_of: returns the pods of a job in the cache.
+        token: returns the token of a job.
     """
 
     def __init__(
@@ -60,12 +60,14 @@ class ChildObjects:
         self._token = token
 
     async def create(self, job: Job, *, shared_budget: bool) -> None:
-        """What the pods need, and what is for them: before any of them.
+        """Create the objects that the job's pods need. Call it before the first pod is created.
 
         Raises:
-            NoComputeDomains: the job asks for one.
-            KubeError: the API server did not do it.
+            NoComputeDomains: the job has a ComputeDomain, and the cluster does not serve them.
+            KubeError: the API server did not create one of them.
         """
+        # Shared objects first: a pod that started without its NetworkPolicy would be reachable for
+        # a moment. A gang that starts again may have lost one, so the API server is asked.
         kinds = _shared_kinds(job, budget=shared_budget)
         again = (job.status.generation or 0) > 1
         await self._shared.ensure(job.namespace, kinds, asks=again)
@@ -85,6 +87,6 @@ class ChildObjects:
 
 
 def _shared_kinds(job: Job, *, budget: bool) -> tuple[Resource, ...]:
-    """The objects of its namespace that the job's pods need."""
+    """Return the kinds of shared objects that the job's pods need."""
     policy = (NETWORK_POLICIES,) if job.has_agents else ()
     return (*policy, POD_DISRUPTION_BUDGETS) if budget else policy

@@ -1,4 +1,7 @@
-"""Reads the claims that a job names, and has them bound where kube-scheduler would do it."""
+"""Read the claims that a job names, and select a node for claims that wait for a pod.
+
+kube-scheduler does this for the pods that it binds. Drumline binds its own pods.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,17 @@ log = logs.get("drumline.controller.reconciler.claims")
 async def prepare_claims(
     client: KubeClient, job: Job, *, binds: bool = True
 ) -> ClaimUnusable | None:
-    """Have the job's claims bound; returns why its pods cannot use one of them, if so.
+    """Prepare the job's claims. Return why its pods cannot use one of them, or None.
 
-    With `binds=False` nothing is written: the claims are only looked at.
-
-    One read for each claim or class that the job names, for each generation. Where RBAC does not
-    allow it nothing is done: the kubelet says what is wrong with a claim.
+    With `binds=False` nothing is written: the claims are only read. It takes one read for each
+    claim or class that the job names, in each generation. If RBAC forbids a read, nothing is done,
+    and the kubelet reports a claim that does not work.
 
     Raises:
-        Conflict: a claim changed meanwhile; try again.
-        KubeError: the API server did not do it.
+        Conflict: a claim changed meanwhile. Try again.
+        KubeError: the API server did not answer or write.
     """
+    # The first claim that does not work decides: no pod of the gang could start.
     try:
         for name in claim_names(job):
             unusable = await _prepare(client, job, name, binds=binds)
@@ -64,9 +67,11 @@ async def _prepare(client: KubeClient, job: Job, name: str, *, binds: bool) -> C
         return missing_claim(name)
     view = codec.custom_object(raw)
     claim = _claim_of(view)
+    # The class matters only until a node is selected, so most starts read no class.
     unbound = not claim.bound and not claim.selected_node
     storage = await _storage_class(client, claim.storage_class) if unbound else None
     step = claim_step(job, claim, storage)
+    # `claim_step` decides. This function only reads and writes.
     match step:
         case ClaimReady():
             return None
@@ -75,6 +80,7 @@ async def _prepare(client: KubeClient, job: Job, name: str, *, binds: bool) -> C
         case SelectNode() if not binds:
             return None
         case SelectNode(node=node):
+            # The resource version makes the write fail if somebody else selected a node meanwhile.
             metadata = {
                 "resourceVersion": view.resource_version,
                 "annotations": {SELECTED_NODE: node},

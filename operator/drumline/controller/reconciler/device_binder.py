@@ -1,9 +1,9 @@
-"""Binds the pods that get devices, once they have them: GPUs, or a channel of a ComputeDomain.
+"""Bind pods that get devices by claims, GPUs or a ComputeDomain's channel, once they have them.
 
-The scheduler has chosen the node; which of its devices a pod gets is decided here, one pod at a
-time, so no two get the same. Every step is found again in what the API server shows, so after a
-crash the next leader goes on where this one was. A pod for which too few devices are free waits for
-those that end; the deadline of its job's start bounds that.
+The scheduler has chosen the node. This module chooses the devices, for one pod at a time, so no two
+pods get the same device. The API server shows every step, so after a crash the next leader
+continues with the next step. A pod waits while too few devices are free. The deadline of its job's
+start limits that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from drumline_api.gpupool import GpuDevices
 
 log = logs.get("drumline.controller.reconciler.device_binder")
 LOOK_SECONDS: Final = 1.0
-"""Pods, slices and claims are looked at so often; nothing else is done where none is unbound."""
+"""Time between two looks at unbound pods."""
 
 
 class _PoolOfDevices(NamedTuple):
@@ -53,21 +53,21 @@ class _PoolOfDevices(NamedTuple):
 
 
 class _Needs(NamedTuple):
-    """What a pod gets by claims: GPUs, a channel, or both."""
+    """The devices that a pod gets by claims: GPUs, a channel, or both."""
 
     pool: _PoolOfDevices | None
-    """None: a device plugin gives it its GPUs."""
+    """None if a device plugin provides the GPUs."""
     channel_of: Job | None
-    """The job of whose ComputeDomain it gets a channel."""
+    """Job whose ComputeDomain provides the channel. None without a channel."""
 
 
 class DeviceBinder:
-    """See the module.
+    """Binds the unbound pods of jobs once their claims have devices.
 
     Args:
-        client: fenced writes to the API server.
+        client: fenced client for the API server.
         state: jobs, pools and devices.
-        pods: the pods in the namespaces of this installation.
+        pods: iterates over the pods in the namespaces of this installation.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class DeviceBinder:
         self._pods = pods
         self._allocator = ClaimAllocator(client, state.nodes.devices)
         self._domains: dict[str, str] = {}
-        """By uid of a job: its ComputeDomain's uid, as this look has read it."""
+        """By uid of a job, the uid of its ComputeDomain, as read in this look."""
         self._positions: dict[tuple[str, str], MemberPositions] = {}
-        """By uid and version of a job: as this look has read them."""
+        """By uid and version of a job, its members, as computed in this look."""
 
     async def run(self) -> None:
-        """Bind what is unbound, again and again; never returns.
+        """Bind unbound pods repeatedly. Never returns.
 
         Raises:
             NotLeader: this process may not write any more.
@@ -98,7 +98,8 @@ class DeviceBinder:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Bring every unbound pod as far as it can go now. O(pods)."""
+        """Bring every unbound pod as far as possible now. O(pods)."""
+        # Values of an earlier look may be outdated.
         self._positions.clear()
         self._domains.clear()
         for pod in [pod for pod in self._pods() if _is_unbound(pod)]:
@@ -113,17 +114,20 @@ class DeviceBinder:
                 log.warning("devices_not_allocated", pod=pod.name, why=str(error))
 
     def _needs_of(self, pod: PodView) -> _Needs | None:
-        """What a member's pod gets by claims; None: it is no member's, or its place is gone.
+        """Return the devices that a member's pod gets by claims. None if it is not a member's pod.
 
-        Anybody who may create pods can write one with the labels, the owner and the node of a
-        member. It is served where it stands for one, with no more than that one has.
+        Users who may create pods can write one with the labels, the owner and the node of a member.
+        Such a pod is served only in place of a member, with no more devices than the member has.
         """
+        # Phase 1: the pod must belong to a job that holds its places.
         job = self._state.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
         if job is None or job.uid != pod.owner_uid or not is_owned(pod):
             return None
         facts, assignment = facts_of(pod), job.status.assignment
         if facts is None or assignment is None or not holds_assignment(job):
             return None
+        # Phase 2: it must request exactly the devices of its member. Forged pods could ask for
+        # more.
         (pool,) = indices_by_pool(job.status, (facts.index,))
         spec = self._state.pools.get(pool)
         gpus = gpus_of(job.spec, (facts.index,))
@@ -132,6 +136,7 @@ class DeviceBinder:
         channel = has_channel(job.spec, facts.index)
         if channel != bool(pod.requests.get(RESOURCE_CHANNEL)):
             return None
+        # Phase 3: its index, generation and node must be those of a live member.
         if not self._positions_of(job).has_member(facts):
             return None
         devices = spec.devices
@@ -141,13 +146,15 @@ class DeviceBinder:
         return _Needs(pool=pool, channel_of=job if channel else None)
 
     def _positions_of(self, job: Job) -> MemberPositions:
-        """O(members) once for each version of the job in a look."""
+        """Return the members of a job. O(members) once for each version of the job in a look."""
         key = (job.uid, job.resource_version)
         if key not in self._positions:
             self._positions[key] = positions_of(job)
         return self._positions[key]
 
     async def _bind(self, pod: PodView, needs: _Needs) -> None:
+        # Order of kube-scheduler: allocate, name the claim in the pod's status, bind. A kubelet
+        # that sees a bound pod without its claim would start it without devices.
         node = pod.annotations[ANNOTATION_NODE]
         if needs.channel_of is not None and not await self._allocate_channel(pod, needs.channel_of):
             return
@@ -166,16 +173,19 @@ class DeviceBinder:
         await writes.bind(self._client, pod.name, uid=pod.uid, namespace=pod.namespace, node=node)
 
     async def _allocate_gpus(self, pod: PodView, pool: _PoolOfDevices, *, count: int) -> bool:
-        """Whether the pod's claim has its devices now."""
+        """Return whether the pod's claim has its devices now."""
         key, node = Key(pod.namespace, claim_name(pod)), pod.annotations[ANNOTATION_NODE]
         status = partial(_allocation, pod, node)
+        # Phase 1: a claim that has them, or a write of ours whose answer was lost.
         settled = await self._allocator.settled(key, owner_uid=pod.uid, status=status)
         if settled is not None:
             return settled
+        # Phase 2: choose free devices of the node.
         free = self._devices.free(node, driver=pool.devices.driver)
         if len(free) < count:
             log.info("devices_awaited", pod=pod.name, node=node, free=len(free), wanted=count)
             return False
+        # Phase 3: create the claim if needed, and allocate.
         known = self._devices.claim(key)
         claim = (
             await self._create(pod, pool, count=count)
@@ -188,12 +198,13 @@ class DeviceBinder:
         return True
 
     async def _allocate_channel(self, pod: PodView, job: Job) -> bool:
-        """Whether the pod's claim has a channel of the job's ComputeDomain now.
+        """Return whether the pod's claim has a channel of the job's ComputeDomain now.
 
-        Kubernetes makes the claim from the template that the driver makes for the domain. Whoever
-        may create templates can have one of that name, so what it asks for is looked at: nothing
-        but one channel of the job's own domain is given.
+        Kubernetes makes the claim from the template that the driver makes for the domain. Users who
+        may create templates can forge one of that name. So the claim is checked: it gets one
+        channel of the job's own domain or nothing.
         """
+        # Phase 1: the claim may not exist yet, or may ask for something else.
         claim = self._devices.claim(Key(pod.namespace, pod.channel_claim))
         if claim is None or claim.channel is None:
             return False
@@ -202,10 +213,12 @@ class DeviceBinder:
         settled = await self._allocator.settled(key, owner_uid=pod.uid, status=status)
         if settled is not None:
             return settled
+        # Phase 2: choose a free channel.
         free = self._devices.free_channels(node)
         if not free:
             log.info("devices_awaited", pod=pod.name, node=node, free=0, wanted=1)
             return False
+        # Phase 3: check the domain as late as possible, because it takes a request.
         if claim.channel.domain != await self._domain_of(job):
             log.warning("channel_of_another_domain", pod=pod.name, claim=claim.name)
             return False
@@ -214,7 +227,7 @@ class DeviceBinder:
         return True
 
     async def _domain_of(self, job: Job) -> str:
-        """The uid of the job's ComputeDomain, empty while there is none."""
+        """Return the uid of the job's ComputeDomain, or '' if it does not exist."""
         if job.uid not in self._domains:
             try:
                 raw = await reads.get(
@@ -228,7 +241,7 @@ class DeviceBinder:
     async def _create(
         self, pod: PodView, pool: _PoolOfDevices, *, count: int
     ) -> writes.Written | None:
-        """The new claim; None: there is one that was not seen yet."""
+        """Create the claim. Return None if one exists that the watch has not shown yet."""
         body = claim_manifest(pod, devices=pool.devices, count=count)
         try:
             return await writes.create(

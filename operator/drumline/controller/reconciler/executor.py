@@ -1,7 +1,7 @@
-"""Carries out the actions of a plan: create members, delete pods, push records, delete the job.
+"""Execute the actions of a plan: create members, delete pods, push records, delete the job.
 
-What was done is remembered (`job_memory`) only until the caches show it. Writes to the API server
-are awaited; what goes to agents is only started here, because agents answer when they please.
+Actions are remembered (`job_memory`) only until the caches show them. Writes to the API server are
+awaited. Messages to agents are only started here, because an agent may take long to answer.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ AGENT_RETRY_SECONDS = 0.5
 MAX_AGENT_RETRY_SECONDS = 8.0
 TAKEN_NAME_RETRY_SECONDS = 0.5
 EVENTS_SECONDS = 0.2
-"""At least this long between two looks at the events of pods that do not come up."""
+"""Least time between two reads of the events of pods that do not start, over all jobs."""
 NOTICE_TRIES = 3
-"""Members that a notice is offered to before it is put off."""
+"""Members to which a notice is sent before the next retry."""
 MOST_LOOKS: Final = 4
-"""So many pods are read at a time: each costs a request, and a gang has up to 10,000."""
+"""Pods that are read at a time. Each takes a request, and a gang has up to 10,000 pods."""
 
 
 class RetryLater(Exception):  # noqa: N818 - says when to look again; nothing went wrong
@@ -90,11 +90,11 @@ class RetryLater(Exception):  # noqa: N818 - says when to look again; nothing we
 
 
 class GangRejected(Exception):  # noqa: N818 - a verdict of the API server
-    """The API server rejects these pods (a quota, Pod Security, a taken name); says why."""
+    """The API server rejects these pods (a quota, Pod Security, a taken name). Has the reason."""
 
 
 class StartRefused(Exception):  # noqa: N818 - a verdict about what the job names
-    """No pod of this job can start."""
+    """No pod of this job can start, because of an object that the job names."""
 
     def __init__(self, unusable: ClaimUnusable) -> None:
         super().__init__(unusable.message)
@@ -102,17 +102,17 @@ class StartRefused(Exception):  # noqa: N818 - a verdict about what the job name
 
 
 class Executor:
-    """Carries out actions.
+    """Executes actions.
 
     Args:
-        client: fenced writes to the API server.
-        agents: the way to the jobs' agents.
-        deliveries: where records and notices on their way to agents are held.
-        pods: what the platform decides about pods.
-        signing_keys: what the jobs' tokens are derived from.
-        gpus_of: the GPUs of a pool, None while the pool is unknown.
+        client: fenced client for the API server.
+        agents: client for the jobs' agents.
+        deliveries: tasks that deliver records and notices to agents.
+        pods: platform settings of pods.
+        signing_keys: keys from which the jobs' tokens are derived.
+        gpus_of: returns the GPUs of a pool, or None while the pool is not known.
         shared: the objects that all jobs of a namespace share.
-        pods_of: the pods of a job as the cache shows them.
+        pods_of: returns the pods of a job in the cache.
         clock: seconds since the epoch.
     """
 
@@ -144,18 +144,19 @@ class Executor:
         self._next_events_slot = 0.0
 
     def token(self, job: Job) -> bytes:
-        """The token by which this job's agents recognise their operator."""
+        """Return the token by which this job's agents recognise their operator."""
         return children.job_token(self._signing_keys.of(job.status.signing_key), job.uid)
 
     async def act(self, job: Job, action: Action, memory: JobMemory) -> None:
-        """Do one action.
+        """Execute one action.
 
         Raises:
-            RetryLater: it is under way; reconcile again.
-            GangRejected: the API server refuses the pods.
+            RetryLater: the action continues. Reconcile again.
+            GangRejected: the API server rejects the pods.
             StartRefused: the pods could not start.
-            KubeError: the API server did not do it.
+            KubeError: the API server did not execute the action.
         """
+        # Every action is idempotent: after a crash or a change of leaders it is planned again.
         match action:
             case CreateMembers():
                 await self._create_members(job, action.indices, memory)
@@ -190,12 +191,13 @@ class Executor:
                 await self._delete_job(job)
 
     async def delete_orphans(self, job: JobIdentity) -> None:
-        """Delete the pods of a deleted job: the garbage collector would, but seconds later."""
+        """Delete the pods of a deleted job. The garbage collector would take seconds longer."""
         # The jobs of a namespace that may not be read leave the cache, too: ask.
         if not await job_exists(self._client, job):
             await self._delete_where(f"{LABEL_JOB_UID}={job.uid}", namespace=job.namespace)
 
     async def _create_members(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
+        # Phase 1: claims, once per generation. A start that cannot work must create no pod.
         generation = job.status.generation or 0
         grows = is_true(job.status, ConditionType.RUNNING)  # its members use the claims already
         if memory.claims_generation != generation and not grows:
@@ -203,6 +205,7 @@ class Executor:
             if unusable is not None:
                 raise StartRefused(unusable)
             memory.claims_generation = generation
+        # Phase 2: objects that pods need, once per generation, then the pods.
         try:
             if memory.children_generation != generation:
                 memory.shared_budget = self._protection.is_shared(job)
@@ -215,6 +218,7 @@ class Executor:
             raise GangRejected(str(error)) from error
 
     async def _create_pods(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
+        # Phase 1: the manifests. A gang with a surplus has members in two pools.
         manifests: list[dict[str, Any]] = []
         own_budget = not memory.shared_budget
         for pool, own in indices_by_pool(job.status, indices).items():
@@ -224,6 +228,8 @@ class Executor:
             manifests += pod_manifests(
                 job, indices=own, gpus=gpus, settings=self._pods, own_budget=own_budget
             )
+        # Phase 2: create. Names count as expected before the request: the watch may be faster than
+        # the answer, and a request without an answer may have created its pods.
         names: list[str] = [manifest["metadata"]["name"] for manifest in manifests]
         memory.unseen |= dict.fromkeys(names, self._clock())
         outcomes = await self._create_all(manifests, namespace=job.namespace)
@@ -232,6 +238,7 @@ class Executor:
             for name, outcome in zip(names, outcomes, strict=True)
             if isinstance(outcome, KubeError)
         }
+        # The API server rejected these, so they are not expected.
         for name in errors:
             memory.unseen.pop(name, None)
         log.info(
@@ -241,6 +248,8 @@ class Executor:
             pods=len(names) - len(errors),
             failed=len(errors),
         )
+        # Phase 3: the first error that explains most. A taken name is checked last: mostly it is
+        # the member itself.
         _raise_worst(list(errors.values()))
         if errors:
             conflict = await name_conflict(self._client, namespace=job.namespace, names=errors)
@@ -249,7 +258,8 @@ class Executor:
     async def _create_all(
         self, manifests: list[dict[str, Any]], *, namespace: str
     ) -> list[writes.Written | KubeError]:
-        """Create pods, with limits of their own if a LimitRange's default limits refuse them."""
+        """Create pods. Pods that a LimitRange's default limits reject get limits of their own."""
+        # Two rounds at most: only the rejected pods are created again.
         create = writes.create_many
         outcomes = await create(self._client, PODS, bodies=manifests, namespace=namespace)
         refused = [
@@ -266,12 +276,13 @@ class Executor:
     async def _delete_generations(
         self, job: Job, generations: tuple[int, ...], memory: JobMemory
     ) -> None:
-        """With one request, whatever the number of pods.
+        """Delete the pods of these generations, with one request whatever their number.
 
-        For a collection the API server goes through all pods of the namespace, once its cache has
-        caught up with etcd: a pod alone is deleted by its name. Pods that the cache does not show
-        yet are planned for when it does.
+        For a collection, the API server goes through all pods of the namespace, after its cache has
+        caught up with etcd. So a single pod is deleted by its name. Pods that the cache does not
+        show yet are planned for when it does.
         """
+        # Pods that the cache shows as terminating, or that were deleted a moment ago, are left out.
         now = self._clock()
         shown = [pod for pod in self._pods_of(job) if pod.generation in generations]
         live = [pod for pod in shown if not pod.terminating]
@@ -292,22 +303,23 @@ class Executor:
         )
 
     async def _delete_pods(self, job: Job, pods: Collection[PodFacts], memory: JobMemory) -> None:
-        """Each by its name, but not again what was deleted a moment ago."""
+        """Delete each pod by name, except those that were deleted a moment ago."""
         now = self._clock()
         due = [pod for pod in pods if not memory.is_deleted(pod.uid, now=now)]
         await asyncio.gather(*(self._delete_pod(job, pod) for pod in due))
         memory.note_deleted(due, now=now)
 
     async def _delete_pod(self, job: Job, pod: PodFacts) -> None:
-        """With its grace period: on a dead node it stays until the node is known to be gone."""
+        """Delete a pod with its grace period. On a dead node it stays until the node is gone."""
         log.info("pod_deleted", job=job.key, pod=pod.name, node=pod.node)
+        # The uid protects a newer pod of the same name.
         with suppress(NotFound, Conflict):
             await writes.delete(
                 self._client, PODS, name=pod.name, namespace=job.namespace, uid=pod.uid
             )
 
     async def _push(self, job: Job, action: PushRecord, memory: JobMemory) -> float:
-        """Deliver a record; returns the seconds until the job is to be reconciled."""
+        """Deliver a record. Return the seconds until the job must be reconciled."""
         record = action.record
         try:
             await self._agents.push(record, token=self.token(job))
@@ -324,14 +336,17 @@ class Executor:
         return 0.0
 
     async def _notify(self, job: Job, notice: Notice, memory: JobMemory) -> float:
-        """Give the notice to the leader as the agents know it, or to one of the next members.
+        """Send the notice to the leader that the agents know, or to one of the next members.
 
-        Returns the seconds until the job is to be reconciled.
+        Returns the seconds until the job must be reconciled.
         """
+        # Phase 1: a joining member may have the lowest index but does not lead yet, so wait until
+        # the agents have reported the generation that they know.
         joining = job.status.assignment.joining if job.status.assignment else None
         if joining and not memory.known_generation:
             error = AgentError("no agent of the gang has reported yet, so its leader is unknown")
             return _retry_seconds(job, error, memory)
+        # Phase 2: offer the notice to a few members. Each of them forwards it to the leader.
         pods = reachable_agents(job, self._pods_of(job), known=memory.known_generation)
         error = AgentError("no member has an address")
         for pod in pods[:NOTICE_TRIES]:
@@ -349,10 +364,12 @@ class Executor:
         return _retry_seconds(job, error, memory)
 
     async def _read_events(self, job: Job, pods: tuple[PodFacts, ...], memory: JobMemory) -> None:
-        """One look at a time for all jobs, every `EVENTS_SECONDS`: each costs the API server much.
+        """Read the events of pods, one job at a time, every `EVENTS_SECONDS`.
 
-        Where RBAC does not allow it the pods have no events, and status says no more than they do.
+        Each read is expensive for the API server. If RBAC forbids it, the pods have no events, and
+        the status contains only what the pods show.
         """
+        # Phase 1: take a time slot. Slots are handed out in order over all jobs.
         now = self._clock()
         if memory.events_slot is None:
             memory.events_slot = max(now, self._next_events_slot)
@@ -360,6 +377,7 @@ class Executor:
         if now < memory.events_slot:
             raise RetryLater(memory.events_slot - now)
         memory.events_slot = None
+        # Phase 2: forget the events of pods that are gone, then read.
         known = {pod.uid for pod in self._pods_of(job)}
         memory.pod_events = {
             uid: events for uid, events in memory.pod_events.items() if uid in known
@@ -372,6 +390,7 @@ class Executor:
                 views = []
             events = tuple(map(event_of, views))
             memory.pod_events[pod.uid] = PodEvents(read_at=self._clock(), events=events)
+        # Plan again at once, with the events.
         raise RetryLater(0.0)
 
     async def _delete_job(self, job: Job) -> None:
@@ -383,7 +402,7 @@ class Executor:
 
 
 def _retry_seconds(job: Job, error: AgentError, memory: JobMemory) -> float:
-    """When to try an agent again: exponential backoff."""
+    """Return the delay before an agent is tried again: exponential backoff."""
     steps = min(memory.agent_failures, 8)
     memory.agent_failures += 1
     delay = min(MAX_AGENT_RETRY_SECONDS, AGENT_RETRY_SECONDS * 2**steps)
@@ -392,7 +411,7 @@ def _retry_seconds(job: Job, error: AgentError, memory: JobMemory) -> float:
 
 
 def _raise_worst(errors: list[KubeError]) -> None:
-    """Raise the most telling error: a rejection, then a transient one; taken names are none."""
+    """Raise the most important error: a rejection, then any other. Taken names raise nothing."""
     for error in errors:
         if isinstance(error, Forbidden | Invalid):
             raise error
@@ -402,14 +421,14 @@ def _raise_worst(errors: list[KubeError]) -> None:
 
 
 async def name_conflict(client: KubeClient, *, namespace: str, names: Iterable[str]) -> str | None:
-    """Return why a member's pod cannot be created: its name is another owner's; else None.
+    """Return why a member's pod cannot be created: its name is another owner's. None otherwise.
 
-    Mostly the pod that has the name is the member itself, created before a crash or by a write
-    whose answer was lost, or the leaving pod of a deleted job. The cache shows the first soon, and
-    the second is gone soon. A pod of any other owner may stay for ever.
+    Mostly the pod with that name is the member itself, created before a crash or by a write whose
+    answer was lost. Or it is the leaving pod of a deleted job. The cache shows the first soon, and
+    the second is gone soon. A pod of another owner may stay forever.
 
     Raises:
-        KubeError: the API server did not say.
+        KubeError: the API server did not answer.
     """
     for name in islice(names, MOST_LOOKS):
         try:

@@ -1,6 +1,6 @@
-"""What the reconciler remembers of a job between two runs.
+"""The reconciler's memory of a job between two runs.
 
-All of it may be lost (a restart): that costs a harmless 409 or a second push, never a second pod.
+All of it may be lost in a restart. That costs a harmless 409 or a second push, never a second pod.
 """
 
 from __future__ import annotations
@@ -15,78 +15,81 @@ from drumline.lifecycle.model.observed import PodEvents, PodFacts
 from drumline.lifecycle.model.sizes import chooses_layout
 
 UNSEEN_SECONDS = 10.0
-"""A pod created by us that the watch does not show within this time is created again."""
+"""A pod that we created is created again if the watch does not show it within this time."""
 
 
 @dataclass(slots=True)
 class JobMemory:
-    """The memory of one job."""
+    """Memory of one job."""
 
     children_generation: int = 0
-    """The generation for which the Secret was created last. It outlives every generation, unless
-    somebody deletes it: each generation creates it where it is missing."""
+    """Generation for which the Secret was created last.
+
+    The Secret outlives every generation unless somebody deletes it. Each generation creates it if
+    it is missing.
+    """
     shared_budget: bool = False
     """Whether the new pods of that generation are protected by their namespace's budget."""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
-    """Pods created, by name, with the time: not shown by the watch yet."""
+    """By name, creation times of pods that the watch does not show yet."""
     deleted: dict[str, float] = field(default_factory=dict[str, float])
-    """Pods whose deletion was asked for, by uid, with the time: not shown as terminating yet."""
+    """By uid, deletion times of pods that the watch does not show as terminating yet."""
     protected_generation: int = 0
-    """The generation for which the disruption budget was created last."""
+    """Generation for which the disruption budget was created last."""
     evictable: dict[int, int] = field(default_factory=dict[int, int])
-    """How many members each disruption budget lets go, by the size of the job it is for."""
+    """By size of the job, the number of members that its disruption budget lets go."""
     labelled: dict[str, tuple[bool, float]] = field(default_factory=dict[str, tuple[bool, float]])
-    """How pods were labelled (whether as protected), by uid, with the time: not shown yet."""
+    """By uid, how and when pods were labelled, if the watch does not show it yet."""
     claims_generation: int = 0
-    """The generation for whose pods the job's claims were looked at."""
+    """Generation for whose pods the job's claims were checked."""
     pod_events: dict[str, PodEvents] = field(default_factory=dict[str, PodEvents])
-    """What was read of the events of pods that do not come up, by the pod's uid."""
+    """By uid of the pod, the events of pods that do not start."""
     events_slot: float | None = None
-    """When the events that the plan asks for may be read."""
+    """Time at which the events that the plan requests may be read."""
     acknowledged_generation: int | None = None
     contradicted_generation: int | None = None
     heard_generation: int = 0
-    """The newest generation that the agents reported."""
+    """Newest generation that the agents reported."""
     notified: str = ""
     """Id of the notice that the agents have."""
     withdrawn: str = ""
     """Id of the notice that was withdrawn from them."""
     agent_failures: int = 0
-    """Of pushes and notices, in a row."""
+    """Failed pushes and notices in a row."""
     figures_at: float | None = None
     layout_generation: int | None = None
-    """The generation whose layout was written out of turn."""
+    """Generation whose layout was written before the regular interval."""
     written_at: float = 0.0
-    """Our last status write."""
+    """Time of our last status write."""
 
     @property
     def known_generation(self) -> int:
-        """The newest generation that the agents know of, as far as this process knows."""
+        """Return the newest generation that the agents know, as far as this process knows."""
         return max(self.acknowledged_generation or 0, self.heard_generation)
 
     def evictable_at(self, generation: int | None, *, size: int) -> int | None:
-        """How many members the budget of a job of this size lets go; None: not known.
+        """Return the number of members that the budget of a job of this size lets go, or None.
 
-        Each generation asks anew, as users may delete budgets.
+        Each generation checks again, because users may delete budgets.
         """
         return self.evictable.get(size) if self.protected_generation == generation else None
 
     def is_labelled(self, uid: str, *, protected: bool, now: float) -> bool:
-        """Whether this pod was labelled so a moment ago."""
+        """Return whether this pod was given this label a moment ago."""
         before, at = self.labelled.get(uid, (None, 0.0))
         return before is protected and now < at + UNSEEN_SECONDS
 
     def is_deleted(self, uid: str, *, now: float) -> bool:
-        """Whether this pod's deletion was asked for a moment ago."""
+        """Return whether this pod was deleted a moment ago."""
         return now < self.deleted.get(uid, -math.inf) + UNSEEN_SECONDS
 
     def note_deleted(self, pods: Iterable[PodFacts], *, now: float) -> None:
-        """The API server was asked to delete these; what is overdue is forgotten."""
+        """Record the deletion of these pods, and forget overdue deletions."""
         kept = {uid: at for uid, at in self.deleted.items() if now < at + UNSEEN_SECONDS}
         self.deleted = kept | {pod.uid: now for pod in pods}
 
     def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
-        """Names of pods still to be expected; shown and overdue names are dropped."""
+        """Return names of pods that are still expected. Drop shown and overdue names."""
         self.unseen = {
             name: since
             for name, since in self.unseen.items()
@@ -98,15 +101,16 @@ class JobMemory:
 def figures_due(
     job: Job, report: GangReport | None, memory: JobMemory, *, now: float, every: float
 ) -> bool:
-    """Whether figures are to be written now; the memory then takes note of it.
+    """Return whether to write figures now, and record it.
 
-    Once in `every` seconds, and once in a membership as soon as its ranks train in another layout
-    than the status shows: after a change of size that would be another gang's, for a minute.
+    They are written every `every` seconds, and once in a membership when its ranks train in another
+    layout than the status shows. Otherwise the status would show another gang's layout for a minute
+    after a change of size.
 
     Args:
-        job: it trains.
-        report: the latest of its agents.
-        memory: of the job.
+        job: a training job.
+        report: latest report of its agents.
+        memory: memory of the job.
         now: seconds since the epoch.
         every: seconds between two writes.
     """
@@ -122,9 +126,10 @@ def figures_due(
 
 
 def _is_another_layout(job: Job, report: GangReport | None) -> bool:
-    """Whether the ranks of this membership train in a layout that the status does not show.
+    """Return whether this membership trains in a layout that the status does not show.
 
-    Of a first start only where they chose it: of any other it is as written, and costs no write.
+    A first start counts only if its ranks chose the layout. Otherwise the layout is the one in the
+    spec, and needs no write.
     """
     if report is None or report.status.generation != job.status.generation:
         return False

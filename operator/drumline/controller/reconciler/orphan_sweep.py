@@ -1,9 +1,8 @@
-"""Deletes pods of jobs that are gone and that the garbage collector leaves alone.
+"""Delete pods of deleted jobs that the garbage collector ignores.
 
-`kubectl delete --cascade=orphan` takes the owner references off a job's pods. While an operator
-leads, it deletes them as soon as the job is being deleted; where none did they would hold their
-GPUs for ever, because nothing else knows of them. So they are looked for at the start of a term,
-and now and then.
+`kubectl delete --cascade=orphan` removes the owner references from a job's pods. A leading operator
+deletes such pods when the job is being deleted. Without a leader at that time they would hold their
+GPUs forever. So the sweep looks for them at the start of each term, and every `SWEEP_SECONDS`.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ class JobIdentity(NamedTuple):
 
 
 class OrphanSweep:
-    """Looks for pods without an owner whose job does not exist.
+    """Finds and deletes pods without an owner whose job does not exist.
 
     Args:
-        client: fenced writes to the API server.
-        pods: the pods in namespaces of ours, as the cache shows them.
-        uid_of: the uid of a job by its key, as the cache shows it; None without such a job.
+        client: fenced client for the API server.
+        pods: iterates over the pods in our namespaces, from the cache.
+        uid_of: returns the uid of a job by its key, from the cache, or None.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class OrphanSweep:
         self._uid_of = uid_of
 
     async def run(self) -> None:
-        """Sweep at once and every `SWEEP_SECONDS`; never returns.
+        """Sweep at once and every `SWEEP_SECONDS`. Never returns.
 
         Raises:
             NotLeader: this process may not write any more.
@@ -67,11 +66,13 @@ class OrphanSweep:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self) -> None:
-        """Look once. What cannot be deleted is left for the next time.
+        """Sweep once. Pods that cannot be deleted are left for the next time.
 
         Raises:
             NotLeader: this process may not write any more.
         """
+        # The cache decides quickly for most jobs. Only for the others the API server is asked,
+        # because caches of pods and jobs are of different moments.
         for job, pods in orphans_by_job(self._pods()).items():
             if self._uid_of(f"{job.namespace}/{job.name}") == job.uid:
                 continue
@@ -95,11 +96,11 @@ class OrphanSweep:
 
 
 async def job_exists(client: KubeClient, job: JobIdentity) -> bool:
-    """Whether the API server has the job; the caches are of different moments.
+    """Return whether the API server has the job. The caches may be outdated.
 
     Raises:
         KubeError: it could not be read.
-        Undecodable: the answer is no object.
+        Undecodable: the answer is not an object.
     """
     try:
         raw = await reads.get(client, TRAINING_JOBS, name=job.name, namespace=job.namespace)
@@ -109,9 +110,9 @@ async def job_exists(client: KubeClient, job: JobIdentity) -> bool:
 
 
 def orphans_by_job(pods: Iterable[PodView]) -> dict[JobIdentity, list[PodView]]:
-    """Pods that are named and labelled as ours, hold a node and have no owner, by their job.
+    """Return unowned pods with our names and labels that hold a node, by job. O(pods).
 
-    A pod with an owner is the garbage collector's. O(pods).
+    The garbage collector handles pods with an owner.
     """
     orphans: dict[JobIdentity, list[PodView]] = defaultdict(list)
     for pod in pods:

@@ -1,4 +1,4 @@
-"""Carries out which pods a drain may evict: labels of pods, and the budget of a large gang."""
+"""Control which pods a drain may evict: labels of pods, and the budget of a large gang."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ log = logs.get("drumline.controller.reconciler.protection")
 
 
 class Protection:
-    """See the module.
+    """Writes pod labels and the jobs' own disruption budgets.
 
     Args:
-        client: fenced writes to the API server.
-        pods_of: the pods of a job as the cache shows them.
+        client: fenced client for the API server.
+        pods_of: returns the pods of a job in the cache.
     """
 
     def __init__(
@@ -36,22 +36,23 @@ class Protection:
         self._pods_of = pods_of
 
     def is_shared(self, job: Job) -> bool:
-        """Whether new pods of the job go under the namespace's budget.
+        """Return whether new pods of the job go under the namespace's budget.
 
-        Pods of an earlier version are under one of the job's own, which selects new pods too, and a
-        pod with two budgets cannot be evicted at all.
+        Pods of an earlier version are under a budget of the job, which selects new pods too. A pod
+        with two budgets cannot be evicted at all.
         """
         return job.wanted <= children.SHARED_BUDGET_NODES and all(
             pod.protected is not None for pod in self._pods_of(job)
         )
 
     async def label(self, job: Job, action: LabelPods, memory: JobMemory, *, now: float) -> None:
-        """Put pods under the namespace's budget, or take them from it.
+        """Put pods under the namespace's budget, or release them from it.
 
-        What was written a moment ago, and the cache does not show yet, is not written again.
+        A label that was written a moment ago, and that the cache does not show yet, is not written
+        again.
 
         Raises:
-            KubeError: the API server did not do it.
+            KubeError: the API server did not write a label.
         """
         wanted = [(pod, True) for pod in action.protect] + [(pod, False) for pod in action.release]
         due = [
@@ -83,11 +84,12 @@ class Protection:
             )
 
     async def protect(self, job: Job, evictable: int, memory: JobMemory) -> None:
-        """Create the job's own budget, or change it where it is there, perhaps of another leader.
+        """Create the job's own budget, or update it, also one of an earlier leader.
 
         Raises:
-            KubeError: the API server did not do it.
+            KubeError: the API server did not write the budget.
         """
+        # Forget first: if the write fails, the state of the budget is not known.
         generation, size = job.status.generation or 0, job.wanted
         known = memory.evictable.pop(size, None)
         budget = children.disruption_budget(job, evictable=evictable)
@@ -98,6 +100,7 @@ class Protection:
                     self._client, POD_DISRUPTION_BUDGETS, body=budget, namespace=job.namespace
                 )
                 known = evictable
+            # It exists already, perhaps with another number: update it below.
             except AlreadyExists:
                 exists = True
         if exists and known != evictable:
@@ -106,10 +109,10 @@ class Protection:
         log.info("members_protected", job=job.key, size=size, evictable=evictable)
 
     async def retire_own(self, job: Job) -> None:
-        """A job of an earlier version that starts anew: its own budget selects no pod any more.
+        """Make the own budget of a restarting job of an earlier version select no pods.
 
         Raises:
-            KubeError: the API server did not do it.
+            KubeError: the API server did not write the budget.
         """
         if (job.status.generation or 0) > 1:
             with suppress(NotFound):

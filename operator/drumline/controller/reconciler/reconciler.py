@@ -1,7 +1,7 @@
-"""Observe one job, plan it, do what the plan says. One key at a time, many keys at once.
+"""Observe one job, plan it, execute the plan. Many keys at a time, each by one worker.
 
-The status is written first, conditional on its version; only when that held, and the new status
-asks for nothing more to be written, are the actions done.
+The status is written first, conditional on its version. The actions follow only if that write
+succeeded and the new status needs no further write.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ log = logs.get("drumline.controller.reconciler.reconciler")
 
 GOOD_RUN_SECONDS = 600.0
 STATUS_REFRESH_SECONDS = 10.0
-"""At least this long between two writes that only say how a slow start goes on."""
+"""Least time between two writes that only report the progress of a slow start."""
 _FAILED_STARTS = (Reason.START_BLOCKED, Reason.START_DEADLINE_EXCEEDED)
 _NEVER_FREE = (Reason.API_REFUSED, *_FAILED_STARTS)
-"""Losses of an assignment that back off from the first one on."""
+"""Reasons for the loss of an assignment that back off from the first loss on."""
 MAX_WRITES_A_RECONCILE = 4
 MAX_REFUSED_WRITES = 4
-"""Of jobs that cannot be scheduled as they are written, so many statuses are written at a time."""
+"""Concurrent status writes of jobs that cannot be scheduled as they are written."""
 REFUSED_WRITE_SECONDS = 1.0
-"""After more writes in a row the plan does not settle: let other jobs go first."""
+"""Delay after more writes in a row. The plan does not settle, so other jobs go first."""
 
 
 class Reconciler:
-    """Brings jobs to what their plans say.
+    """Moves jobs to the state that their plans require.
 
     Args:
-        writer: how a status is written.
-        executor: how actions are done.
-        watch: the watch of gangs that train.
+        writer: writes statuses.
+        executor: executes actions.
+        watch: watch of training gangs.
         state: the caches.
-        epoch: this leader's epoch.
-        progress_seconds: at least this long between two refreshes of a job's figures.
-        metrics: where outcomes are counted.
-        ledger: where incidents and GPU-seconds are counted.
-        job_events: the events that users read.
+        epoch: epoch of this leader.
+        progress_seconds: least time between two writes of a job's figures.
+        metrics: counts outcomes.
+        ledger: counts incidents and GPU-seconds.
+        job_events: writes events that users read.
         clock: seconds since the epoch.
     """
 
@@ -103,12 +103,13 @@ class Reconciler:
         self._refused_writes = 0
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring one job forward; returns the seconds until it is due again, or None.
+        """Move one job forward. Return the seconds until it is due again, or None.
 
         Raises:
-            RetryLater: to be tried again after a given time.
-            KubeError: to be tried again.
+            RetryLater: try again after the given time.
+            KubeError: try again after a backoff.
         """
+        # Phase 1: jobs that were deleted with this key. Forget them, and delete pods that stay.
         for uid in self._state.jobs.take_deleted(key):
             self._memory.pop(uid, None)
             self._watch.unfollow(uid)
@@ -116,6 +117,8 @@ class Reconciler:
             namespace, _, name = key.partition("/")
             if self._state.pods.of(namespace, uid):
                 await self._executor.delete_orphans(JobIdentity(namespace, name, uid))
+        # Phase 2: write statuses until the plan needs no further one. The number is bounded, so a
+        # plan that does not settle cannot keep a worker.
         for _ in range(MAX_WRITES_A_RECONCILE):
             job = self._state.jobs.get(key)
             if job is None:
@@ -124,11 +127,13 @@ class Reconciler:
             observed = self._observe(job, memory)
             now = self._clock()
             planned = plan_job(job, observed, now=now, epoch=self._epoch)
+            # Status before actions: after a crash the next leader plans the same actions from it.
             if planned.status is not None:
                 await self._write(job, planned.status)
                 memory.written_at = now
                 self.announce(job, planned.status)
                 continue
+            # Phase 3: the actions. A rejection becomes a status, so plan once more.
             try:
                 for action in planned.actions:
                     await self._executor.act(job, action, memory)
@@ -142,10 +147,10 @@ class Reconciler:
         raise RetryLater(0.1)
 
     async def _write(self, job: Job, status: TrainingJobStatus) -> None:
-        """Write a status; those of refused jobs never take many workers at a time.
+        """Write a status. Refused jobs never occupy many workers at a time.
 
-        The API server takes seconds to write the status of an object that holds hundreds of
-        thousands of values, which only what is refused does.
+        The API server takes seconds to write the status of an object with hundreds of thousands of
+        values. Only refused objects are that large.
         """
         refused = isinstance(job.verdict, Refusal)
         if refused and self._refused_writes >= MAX_REFUSED_WRITES:
@@ -157,12 +162,12 @@ class Reconciler:
             self._refused_writes -= refused
 
     def foreseen(self, job: Job) -> TrainingJobStatus:
-        """The status that this job's plan comes to before there is anything to do.
+        """Return the status that this job's plan reaches before its first action.
 
-        What lies between need not be written: nobody acts on it.
+        The statuses before it need not be written: no component acts on them.
 
         Args:
-            job: with a status that was decided and is not written yet.
+            job: the job with a status that was decided and is not written yet.
         """
         memory = self._memory.setdefault(job.uid, JobMemory())
         observed, now = self._observe(job, memory), self._clock()
@@ -174,10 +179,11 @@ class Reconciler:
         return job.status
 
     def knows(self, key: str) -> bool:
-        """Whether there is a job with this key."""
+        """Return whether a job with this key exists."""
         return self._state.jobs.get(key) is not None
 
     def _observe(self, job: Job, memory: JobMemory) -> Observed:
+        # Everything is read at one moment. `plan_job` is pure and sees nothing else.
         pods = tuple(self._state.pods.of(job.namespace, job.uid))
         nodes = {member.node for member in members_of(job.status)}
         report = self._listen(job, pods, memory)
@@ -208,10 +214,11 @@ class Reconciler:
         )
 
     def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: JobMemory) -> GangReport | None:
-        """Watch a gang once its agents know each other; returns their latest report."""
+        """Watch a gang once its agents know each other. Return their latest report."""
         generation = job.status.generation
         trains = job.status.phase in {Phase.RUNNING, Phase.RECOVERING}
         acknowledged = memory.acknowledged_generation == generation
+        # Agents without the record of this generation would only answer that they wait for it.
         if job.status.assignment is None or job.finished or not (trains or acknowledged):
             self._watch.unfollow(job.uid)
             return None
@@ -241,7 +248,7 @@ class Reconciler:
         )
 
     def _progress(self, job: Job, report: GangReport | None, memory: JobMemory) -> Progress | None:
-        """The gang's figures, when a refresh of status is due."""
+        """Return the gang's progress if a status write is due, or None."""
         if not self._has_figures(job):
             memory.figures_at = None
             return None
@@ -251,6 +258,7 @@ class Reconciler:
     def _requeue_after(
         self, job: Job, memory: JobMemory, requeue_at: float | None, *, now: float
     ) -> float | None:
+        # The earliest reason to look again counts: the plan, the figures, or expected pods.
         delays: list[float] = []
         if requeue_at is not None:
             delays.append(requeue_at - now)
@@ -264,7 +272,7 @@ class Reconciler:
         return job.is_supervised and job.status.phase == Phase.RUNNING
 
     async def _requeue_rejected(self, job: Job, message: str) -> None:
-        """The API server rejects this gang: a failed start, its nodes are given back."""
+        """Treat a gang that the API server rejects as a failed start. Its nodes are released."""
         cause = f"the API server rejected its pods: {message}"
         log.warning("gang_refused", job=job.key, error=message)
         status = start_refused(
@@ -278,7 +286,7 @@ class Reconciler:
         self.announce(job, status)
 
     async def _refuse_start(self, job: Job, unusable: ClaimUnusable) -> None:
-        """No pod of this job could start, so none was created: a failed start without GPUs."""
+        """Treat a start that cannot work as failed. No pod was created."""
         log.warning("start_refused", job=job.key, error=unusable.message)
         status = start_refused(
             job, message=unusable.message, remedy=unusable.remedy, now=self._clock()
@@ -287,10 +295,10 @@ class Reconciler:
         self.announce(job, status)
 
     def _back_off(self, job: Job, status: TrainingJobStatus) -> None:
-        """A gang that loses its assignment again and again waits longer each time.
+        """Make a gang that loses its assignment repeatedly wait longer each time.
 
-        The first loss costs nothing, unless the pods were rejected or did not start; a run of
-        `GOOD_RUN_SECONDS` resets the count. A node that had to be left costs nothing at all.
+        The first loss has no delay, unless the pods were rejected or did not start. A run of
+        `GOOD_RUN_SECONDS` resets the count. A node that had to be left never adds a delay.
 
             losses 1, 2, 3, 4 -> 0, 10, 20, 40 s;   rejections 1, 2, 3 -> 10, 20, 40 s
         """
@@ -308,19 +316,22 @@ class Reconciler:
         )
 
     def announce(self, job: Job, status: TrainingJobStatus) -> None:
-        """Log, count and announce a status that was written.
+        """Log, count and report a status that was written.
 
         Args:
-            job: before.
-            status: after.
+            job: the job with the status before.
+            status: the status after.
         """
         before = job.status
+        # Phase 1: events and counters compare both statuses themselves.
         self._job_events.became(job, status)
         self._ledger.observe(job.status, status, queue=job.spec.queue)
+        # Phase 2: nodes that may be at fault are avoided until their next update.
         if status.reason == Reason.KUBELET_REFUSED:
             self._distrust_rejecting_nodes(job)
         if status.reason in _FAILED_STARTS:
             self._distrust_slow_nodes(job)
+        # Phase 3: log lines and metrics of the changes.
         if (status.phase, status.generation) != (before.phase, before.generation):
             log.info(
                 "job_phase",
@@ -334,6 +345,7 @@ class Reconciler:
             )
         if status.finished_at and not before.finished_at:
             self._metrics.jobs.finished.labels(outcome=str(status.phase)).inc()
+        # A disruption is the node's fault, so the job does not back off.
         released = before.assignment and not status.assignment and status.phase == Phase.PENDING
         if released and status.reason != Reason.NODE_DISRUPTED:
             self._back_off(job, status)
@@ -344,7 +356,7 @@ class Reconciler:
             self._metrics.jobs.restarts.labels(reason=status.reason or "").inc()
 
     def _distrust_slow_nodes(self, job: Job) -> None:
-        """Where some pods came up and others did not, it may be the others' nodes."""
+        """Distrust the nodes of late pods if other pods of the gang came up."""
         pods = [p for p in self._state.pods.of(job.namespace, job.uid) if not p.terminating]
         late = [pod for pod in pods if not pod.ready and not pod.joining and pod.end is None]
         if len(late) < len(pods):
@@ -358,7 +370,7 @@ class Reconciler:
 
 
 def _pause(job: Job, report: GangReport | None) -> Pause | None:
-    """What the agents of this generation say of the gang's pause; None while they are not heard."""
+    """Return the pause in the report of this generation's agents, or None without a report."""
     if report is None or not report.is_answered:
         return None
     if report.status.generation != job.status.generation:
@@ -367,7 +379,7 @@ def _pause(job: Job, report: GangReport | None) -> Pause | None:
 
 
 async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) -> None:
-    """Reconcile key after key; never returns.
+    """Reconcile keys in an endless loop. Never returns.
 
     Raises:
         NotLeader: this process may not write any more.

@@ -1,7 +1,7 @@
-"""Makes a namespace's PodDisruptionBudget and NetworkPolicy, and deletes them.
+"""Create and delete a namespace's PodDisruptionBudget and NetworkPolicy.
 
-They are made before the first pod that needs them. Now and then all of them are looked at: what
-somebody deleted is made again, and what no pod needs any more is deleted.
+They are created before the first pod that needs them. A sweep creates deleted ones again, and
+deletes those that no pod needs any more.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ log = logs.get("drumline.controller.reconciler.shared_objects")
 
 SWEEP_SECONDS: Final = 600.0
 FRESH_SECONDS: Final = 30.0
-"""So long what the API server said holds: somebody may delete a namespace and make it again."""
+"""Time for which an answer of the API server counts. A namespace may be deleted meanwhile."""
 _KINDS: Final = (POD_DISRUPTION_BUDGETS, NETWORK_POLICIES)
 _LABELS: Final = {POD_DISRUPTION_BUDGETS: LABEL_PROTECTED, NETWORK_POLICIES: LABEL_GANG_NETWORK}
 """A pod with this label needs the object."""
 
 
 class _Shared(NamedTuple):
-    """One such object."""
+    """A shared object, by kind and namespace."""
 
     resource: Resource
     namespace: str
 
 
 class SharedObjects:
-    """See the module.
+    """Creates and deletes the shared objects of namespaces.
 
     Args:
-        client: fenced writes to the API server.
-        settings: what the platform decides about pods.
-        pods: the pods in these namespaces, as the cache shows them.
+        client: fenced client for the API server.
+        settings: platform settings of pods.
+        pods: iterates over the pods in these namespaces, from the cache.
         scope: the namespaces that may have such objects.
-        clock: seconds; never goes back.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -67,24 +67,25 @@ class SharedObjects:
         self._clock = clock
         self._scope = scope
         self._confirmed: dict[_Shared, float] = {}
-        """What is there, with the time when the API server said so last."""
+        """Existing objects, with the time of the API server's last answer."""
         self._locks: dict[_Shared, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def ensure(
         self, namespace: str, kinds: Iterable[Resource], *, asks: bool = False
     ) -> None:
-        """Return once the namespace has these.
+        """Wait until the namespace has these objects.
 
         Args:
-            namespace: whose pods are about to be created.
-            kinds: what these pods need.
-            asks: whether the API server is asked though it said so a moment ago: a gang that starts
-                again has lost something.
+            namespace: namespace of the pods that will be created.
+            kinds: the objects that these pods need.
+            asks: whether to ask the API server although its last answer is recent. A gang that
+                starts again may have lost the object.
 
         Raises:
-            KubeError: the API server did not make one.
+            KubeError: the API server did not create one.
         """
         for kind in kinds:
+            # One request at a time for each object: a thousand jobs may start in one namespace.
             shared = _Shared(kind, namespace)
             async with self._locks[shared]:
                 if asks or self._age(shared) >= FRESH_SECONDS:
@@ -92,7 +93,7 @@ class SharedObjects:
                     self._confirmed[shared] = self._clock()
 
     async def run(self) -> None:
-        """Sweep soon and then every `SWEEP_SECONDS`; never returns.
+        """Sweep after a short delay and then every `SWEEP_SECONDS`. Never returns.
 
         Raises:
             NotLeader: this process may not write any more.
@@ -109,11 +110,13 @@ class SharedObjects:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self, kind: Resource) -> None:
-        """Make what pods need and is not there; delete what is there and no pod needs.
+        """Create the objects that pods need, and delete those that no pod needs.
 
         Raises:
-            KubeError: the API server did not do it; the rest is left for the next time.
+            KubeError: the API server did not do it. The remaining objects are left for the next
+                time.
         """
+        # Phase 1: the existing objects.
         there: set[_Shared] = set()
         unreadable: set[str] = set()
         for namespace in self._scope.reads:
@@ -123,13 +126,17 @@ class SharedObjects:
                 if namespace is None:
                     raise
                 unreadable.add(namespace)  # it was deleted: the others are swept
+        # Phase 2: the needed ones, by the pods in the cache.
         in_need = namespaces_in_need(self._pods(), kind) - unreadable
         needed = {_Shared(kind, namespace) for namespace in in_need}
+        # Phase 3: delete under the lock, so that `ensure` does not count on an object that is
+        # going.
         for shared in there - needed:
             async with self._locks[shared]:
-                # Of pods that were created meanwhile the cache may not know yet.
+                # The cache may not show pods that were created meanwhile.
                 if self._age(shared) >= 2 * FRESH_SECONDS:
                     await self._delete(shared)
+        # Phase 4: create the missing ones.
         self._forget({shared for shared in self._locks if shared.resource is kind} - there - needed)
         for shared in needed - there:
             await self.ensure(shared.namespace, (kind,), asks=True)
@@ -140,11 +147,11 @@ class SharedObjects:
         return {_Shared(kind, codec.identity(raw).namespace) for raw in listed}
 
     def _age(self, shared: _Shared) -> float:
-        """Seconds since the API server said that it is there."""
+        """Return the seconds since the API server confirmed that the object exists."""
         return self._clock() - self._confirmed.get(shared, -math.inf)
 
     def _forget(self, gone: set[_Shared]) -> None:
-        """Of namespaces that are gone nothing is kept."""
+        """Forget the objects of deleted namespaces."""
         for shared in gone:
             if self._age(shared) >= 2 * FRESH_SECONDS and not self._locks[shared].locked():
                 self._confirmed.pop(shared, None)
@@ -158,7 +165,7 @@ class SharedObjects:
         except AlreadyExists:
             if shared in self._confirmed:
                 return
-            # of another leader, perhaps of an earlier version
+            # It is another leader's, perhaps of an earlier version.
             body = {"spec": manifest["spec"]}
             await writes.merge_patch(
                 self._client, kind, name=SHARED_NAME, namespace=namespace, body=body
@@ -188,6 +195,6 @@ class SharedObjects:
 
 
 def namespaces_in_need(pods: Iterable[PodView], kind: Resource) -> set[str]:
-    """Namespaces with a pod that needs their object of this kind. O(pods)."""
+    """Return the namespaces with a pod that needs an object of this kind. O(pods)."""
     label = _LABELS[kind]
     return {pod.namespace for pod in pods if label in pod.labels and not pod.finished}

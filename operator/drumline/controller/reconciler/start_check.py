@@ -1,9 +1,9 @@
-"""Gather the facts on which a start is checked before anybody is evicted or moved for it.
+"""Gather the facts that a start is checked against before other gangs are evicted or moved.
 
-One check is a dry run of one pod, the list of the namespace's ResourceQuotas, and a read of each
-claim and each image pull secret that the job names. It is made for a gang that is about to evict or
-to move others, never for each waiting gang of a cycle. Whatever RBAC does not allow to read is left
-out. `lifecycle.plan.start_check` decides.
+A check is a dry run of one pod, the list of the namespace's ResourceQuotas, and a read of each
+claim and image pull secret that the job names. It is made for a gang that is about to evict or move
+others, not for each waiting gang of a cycle. Objects that RBAC forbids to read are left out.
+`lifecycle.plan.start_check` decides.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class StartCheck:
     """Checks starts.
 
     Args:
-        client: fenced writes to the API server; a dry run is one.
-        pods: what the platform decides about pods.
-        gpus_of: the GPUs of a pool, None while the pool is unknown.
-        terminates: whether a namespace is being deleted.
+        client: fenced client for the API server. A dry run is a write.
+        pods: platform settings of pods.
+        gpus_of: returns the GPUs of a pool, or None while the pool is not known.
+        terminates: returns whether a namespace is being deleted.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class StartCheck:
     async def refusal(
         self, job: Job, *, replaces: bool = False, leaving: Iterable[Job] = ()
     ) -> StartRefusal | None:
-        """Return why the start of a job would be refused; None if nothing speaks against it.
+        """Return why the start of a job would be refused, or None.
 
         Args:
-            job: with the assignment that it would start with.
+            job: the job with the assignment that it would start with.
             replaces: whether pods of the job end before these are created.
-            leaving: jobs of its namespace that leave for it, with the places that they give up.
+            leaving: jobs of its namespace that leave for it, with the places that they release.
 
         Raises:
             NotLeader: this process may not write any more.
@@ -94,14 +94,17 @@ class StartCheck:
         return refusal
 
     async def _facts(self, job: Job, *, replaces: bool, leaving: Iterable[Job]) -> StartFacts:
+        # The cheapest facts first. A fact that decides alone saves the requests after it.
         if self._terminates(job.namespace):
             return StartFacts(namespace_terminates=True)
         claim = await prepare_claims(self._client, job, binds=False)
         kinds = self._kinds_of_pods(job)
         if claim is not None or not kinds:
             return StartFacts(claim=claim)
+        # One pod for all: pods of a job differ in numbers that quotas add up.
         refusal, added = await self._dry_run(job, kinds[0][1])
         specs = _specs(kinds)
+        # Quota that leaving jobs of the namespace release counts as free.
         going = [each for other in leaving for each in _specs(self._kinds_of_pods(other))]
         requested = quota_amounts(
             (count, _sum(pod_requests(spec), added), pod_limits(spec)) for count, spec in specs
@@ -118,7 +121,7 @@ class StartCheck:
         )
 
     def _kinds_of_pods(self, job: Job) -> list[tuple[int, Json]]:
-        """A pod of each role and of the main ones, and how many of them there are."""
+        """Return a pod of each role and one of the main pods, with their numbers."""
         indices: dict[str, list[int]] = {}
         for member in members_of(job.status):
             role = role_pod(job.spec, member.index)
@@ -134,12 +137,13 @@ class StartCheck:
         return [(count, pods[0]) for count, pods in made if pods]
 
     async def _dry_run(self, job: Job, pod: Json) -> tuple[str, Amounts]:
-        """Return the API server's refusal of a pod, or what admission adds to its requests."""
+        """Return the API server's rejection of a pod, or the requests that admission adds."""
         metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
         metadata["generateName"] = f"{job.name}-"  # the name may still be a leaving pod's
         body = {**pod, "metadata": metadata}
         try:
             answer = await self._admitted(body, namespace=job.namespace)
+        # A webhook without support for dry runs says nothing about the job.
         except (Forbidden, Invalid) as error:
             if "does not support dry run" in error.message:
                 return "", {}
@@ -150,7 +154,7 @@ class StartCheck:
         return "", {name: count for name, count in more.items() if count > 0}
 
     async def _admitted(self, body: Json, *, namespace: str) -> bytes:
-        """The pod as it would be admitted, with limits of its own where it needs them."""
+        """Return the pod as it would be admitted, with its own limits if it needs them."""
         try:
             return await writes.dry_run(self._client, PODS, body=body, namespace=namespace)
         except Invalid as error:
@@ -169,13 +173,14 @@ class StartCheck:
         return tuple(_quota_facts(quota) for quota in decoded if _counts(quota, spec))
 
     async def _missing_secrets(self, job: Job, pod: Json) -> tuple[str, ...]:
-        """Return the image pull secrets that do not exist, as far as secrets may be read."""
+        """Return the image pull secrets that do not exist, if secrets may be read."""
         missing: list[str] = []
         for name in _pull_secrets(pod) if self._reads_secrets else ():
             try:
                 await reads.get(self._client, SECRETS, name=name, namespace=job.namespace)
             except NotFound:
                 missing.append(name)
+            # Forbidden for one secret means forbidden for all, so do not try again.
             except Forbidden:
                 self._reads_secrets = False
                 break
@@ -203,7 +208,7 @@ def _quota_facts(quota: builtin.ResourceQuota) -> QuotaFacts:
 
 
 def _amounts(quantities: builtin.Quantities | None) -> dict[str, int]:
-    """Amounts by the quota's resource names; CPU in thousandths."""
+    """Return amounts by the quota's resource names. CPU in thousandths of a core."""
     return {
         name: amount(CPU if name.rpartition(".")[2] == CPU else name, str(each))
         for name, each in (quantities or {}).items()
@@ -211,7 +216,7 @@ def _amounts(quantities: builtin.Quantities | None) -> dict[str, int]:
 
 
 def _counts(quota: builtin.ResourceQuota, spec: builtin.PodSpec) -> bool:
-    """Whether a ResourceQuota counts pods like this one, by its scopes."""
+    """Return whether a ResourceQuota counts pods like this one, by its scopes."""
     listed = (
         builtin.ScopeRequirement(scope_name=name, operator="Exists")
         for name in quota.spec.scopes or ()
@@ -222,6 +227,7 @@ def _counts(quota: builtin.ResourceQuota, spec: builtin.PodSpec) -> bool:
 
 
 def _matches(scope: builtin.ScopeRequirement, spec: builtin.PodSpec) -> bool:
+    # An unknown scope excludes the pod: the check must not refuse a start by mistake.
     match scope.scope_name:
         case "NotTerminating":
             return spec.active_deadline_seconds is None

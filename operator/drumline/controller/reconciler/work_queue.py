@@ -1,8 +1,8 @@
-"""A queue of keys: each at most once, never by two workers at a time, again after a failure.
+"""A queue of keys: each key once, never held by two workers, repeated after a failure.
 
-The contract of client-go's work queue. A key added while a worker holds it is handed out again
-when that worker is done, so no event is lost and none is handled twice at once. Failures back off
-per key, exponentially, until `forget`.
+It has the contract of client-go's work queue. A key that is added while a worker holds it is handed
+out again when that worker is done. So no event is lost, and none is handled twice at a time.
+Failures back off exponentially for each key, until `forget`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 BASE_BACKOFF_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 60.0
 _SLACK = 64
-"""Overtaken delays that are kept until they are over."""
+"""Most outdated delays that are kept until they are over."""
 
 
 class WorkQueue:
-    """Keys waiting for a worker; for one event loop.
+    """Keys that wait for a worker. For one event loop.
 
     Args:
-        clock: Monotonic seconds.
+        clock: monotonic seconds.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
@@ -42,7 +42,7 @@ class WorkQueue:
         return len(self._ready)
 
     def add(self, key: str) -> None:
-        """Hand `key` out as soon as a worker is free."""
+        """Hand out `key` as soon as a worker is free."""
         if key in self._held:
             self._again.add(key)
         elif key not in self._waiting:
@@ -52,7 +52,7 @@ class WorkQueue:
             self._wake.set()
 
     def add_after(self, key: str, delay_seconds: float) -> None:
-        """Hand `key` out after a delay; of several delays the shortest counts."""
+        """Hand out `key` after a delay. The shortest of several delays counts."""
         due = self._clock() + max(0.0, delay_seconds)
         if self._due.get(key, due + 1) > due:
             self._due[key] = due
@@ -60,7 +60,7 @@ class WorkQueue:
             self._wake.set()
 
     def retry(self, key: str) -> float:
-        """Hand `key` out after its next backoff; returns the seconds."""
+        """Hand out `key` after its next backoff, and return the seconds."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         delay = min(MAX_BACKOFF_SECONDS, BASE_BACKOFF_SECONDS * 2 ** min(count, 16))
@@ -68,19 +68,20 @@ class WorkQueue:
         return delay
 
     def forget(self, key: str) -> None:
-        """The key was handled: its next failure starts from the shortest backoff."""
+        """Reset the backoff of a key that was handled without failure."""
         self._failures.pop(key, None)
 
     def drop(self, key: str) -> None:
-        """Nothing has this key any more: its delays and failures count no longer."""
+        """Forget the delays and failures of a key that no object has any more."""
         self._failures.pop(key, None)
         self._due.pop(key, None)
+        # A heap cannot remove entries from its middle, so rebuild it when most are outdated.
         if len(self._later) > _SLACK + 2 * len(self._due):  # entries without a key that is due
             self._later = [(due, key) for key, due in self._due.items()]
             heapq.heapify(self._later)
 
     async def get(self) -> str:
-        """The next key; the worker holds it until `done`."""
+        """Return the next key. The worker holds it until `done`."""
         while True:
             self._promote()
             if self._ready:
@@ -88,6 +89,7 @@ class WorkQueue:
                 self._waiting.discard(key)
                 self._held.add(key)
                 return key
+            # Nothing is ready: wait for a new key, or for the next delay to end.
             self._wake.clear()
             delay = self._later[0][0] - self._clock() if self._later else None
             try:
@@ -97,7 +99,7 @@ class WorkQueue:
                 continue
 
     def done(self, key: str) -> None:
-        """The worker lets go of `key`."""
+        """Release `key`. It is handed out again if it was added meanwhile."""
         self._held.discard(key)
         if key in self._again:
             self._again.discard(key)
@@ -106,7 +108,7 @@ class WorkQueue:
             self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Wait until no key is ready or held; keys that are due later do not count."""
+        """Wait until no key is ready or held. Keys that are due later do not count."""
         await self._idle.wait()
 
     def _promote(self) -> None:
