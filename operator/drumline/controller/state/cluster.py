@@ -1,8 +1,8 @@
-"""The cluster as the operator sees it, kept up to date by the informers' events.
+"""The cluster in memory, updated by the informers' events.
 
-The informers' caches are the truth; what is derived from them (the use of each node, the pods of
-each job) is kept incrementally in one cache a kind. Events enter here, so that an event of one kind
-reaches every cache it concerns.
+The informers' caches are the source. Derived values (the use of each node, the pods of each job)
+are updated incrementally, in one cache for each kind. Events enter here, so that an event of one
+kind reaches every cache that depends on it.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from drumline_scheduler.model import Toleration
 
 
 class ClusterCache:
-    """All caches, and the events that fill them. For one event loop.
+    """All caches, and the handlers that update them. For one event loop.
 
-    `on_*` methods are the informers' subscribers; `None` as the new view means deleted.
+    `on_*` methods are called for informer events. `None` as the new view means deleted.
 
     Args:
         nodes: the nodes and the pods on them.
-        progress: the progress that a job's agents reported last, by the job's uid.
-        platform_tolerations: what the platform adds to pods of the bundled trainer.
-        scope: of this installation.
-        admits_workloads: whether workloads that are no TrainingJobs wait here for quota.
-        guarded_pools: where foreign pods may be victims of jobs; None: it is not known.
-        judge_later: takes a job whose verdict is to be given to `jobs.settle`; None: jobs are
+        progress: returns the progress that a job's agents reported last, by the job's uid.
+        platform_tolerations: tolerations that the platform adds to pods of the bundled trainer.
+        scope: scope of this installation.
+        admits_workloads: whether workloads other than TrainingJobs wait here for quota.
+        guarded_pools: pools in which foreign pods may be victims of jobs. None if not known.
+        judge_later: accepts a job whose verdict will be passed to `jobs.settle`. None: jobs are
             judged at once.
     """
 
@@ -74,6 +74,7 @@ class ClusterCache:
         guarded_pools: frozenset[str] | None = None,
         judge_later: Callable[[Job], None] | None = None,
     ) -> None:
+        # Caches of one kind each. None of them calls another one.
         self.nodes = nodes
         self.jobs = JobCache(
             changed=self._job_changed,
@@ -101,6 +102,7 @@ class ClusterCache:
             if admits_workloads
             else None
         )
+        # The scheduler's input reads all of them.
         self.scheduling = SnapshotBuilder(
             Sources(
                 jobs=self.jobs,
@@ -123,11 +125,11 @@ class ClusterCache:
         )
 
     def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:
-        """Take in an event of a TrainingJob; returns why it cannot be read, if that is news."""
+        """Process an event of a TrainingJob. Return why it cannot be read, if that is new."""
         return self.jobs.on_job(old, new)
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
-        """Take in an event of a pod: of ours by job, of any owner by node.
+        """Process an event of a pod: of ours by job, of any owner by node.
 
         Returns:
             Whether it waits for quota, or did.
@@ -141,41 +143,42 @@ class ClusterCache:
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
     ) -> None:
-        """Take in an event of a Job or JobSet that names a queue."""
+        """Process an event of a Job or JobSet that names a queue."""
         if self.workloads is not None:
             self.workloads.on_workload(resource, old, new)
 
     def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
-        """Take in an event of a GpuPool; returns why it cannot be read, if so."""
+        """Process an event of a GpuPool. Return why it cannot be read, or None."""
+        # Another selector or hardware may change the pool of any node and the verdict on any job.
         self.nodes.pools_changed()
         problem = self.pools.on_object(old, new)
         self.jobs.judge_again()
         return problem
 
     def gpus_of(self, pool: str) -> PoolGpus | None:
-        """What pods of a pool are made with; None: it is not known."""
+        """Return the GPUs with which pods of a pool are created, or None if it is not known."""
         spec = self.pools.get(pool)
         return PoolGpus.of(spec) if spec is not None else None
 
     def hardware_of(self, job: Job) -> PoolHardware | None:
-        """The largest GPUs that a job may get, as far as its pools say what they have."""
+        """Return the largest GPUs that a job may get, if its pools declare them."""
         return largest_hardware(job.spec, self.pools.by_name)
 
     def on_queue(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
-        """Take in an event of a TrainingQueue; returns why it cannot be read, if so."""
+        """Process an event of a TrainingQueue. Return why it cannot be read, or None."""
         return self.queues.on_object(old, new)
 
     def observe_budgets(self, *, now: float) -> None:
-        """Charge the budgets of queues with what their jobs have had. O(jobs).
+        """Charge the queues' budgets with the use of their jobs. O(jobs).
 
-        For the first look: what foreign pods hold counts from the next one on.
+        This is the first observation: the use of foreign pods counts from the next one on.
         """
         limited = self.budgets.budgets()
         jobs = (job for job in self.jobs.all() if job.spec.queue in limited)
         self.budgets.observe(GpuSecondsRates().of(jobs), foreign_gpus={}, now=now)
 
     def share_of(self, job: Job, pool: str) -> GpuShare | None:
-        """What of a GPU of a pool each GPU of a job is; None: all."""
+        """Return the fraction of a pool's GPU that each GPU of a job is. None means a whole GPU."""
         return share_in(self.pools.get(pool), resource=job.spec.gpu_partition)
 
     def _price_of(self, pool: str) -> int | None:
@@ -185,18 +188,20 @@ class ClusterCache:
     def on_priority_class(
         self, old: PriorityClassView | None, new: PriorityClassView | None
     ) -> None:
-        """Take in an event of a PriorityClass."""
+        """Process an event of a PriorityClass."""
         self._priorities.on_priority_class(old, new)
         self.scheduling.priorities_changed()
 
     def _job_changed(self, before: Job | None, after: Job | None) -> None:
-        """Count the nodes of both assignments again: pods there may have become orphans."""
+        """Count the nodes of both assignments again, because pods there may be orphans now."""
         self.chains.changed(before, after)
+        # A version with places is replaced: its queue pays for pods that stay behind.
         if before is not None and before.status.assignment is not None:
             self.scheduling.places_given_up(before)
         versions = [job for job in (before, after) if job is not None]
         assignments = [job.status.assignment for job in versions]
         states = [(job.status.assignment, job.finished) for job in versions]
+        # Same places, same state: most status writes change no node.
         if len(states) == 2 and states[0] == states[1]:
             return
         for assignment in filter(None, assignments):
@@ -207,5 +212,5 @@ class ClusterCache:
 
 
 def _converted_pool(name: str, spec: GpuPoolSpec) -> object:
-    """All that cycles make of a pool's spec."""
+    """Convert a pool's spec to everything that cycles make of it, to find errors early."""
     return pool_of(name, spec), offers_of({name: spec})

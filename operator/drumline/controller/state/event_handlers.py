@@ -1,4 +1,4 @@
-"""What every event of an informer does: update the cache, wake jobs, wake the scheduler."""
+"""Handlers of informer events: update the cache, wake jobs, wake the scheduler."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class EventHandlers:
     """The subscribers of all informers.
 
     Args:
-        state: what the events update.
+        state: the caches to update.
         enqueue: wakes the reconciler for a job's key.
-        enqueue_soon: the same, after a moment: the pods of a gang change in bursts.
+        enqueue_soon: wakes the reconciler after a moment, because a gang's pods change in bursts.
         wake_scheduler: called when capacity, quota or the waiting jobs may have changed.
-        covers: whether the jobs of a namespace are this installation's.
+        covers: returns whether the jobs of a namespace belong to this installation.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class EventHandlers:
         self._covers = covers
 
     def subscribe_to(self, informers: Informers) -> None:
-        """Receive every later event of these informers."""
+        """Subscribe to every later event of these informers."""
         for jobs in informers.jobs:
             jobs.subscribe(self._on_job)
             jobs.subscribe_to_rewinds(self._on_rewind)
@@ -81,11 +81,14 @@ class EventHandlers:
     def _on_job(self, event: Event[TrainingJobView]) -> None:
         old, new = _sides(event)
         key = "/".join(event.key)
+        # Compare with our version before the event: a write of ours has woken the scheduler
+        # already.
         before = self._state.jobs.get(key)
         _log_unreadable(event, self._state.on_job(old, new))
         if _scheduling_changed(event) or _status_is_news(before, self._state.jobs.get(key)):
             self._wake_scheduler()
         self._enqueue(key)
+        # A job that ends or goes changes the state of the jobs that start after it.
         for successor in self._state.chains.successors(key):
             self._enqueue_soon(successor)
 
@@ -100,6 +103,7 @@ class EventHandlers:
         job = event.view.labels.get(LABEL_JOB) if self._covers(event.view.namespace) else None
         if job is not None:
             self._enqueue_soon(f"{event.view.namespace}/{job}")
+        # Pods on CPU nodes change no decision. There may be many thousands of them.
         placed = any(
             pod is not None and self._state.nodes.may_be_pooled(pod.node_name) for pod in (old, new)
         )
@@ -107,7 +111,7 @@ class EventHandlers:
             self._wake_scheduler()
 
     def follow(self, workloads: Informer[WorkloadView]) -> None:
-        """Receive every later event of Jobs or JobSets that name a queue."""
+        """Subscribe to every later event of Jobs or JobSets that name a queue."""
 
         def on_workload(event: Event[WorkloadView]) -> None:
             self._state.on_workload(workloads.resource, *_sides(event))
@@ -152,7 +156,7 @@ class EventHandlers:
         self._wake_scheduler()
 
     def _waking(self, take: Callable[[Any, Any], bool]) -> Callable[[Event[Any]], None]:
-        """A subscriber that wakes the scheduler where an event may change a decision."""
+        """Return a subscriber that wakes the scheduler if an event may change a decision."""
 
         def on_event(event: Event[Any]) -> None:
             if take(*_sides(event)):
@@ -166,7 +170,10 @@ class EventHandlers:
 
 
 def _status_is_news(before: Job | None, after: Job | None) -> bool:
-    """A write that was answered by a conflict, or another leader's: nobody else says it."""
+    """Return whether a status has changed that no component of this process announced.
+
+    A write of ours that was answered by a conflict, or a write of another leader.
+    """
     if before is None or after is None:
         return False  # a job that comes or goes is news by itself
     return scheduled_state(before.status) != scheduled_state(after.status)
@@ -178,15 +185,16 @@ def _log_unreadable(event: _OursEvent, problem: str | None) -> None:
 
 
 def _sides(event: Event[Any]) -> tuple[Any, Any]:
-    """(before, after); None after a deletion."""
+    """Return the views before and after the event. None after a deletion."""
     if event.change is Change.DELETED:
         return event.view, None
     return event.previous, event.view
 
 
 def _capacity_changed(old: PodView | None, new: PodView | None, *, foreign: bool) -> bool:
-    """Whether a pod freed resources, or a pod of another owner took some."""
+    """Return whether a pod freed resources, or a pod of another owner took some."""
     if new is None or old is None:
+        # A new member's resources were counted with its assignment.
         return new is None or foreign
     if new.finished != old.finished:
         return True
@@ -194,12 +202,15 @@ def _capacity_changed(old: PodView | None, new: PodView | None, *, foreign: bool
 
 
 def _spec_changed(event: _OursEvent) -> bool:
-    """Whether an object came, went, or has another spec: its status does not count."""
+    """Return whether an object was created, deleted, or has another spec."""
     if event.change is Change.DELETED or event.previous is None:
         return True
     return event.previous.generation != event.view.generation
 
 
 def _scheduling_changed(event: Event[TrainingJobView]) -> bool:
-    """Our own status writes wake the scheduler themselves: here only users' changes count."""
+    """Return whether an event can change a decision.
+
+    Our own status writes wake the scheduler themselves, so only users' changes count here.
+    """
     return event.change is not Change.MODIFIED or _spec_changed(event)

@@ -1,4 +1,4 @@
-"""What pods hold that a queue pays for beside the members of its jobs (`remaining_pods`)."""
+"""Resources of pods that a queue pays for beside its jobs' members (`remaining_pods`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from drumline_scheduler.model import Admitted, Node
 
 
 class _KnownForeign(NamedTuple):
-    """What a foreign pod holds, and what that was made of."""
+    """The resources of a foreign pod, and the values that they were computed from."""
 
     pod: PodView
     made_of: tuple[object, ...]
@@ -27,15 +27,15 @@ class _KnownForeign(NamedTuple):
 
 
 class HeldByPods:
-    """Keeps the values of pods that are as they were in the last snapshot.
+    """Keeps the values of pods that have not changed since the last snapshot.
 
     Args:
-        remaining: which account pays for a pod.
-        nodes: the pods on them.
-        pools: of the nodes.
-        workloads: whose Jobs may say when their pods end; None: there are none.
-        guarded: pools where foreign pods are evicted for jobs, as nobody else gets their places;
-            None: it is not known, and their queues' word counts.
+        remaining: determines which account pays for a pod.
+        nodes: the nodes and the pods on them.
+        pools: the pools of the nodes.
+        workloads: knows when pods of Jobs end. None if workloads are not admitted.
+        guarded: pools in which foreign pods are evicted for jobs, because no other scheduler gets
+            their places. None if it is not known. Then the queues' specs decide.
     """
 
     def __init__(
@@ -57,18 +57,19 @@ class HeldByPods:
         self._foreign: dict[str, _KnownForeign] = {}
         """By uid of the pod."""
         self._stays: dict[str, float] = {}
-        """By uid of a foreign pod that could not be evicted: until when nobody tries again."""
+        """By uid of a foreign pod that could not be evicted, the time until which none is tried."""
 
     def stays(self, pod_uid: str, *, until: float) -> None:
-        """A foreign pod cannot be evicted now: it is nobody's victim until then."""
+        """Exclude a foreign pod that cannot be evicted from being a victim until `until`."""
         self._stays[pod_uid] = until
 
     def held(self, *, now: float) -> list[Admitted]:
-        """What pods hold now. O(pods that remain + foreign pods that name a queue).
+        """Return the resources that pods hold now. O(remaining pods + foreign pods with a queue).
 
-        To be asked after the nodes, which say which pods these are.
+        Call it after the nodes were computed, because they determine which pods these are.
         """
         self._stays = {uid: until for uid, until in self._stays.items() if until > now}
+        # Phase 1: sort the charged pods by account. Foreign pods are accounts of their own.
         accounts: dict[str, Account] = {}
         pods: dict[str, list[RemainingPod]] = defaultdict(list)
         foreign: dict[str, _KnownForeign] = {}
@@ -77,12 +78,16 @@ class HeldByPods:
             if pool is None or account is None:
                 continue
             if account.is_foreign:
+                # Without a guard, kube-scheduler would fill the place at once, so an eviction would
+                # not help.
                 if charged.pod.uid in self._stays or not self._is_guarded(node.pool):
                     account = replace(account, gives_back=False)
                 foreign[charged.pod.uid] = self._of_foreign(node, charged, account, pool)
             else:
                 accounts[account.uid] = account
                 pods[account.uid].append(_remaining(node, charged, pool))
+        # Phase 2: unchanged values stay the same objects. The scheduler recognises them by
+        # identity.
         of_jobs = [
             held for uid, account in accounts.items() for held in held_by_pods(account, pods[uid])
         ]
@@ -92,7 +97,7 @@ class HeldByPods:
         return [*self._of_jobs.values(), *of_foreign]
 
     def _end(self, pod: PodView) -> float | None:
-        """When a foreign pod is ended at the latest, by its own limit or its Job's."""
+        """Return the latest end of a foreign pod, by its own limit or its Job's."""
         ends = self._workloads.ends_at(pod) if self._workloads else None
         began = seconds_of(pod.start_time)
         if pod.deadline_seconds is None or began is None:
@@ -106,7 +111,10 @@ class HeldByPods:
     def _of_foreign(
         self, node: Node, charged: ChargedPod, account: Account, pool: GpuPoolSpec
     ) -> _KnownForeign:
-        """There may be thousands: what a pod holds is made once for each of its versions."""
+        """Return the resources of a foreign pod, computed once for each of its versions.
+
+        There may be thousands of foreign pods.
+        """
         ends_at = self._end(charged.pod)
         how = (charged.leaving, charged.hanging, account, ends_at)
         made_of = (node.pool, pool.gpu_resource, pool.partitions, *how)

@@ -1,30 +1,33 @@
 """Pods that a queue pays for beside the members of its jobs.
 
-First, pods of jobs that still hold a node although their job gave the place up. They are charged to
-their job's queue until they are gone: a job that is preempted, suspended, deleted or finished pays
-as long as its pods run, as Kubernetes counts a terminating pod on its node. Which queue that is was
-seen when the job was admitted. Labels decide nothing that their writer gains by: a pod counts as a
-job's if its controller and its name are the job's, it counts as *leaving* only if its deletion was
-requested or Drumline will request it, and of a job that was never seen only a terminating pod is
-charged, to a queue that is open to its namespace.
+First, pods of jobs that still hold a node although their job gave up the place. They are charged to
+their job's queue until they are gone. A job that is preempted, suspended, deleted or finished pays
+as long as its pods run, just as Kubernetes counts a terminating pod on its node. The queue is the
+one that the job was admitted with.
 
-Pods that are to go from a node that is not ready are charged to no queue: their kubelet is silent,
-perhaps for days, and no job could have their GPUs. The quota of pods in Kubernetes leaves such pods
-out as well (`QuotaV1Pod` in pkg/quota/v1/evaluator/core/pods.go).
+A label never decides in favour of its writer. A pod belongs to a job if its controller and its name
+are the job's. It counts as *leaving* only if its deletion was requested or Drumline will request
+it. A pod of a job that was never seen is charged only if it is terminating, and to a queue that is
+open to its namespace.
 
-    job j (n0, n1) is suspended     j-0-g1 and j-1-g1 run on  -> both charged, both leaving
-    j is evicted and placed on n2   the same until they end, and j holds n2 besides
-    j-1 starts again on n1          the old pod's GPUs are those that the new pod waits for
+Leaving pods on a node that is not ready are charged to no queue. Their kubelet is silent, perhaps
+for days, and no job could get their GPUs. The quota of pods in Kubernetes leaves out such pods too
+(`QuotaV1Pod` in pkg/quota/v1/evaluator/core/pods.go).
+
+    job j (n0, n1) is suspended     j-0-g1 and j-1-g1 continue -> both charged, both leaving
+    j is evicted and placed on n2   the same until they end, and j holds n2 as well
+    j-1 starts again on n1          the new pod waits for the old pod's GPUs
 
 Second, foreign pods (a notebook, inference) whose label `drumline.dev/queue` names a queue that is
-open to their namespace, which has to be this installation's. They count until they have ended, are
-never victims, and were placed by another scheduler: they may take a queue above its quota, whose
-jobs wait then. Pods with GPUs whose label names no such queue are paid for by the queue that
-`paysForUnclaimedPods`, where there is one: no wrong label, nor one that is taken off, dodges it.
+open to their namespace, in this installation. They count until they have ended, and are never
+victims. Another scheduler placed them, so they may exceed the quota of a queue, whose jobs then
+wait. Pods with GPUs whose label names no such queue are paid for by the queue with
+`paysForUnclaimedPods`, if there is one. So a wrong or missing label does not avoid payment.
 
-Whoever may create pods may bind them to any node and ask for any number of GPUs, which its kubelet
-rejects. So a pod that no kubelet has accepted, or on a node that is not ready, is charged to no
-queue; but for one that our gate held (`gated_pods`), which is charged from when it was let go.
+Users who may create pods may bind them to any node and request any number of GPUs, which the
+kubelet rejects. So a pod that no kubelet has accepted, or on a node that is not ready, is charged
+to no queue. The exception is a pod that our gate held (`gated_pods`): it is charged from its
+admission on.
 """
 
 from __future__ import annotations
@@ -57,11 +60,11 @@ class RemainingPods:
     Args:
         jobs: the jobs.
         pods: the pods of each job.
-        queues: which namespaces may use a queue.
-        namespaces: their labels, by which queues select them.
-        scope: the namespaces whose pods may be charged: another installation's never are.
-        positions_of: the members of a job that holds its assignment.
-        admits_workloads: whether this installation lets pods go that its gate holds.
+        queues: specs of the queues, which name the namespaces that may use them.
+        namespaces: labels of namespaces, by which queues select them.
+        scope: namespaces whose pods may be charged. Another installation's never are.
+        positions_of: returns the members of a job that holds its assignment.
+        admits_workloads: whether this installation admits pods that its gate holds.
     """
 
     def __init__(
@@ -83,20 +86,20 @@ class RemainingPods:
         self._scope = scope
         self._positions_of = positions_of
         self._accounts: dict[str, Account] = {}
-        """By uid, of every job that was seen admitted and exists or has pods."""
+        """By uid, the account of every job that was seen admitted and exists or has pods."""
         self._gone: dict[str, str] = {}
-        """Namespaces by uid of deleted jobs that had pods."""
+        """By uid of deleted jobs that had pods, their namespaces."""
         self._vacant: dict[str, tuple[tuple[str, int], Counter[str]]] = {}
 
     def remember(self, job: Job) -> None:
-        """The job holds places in this version: its queue of now pays for pods that remain there.
+        """Remember the queue of this version of a job, which holds places.
 
-        Later it may name another queue, before these pods are gone.
+        The queue pays for pods that remain there, even if the job names another queue later.
         """
         self._accounts[job.uid] = account_of(job)
 
     def forget(self, namespace: str, uid: str) -> None:
-        """The job is gone; what is known of it is kept while it has pods."""
+        """Process that a job is gone. Its account is kept while it has pods."""
         self._vacant.pop(uid, None)
         if self._pods.of(namespace, uid):
             self._gone[uid] = namespace
@@ -110,16 +113,17 @@ class RemainingPods:
             self._accounts.pop(uid, None)
 
     def on_node(self, name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:
-        """The pods of one node by their role. O(pods), and O(members) of a job with orphans.
+        """Return the pods of one node by role. O(pods), and O(members) of a job with orphans.
 
-        To be asked again when the node or a pod there changed, or a job that holds or held a place
+        Call it again when the node or a pod there has changed, or a job that holds or held a place
         there.
 
         Args:
-            name: of the node.
-            pods: those bound to it that have not ended.
+            name: name of the node.
+            pods: pods bound to it that have not ended.
             ready: whether its kubelet is heard.
         """
+        # Phase 1: sort out members, orphans of jobs, and foreign pods.
         orphans: dict[str, list[PodView]] = defaultdict(list)
         terminating: list[PodView] = []
         foreign: list[PodView] = []
@@ -129,15 +133,19 @@ class RemainingPods:
                 foreign.append(pod)
             elif not self._is_member(pod, facts):
                 orphans[pod.owner_uid].append(pod)
+        # Phase 2: foreign pods. One is charged if it claims a queue or GPUs, and a kubelet has it.
         charged: list[ChargedPod] = []
         for pod in foreign:
             claims = LABEL_QUEUE in pod.labels or _may_have_gpus(pod)
             pays = ready and claims and (_is_accepted(pod) or self._was_let_go(pod))
-            # a pod that stays is looked at again whenever its queue is: that may be closed or open
+            # Pods that stay are charged even if no queue pays now: a queue may open to their
+            # namespace.
             if pod.terminating and not (pays and self.account(pod)):
                 terminating.append(pod)
             elif pays:
                 charged.append(ChargedPod(pod=pod, leaving=pod.terminating))
+        # Phase 3: orphans. As many of them as the job has places here without a pod are covered by
+        # the job's own places. The remaining ones are charged in addition.
         for of_job in orphans.values():
             of_job.sort(key=lambda pod: pod.name)
             job = self._job_of(of_job[0])
@@ -153,12 +161,14 @@ class RemainingPods:
         return PodsByRole(charged=tuple(charged), terminating=tuple(terminating))
 
     def account(self, pod: PodView) -> Account | None:
-        """What pays for a pod that remains or is foreign; None: no queue does."""
+        """Return the account that pays for a remaining or foreign pod, or None."""
         if self._facts(pod) is None:
             return self._account_of_foreign(pod)
+        # The queue at admission counts, not the present one.
         known = self._accounts.get(pod.owner_uid)
         if known is not None:
             return known
+        # The operator has not seen the job admitted: only an open queue may be charged.
         job = self._job_of(pod)
         queue = job.spec.queue if job is not None else pod.labels.get(LABEL_QUEUE, "")
         if not self._is_open(queue, pod.namespace):
@@ -185,14 +195,17 @@ class RemainingPods:
         return self._admits_workloads and ANNOTATION_ADMITTED in pod.annotations
 
     def _pays_for_unclaimed(self, pod: PodView) -> str:
-        """The queue that pays for a pod whose own label names none that may; '' for no queue."""
+        """Return the queue that pays for a pod without a valid queue label, or ''."""
         if not (_may_have_gpus(pod) and self._scope.covers(pod.namespace)):
             return ""
         queues = self._queues.by_name.items()
         return next((name for name, spec in queues if spec.pays_for_unclaimed_pods), "")
 
     def _is_stranger(self, pod: PodView) -> bool:
-        """Whether it stays, and the job of its labels was never seen: anybody can write them."""
+        """Return whether a pod stays and the job of its labels was never seen.
+
+        Anybody can write labels, so it counts as a foreign pod.
+        """
         known = pod.owner_uid in self._accounts or self._job_of(pod) is not None
         return not known and not pod.terminating
 
@@ -205,7 +218,7 @@ class RemainingPods:
         )
 
     def _facts(self, pod: PodView) -> PodFacts | None:
-        """What the lifecycle knows of a job's pod; None for a foreign pod."""
+        """Return the facts of a job's pod, or None for a foreign pod."""
         if not is_owned(pod) or self._is_stranger(pod):
             return None
         return self._pods.facts(pod)
@@ -221,7 +234,8 @@ class RemainingPods:
         return job if job is not None and job.uid == pod.owner_uid else None
 
     def _vacancies(self, job: Job) -> Counter[str]:
-        """By node: places of the job without a pod of their own, lost ones included."""
+        """Return by node the job's places without a pod, including lost members."""
+        # Keyed by version and pod events, because it is called for each node of the job.
         stamp = (job.resource_version, self._pods.stamp(job.namespace, job.uid))
         known = self._vacant.get(job.uid)
         if known is None or known[0] != stamp:
@@ -232,12 +246,12 @@ class RemainingPods:
 
 
 def _is_accepted(pod: PodView) -> bool:
-    """Whether a kubelet has begun with it: users do not write the status of pods."""
+    """Return whether a kubelet has accepted the pod. Users cannot write a pod's status."""
     return pod.phase is PodPhase.RUNNING or bool(pod.containers or pod.init_containers)
 
 
 def _may_have_gpus(pod: PodView) -> bool:
-    """Whether it asks for a device of any kind: those have names with a domain."""
+    """Return whether it requests a device of any kind. Device names have a domain."""
     return any("/" in resource for resource in pod.requests)
 
 

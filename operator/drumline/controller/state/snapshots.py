@@ -1,8 +1,8 @@
-"""The scheduler's input: the snapshot of the cluster and the gangs that wait.
+"""The scheduler's input: the snapshot of the cluster and the waiting gangs.
 
-A value is computed once and kept as long as what it was computed from: a gang by the version of its
-job, an admitted gang by the version of its job and the events of its pods. The scheduler recognises
-an unchanged `Admitted` by identity (`scheduler.snapshot_cache`).
+A value is computed once and kept while its inputs stay the same. A gang depends on the version of
+its job. An admitted gang depends on the version of its job and the events of its pods. The
+scheduler recognises an unchanged `Admitted` by identity (`scheduler.snapshot_cache`).
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from drumline_scheduler.resources import NOTHING, Resources
 FIRST_BACKOFF_SECONDS = 10.0
 MAX_BACKOFF_SECONDS = 600.0
 RISK_SECONDS = 60.0
-"""For how long a figure of the work that an eviction would lose is kept unseen."""
+"""Age up to which the work that an eviction would lose is not computed again."""
 
 
 class Evicts(NamedTuple):
-    """What keeps a gang from having others evicted."""
+    """Whether other gangs may be evicted for a gang, and why not."""
 
     preempts: bool
     refusal: str
@@ -69,19 +69,19 @@ _ANYBODY: Final = Evicts(preempts=True, refusal="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedStart:
-    """A start that a check refused before anybody was evicted for it."""
+    """A start that a check refused before any eviction for it."""
 
     generation: int
-    """Of the job's spec."""
+    """Generation of the job's spec."""
     failed_starts: int
-    """`status.failedStarts` with this one. More of them: the last start failed by itself."""
+    """`status.failedStarts` including this one. A higher number means that a later start failed."""
     until: float = 0.0
-    """Nobody is evicted for it, nor is it moved, before this time (seconds since the epoch)."""
+    """Time until which no gang is evicted for it and it is not moved (seconds since the epoch)."""
     message: str = ""
 
 
 class _MadeOf(NamedTuple):
-    """What a gang was made of, beside the version of its job."""
+    """The values that a gang was computed from, beside the version of its job."""
 
     backoff: Backoff | None
     priority: int
@@ -95,18 +95,18 @@ class _MadeOf(NamedTuple):
 
 
 class _KnownAdmitted(NamedTuple):
-    """An admitted job, what it was made from, and when its work at risk was last looked at."""
+    """An admitted job, its inputs, and the time of the last look at its work at risk."""
 
     stamp: tuple[object, ...]
     minute: float
     gang: Gang
     admitted: tuple[Admitted, ...]
-    """One gang, and its surplus as another."""
+    """One gang, and perhaps its surplus as a second one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """A job whose placement failed again and again: not before `until`, because of `cause`."""
+    """Earliest time of the next placement of a job that failed repeatedly, with the cause."""
 
     until: float
     cause: str
@@ -114,7 +114,10 @@ class Backoff:
 
     @classmethod
     def after(cls, failures: int, *, cause: str, count: int, now: float) -> Backoff:
-        """The backoff after so many failures in a row: 10, 20, 40 ... 600 seconds; 0: none."""
+        """Return the backoff after `failures` failures in a row.
+
+        0 failures: no delay. 1, 2, 3 ...: 10, 20, 40 ... at most 600 seconds.
+        """
         steps = min(failures - 1, 16)
         delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
         return cls(until=now + delay, cause=cause, count=count)
@@ -139,14 +142,14 @@ class Sources:
 
 
 class SnapshotBuilder:
-    """Builds what one scheduling cycle reads.
+    """Builds the input of a scheduling cycle.
 
     Args:
         sources: the caches.
-        progress: the progress that a job's agents reported last, by the job's uid.
-        platform_tolerations: what the platform adds to pods of the bundled trainer.
-        scope: of this installation.
-        guarded: pools where foreign pods may be victims; None: it is not known.
+        progress: returns the progress that a job's agents reported last, by the job's uid.
+        platform_tolerations: tolerations that the platform adds to pods of the bundled trainer.
+        scope: scope of this installation.
+        guarded: pools in which foreign pods may be victims. None if not known.
     """
 
     def __init__(
@@ -166,9 +169,9 @@ class SnapshotBuilder:
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, _KnownAdmitted] = {}
         self._leaving_since: dict[str, float] = {}
-        """By uid of a job with places that leaves: when it was first seen to."""
+        """By uid of a leaving job with places, the time at which it was first seen to leave."""
         self._added: dict[str, Resources] = {}
-        """By uid of the job: what admission adds to each of its pods, where it adds something."""
+        """By uid of the job, the requests that admission adds to each of its pods."""
         self._remaining = RemainingPods(
             jobs=sources.jobs,
             pods=sources.pods,
@@ -183,23 +186,26 @@ class SnapshotBuilder:
             self._remaining, nodes=nodes, pools=pools, workloads=workloads, guarded=guarded
         )
         self._in_doubt: dict[str, Admitted] = {}
-        """By uid: what writes whose answer was lost may have taken, in the last snapshot."""
+        """By uid, resources that writes without an answer may have taken, in the last snapshot."""
         self.backoffs: dict[str, Backoff] = {}
         """By uid of the job."""
         self.checked: dict[str, CheckedStart] = {}
-        """By uid of a job whose start a check refused last."""
+        """By uid of a job whose last start a check refused."""
         self._now = 0.0
         self.left_out: dict[str, str] = {}
-        """Jobs at which the operator failed, with the reason, each once for each of its specs;
-        cleared by its reader."""
+        """Jobs at which the operator failed, with the reason.
+
+        Each is listed once for each of its specs. The reader clears it.
+        """
 
     def foreign_pod_stays(self, pod_uid: str, *, until: float) -> None:
-        """A foreign pod cannot be evicted now: it is nobody's victim until then."""
+        """Exclude a foreign pod that cannot be evicted from being a victim until `until`."""
         self._by_pods.stays(pod_uid, until=until)
 
     def snapshot(self, *, now: float) -> Snapshot:
-        """The cluster now: O(nodes changed since the last snapshot + admitted jobs)."""
+        """Return the cluster now. O(nodes changed since the last snapshot + admitted jobs)."""
         sources, self._now = self._sources, now
+        # Nodes first: computing them determines which pods are charged (`HeldByPods.held`).
         nodes = sources.nodes.in_pools(sources.pools.by_name, roles=self._remaining.on_node)
         return Snapshot(
             nodes=tuple(nodes),
@@ -218,11 +224,12 @@ class SnapshotBuilder:
         )
 
     def pending(self) -> list[Gang]:
-        """Every job that waits for an assignment, and every other workload that waits."""
+        """Return every job and every other workload that waits for an assignment."""
         workloads = self._sources.workloads
         return [*self._waiting_jobs(), *(workloads.pending() if workloads else ())]
 
     def _waiting_jobs(self) -> list[Gang]:
+        # A lost write may have given these jobs their places. They must not be placed twice.
         taken = {
             doubt.read.uid
             for doubt in self._sources.jobs.in_doubt()
@@ -238,7 +245,7 @@ class SnapshotBuilder:
         return self._without_started_members(gangs) if has_groups else gangs
 
     def priority_of(self, job: Job) -> int:
-        """The job's effective priority."""
+        """Return the job's effective priority."""
         queue = self._sources.queues.get(job.spec.queue)
         return effective_priority(
             job,
@@ -247,12 +254,12 @@ class SnapshotBuilder:
         )
 
     def jobs_without_priority_class(self) -> list[Job]:
-        """Waiting jobs that name a priority class that does not exist."""
+        """Return the waiting jobs that name a priority class that does not exist."""
         jobs = self._sources.jobs.all()
         return [job for job in jobs if not self._has_class(job) and is_queued(job)]
 
     def forget(self, namespace: str, uid: str) -> None:
-        """The job of this uid is gone."""
+        """Forget a deleted job."""
         self._remaining.forget(namespace, uid)
         self._sources.volumes.forget(uid)
         by_uids = (
@@ -263,10 +270,10 @@ class SnapshotBuilder:
             by_uid.pop(uid, None)
 
     def learn_requests(self, pod: PodView) -> None:
-        """A new pod shows what admission adds to its job's pods: later placements count it.
+        """Learn from a new pod the requests that admission adds to its job's pods.
 
-        Until the next pod it stays known, also when all pods are gone: a gang that a kubelet
-        refused for lack of CPU is placed again by what its pods really request.
+        Later placements count them. They stay known until the next pod, even without any pods: a
+        gang that a kubelet rejected for lack of CPU is placed with its real requests.
         """
         job = self._sources.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
         if job is None or not is_owned(pod) or job.uid != pod.owner_uid:
@@ -286,17 +293,19 @@ class SnapshotBuilder:
         self._remaining.tidy()
 
     def places_given_up(self, job: Job) -> None:
-        """This version of a job, which held places, is not the newest any more."""
+        """Record that a version of a job with places is no longer the newest."""
         self._remaining.remember(job)
 
     def priorities_changed(self) -> None:
-        """Build every gang again: its priority may be another."""
+        """Compute every gang again after priorities changed."""
         self._gangs.clear()
 
     def _without_started_members(self, gangs: list[Gang]) -> list[Gang]:
-        """Groups without the jobs that had an assignment and gave it back: no job waits for them.
+        """Reduce groups by the jobs that started and gave their assignment back.
 
-        group of 3: actor and critic wait, reward trained and was suspended -> both wait for 2
+        No job waits for them.
+
+            group of 3: actor and critic wait, reward trained and was suspended -> both wait for 2
         """
         over = Counter(
             (job.namespace, job.spec.group.name)
@@ -329,11 +338,11 @@ class SnapshotBuilder:
                     yield from self._admitted[job.uid].admitted
 
     def _admitted_gangs(self, job: Job, gang: Gang, *, now: float) -> tuple[Admitted, ...]:
-        """The same objects as long as nothing changed.
+        """Return the admitted gangs of a job: the same objects while nothing changed.
 
-        The work that an eviction would lose grows all the time: it is looked at every
-        `RISK_SECONDS`, and counts anew when it differs by more than `RISK_SHARE`. A gang that has
-        run for a day without a checkpoint is so the same object for hours.
+        The work that an eviction would lose grows all the time. It is computed every
+        `RISK_SECONDS`, and the value changes only if it differs by more than `RISK_SHARE`. So a
+        gang that has trained for a day without a checkpoint stays the same object for hours.
         """
         pods = self._sources.pods
         progress = self._progress(job.uid)
@@ -341,6 +350,7 @@ class SnapshotBuilder:
         stamp = (job.resource_version, pods.stamp(job.namespace, job.uid), saved)
         minute = now // RISK_SECONDS
         known = self._admitted.get(job.uid)
+        # The job or its pods changed: compute everything.
         if known is None or known.stamp != stamp or known.gang is not gang:
             if is_leaving(job):
                 self._leaving_since.setdefault(job.uid, now)
@@ -355,6 +365,7 @@ class SnapshotBuilder:
                 now=now,
                 leaving_since=self._leaving_since.get(job.uid),
             )
+        # Only time has passed: compute the work at risk.
         elif known.minute != minute:
             risk = gpu_seconds_at_risk(job, progress, now=now)
             first, *surplus = known.admitted
@@ -365,9 +376,9 @@ class SnapshotBuilder:
         return admitted
 
     def _held_beside(self, *, now: float) -> Iterable[Admitted]:
-        """What jobs and foreign pods hold beside the jobs' places.
+        """Return what jobs and foreign pods hold beside the jobs' places.
 
-        O(jobs in doubt + pods that remain + foreign pods that name a queue).
+        O(jobs in doubt + pods that remain + foreign pods with a queue).
         """
         self._remaining.tidy()
         self._in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
@@ -395,11 +406,12 @@ class SnapshotBuilder:
         return known[1]
 
     def _gang(self, job: Job) -> Gang | None:
-        """The scheduler's view of a job; None, and noted in `left_out`, where there can be none.
+        """Return the scheduler's value of a job, or None, noted in `left_out`, if it is impossible.
 
-        The same object as long as version, spec, verdict, backoff, priority, predecessors and what
-        admission adds are.
+        It stays the same object while version, spec, verdict, backoff, priority, predecessors and
+        added requests stay the same.
         """
+        # Phase 1: the inputs. They are compared, so that a changed queue or pool also counts.
         sources = self._sources
         backoff, queue = self.backoffs.get(job.uid), sources.queues.get(job.spec.queue)
         made_of = _MadeOf(
@@ -416,6 +428,7 @@ class SnapshotBuilder:
         known = self._gangs.get(job.uid)
         if known is not None and known[1] == made_of and _is_same_version(known[0], job):
             return known[2]
+        # Phase 2: convert. A job that cannot be converted must not stop the cycle.
         try:
             gang = gang_of(
                 job,
@@ -432,6 +445,7 @@ class SnapshotBuilder:
         except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
             self._leave_out(job, error)
             return None
+        # Phase 3: what most gangs do not have, so most gangs are built without a copy.
         if made_of.evicts is not _ANYBODY:
             preempts, refusal = made_of.evicts
             gang = replace(gang, preempts=preempts, refusal=refusal)
@@ -441,13 +455,15 @@ class SnapshotBuilder:
         return gang
 
     def _evicts(self, job: Job) -> Evicts:
-        """Whether others may be evicted for a job.
+        """Return whether other gangs may be evicted for a job.
 
-        A start that was refused by a check alone is checked again after its backoff.
+        A start that only a check refused is checked again after its backoff.
         """
         sources, refusal, checked = self._sources, "", self.checked.get(job.uid)
+        # A new spec may have fixed the refused start.
         if checked is not None and checked.generation != job.object_generation:
             checked = None
+        # A refusal applies to evictions only: on free places the job may still start.
         if job.namespace in sources.namespaces.terminating:
             refusal = f"namespace {job.namespace} is being deleted"
         elif checked is not None and checked.until > self._now:
@@ -460,14 +476,14 @@ class SnapshotBuilder:
         return Evicts(preempts, refusal) if refusal or not preempts else _ANYBODY
 
     def _leave_out(self, job: Job, error: Exception) -> None:
-        """The operator failed at this job: that is its verdict until its spec changes."""
+        """Make the operator's failure at a job its verdict until its spec changes."""
         refusal = refusal_for(error)
         if job.verdict != refusal and self._sources.jobs.settle(job, refusal):
             self.left_out[job.key] = refusal.message
 
 
 def _is_same_version(known: Job, job: Job) -> bool:
-    """Whether both are one version of a job, one written by us and one shown by the watch."""
+    """Return whether both are one version of a job, written by us or shown by the watch."""
     return known is job or (
         known.resource_version == job.resource_version and known.spec is job.spec
     )

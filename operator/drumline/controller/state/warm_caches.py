@@ -1,10 +1,10 @@
-"""The caches of every process of the operator, whether it leads or stands by.
+"""The caches of every process of the operator, leading or standby.
 
-They are filled by informers, which only read, so a process that stands by has them as its leader
-has: it takes over with what it has seen, and not with lists of the whole cluster. What it has seen
-may be older than the last writes of the leader before it: `catch_up`, called after the Lease was
-won, returns when everything that was written until then is part of the caches. Nothing may be
-decided before (docs/decisions/0027-warm-standby.md).
+Informers fill them and only read, so a standby process has the same caches as the leader. It takes
+over with them, instead of listing the whole cluster. They may be older than the last writes of the
+previous leader. `catch_up`, called after the Lease was won, returns when the caches contain
+everything that was written until then. Nothing may be decided before
+(docs/decisions/0027-warm-standby.md).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from drumline_contract import Progress
 log = logs.get("drumline.controller.state.warm_caches")
 
 TIDY_SECONDS = 60.0
-"""A leader tidies in each cycle; nobody decides meanwhile on a process that stands by."""
+"""Interval on a standby process. A leader tidies in each cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """What a leader hears of the caches.
+    """Callbacks by which a leader follows the caches.
 
     Attributes:
         enqueue: wakes the reconciler for a job's key.
-        enqueue_soon: the same, after a moment.
-        wake_scheduler: capacity, quota or the waiting jobs may have changed.
-        progress: the progress that a job's agents reported last, by the job's uid.
+        enqueue_soon: wakes it after a moment.
+        wake_scheduler: called when capacity, quota or the waiting jobs may have changed.
+        progress: returns the progress that a job's agents reported last, by the job's uid.
     """
 
     enqueue: Callable[[str], None]
@@ -54,12 +54,12 @@ class Listener:
 
 
 class WarmCaches:
-    """The informers and what is derived from them. For one event loop.
+    """The informers and the values derived from them. For one event loop.
 
     Args:
-        client: reads the API server.
-        settings: what the Deployment says.
-        metrics: of this process.
+        client: client for the API server. It only reads.
+        settings: settings of the Deployment.
+        metrics: metrics of this process.
         wall: seconds since the epoch.
     """
 
@@ -97,12 +97,14 @@ class WarmCaches:
         )
 
     async def fill(self, group: asyncio.TaskGroup) -> None:
-        """Start the informers in `group`; returns when every cache holds a whole list."""
+        """Start the informers in `group`. Return when every cache holds a whole list."""
+        # Phase 1: the kinds that are served now. Optional kinds are looked for first.
         self.informers = await self.informers.with_taint_rules(self._client, metrics=self._metrics)
         if self._admits_workloads:
             self.informers = await self.informers.with_workloads(
                 self._client, metrics=self._metrics, scope=self.scope, kinds=self._workload_kinds
             )
+        # Phase 2: subscribe before the first event.
         EventHandlers(
             self.state,
             enqueue=self._enqueue,
@@ -114,6 +116,7 @@ class WarmCaches:
             group.create_task(informer.run())
         group.create_task(self._judge.run())
         group.create_task(self._tidy())
+        # Phase 3: wait for all lists and for the verdicts on their jobs.
         await self.informers.wait_synced()
         await self._judge.wait_idle()  # else the first cycle would pass jobs over
         self.filled = True
@@ -123,21 +126,22 @@ class WarmCaches:
         log.info("synced", **sizes)
 
     async def catch_up(self) -> None:
-        """Return when all that was written before this call is part of the caches."""
+        """Wait until the caches contain all that was written before this call."""
         await self.informers.catch_up()
         await self._judge.wait_idle()
 
     def highest_epoch(self) -> int:
-        """The highest epoch that any job was written under; 0 without such a job."""
+        """Return the highest epoch that any job was written under, or 0."""
         return max((job.status.epoch or 0 for job in self.state.jobs.all()), default=0)
 
     def lead(self, listener: Listener) -> None:
-        """From now on this hears every change."""
+        """Send every later change to this listener."""
         self._listener = listener
+        # Changes before this call had no listener, so decide at once.
         listener.wake_scheduler()
 
     def _settle(self, job: Job, verdict: Schedulable | Refusal) -> None:
-        """The job can be scheduled now, or is to say why it cannot."""
+        """Wake reconciler and scheduler for a job that has its verdict."""
         if self.state.jobs.settle(job, verdict):
             self._enqueue(job.key)
             self._wake_scheduler()
