@@ -1,10 +1,12 @@
-"""A cycle written down on request, or because a gang raised an exception, for `drumline replay`.
+"""Write a cycle to a file for `drumline replay`, on request or after an exception on a gang.
 
-Requested by SIGUSR1, which needs the right to run a program in the operator's pod: a capture names
-every job and node of the cluster. The next cycle is written, with what it decided, to one file that
-only the operator's user can read, whole or not at all. The one before it goes first: there may be
-no room for two. A cycle with an exception is written to a file of its own beside it, named after
-the fault (`GangFault.seed`). The newest few are kept, within a limit of bytes.
+SIGUSR1 requests it, which needs the right to run a program in the operator's pod: a capture names
+every job and node of the cluster. The next cycle is written with its decisions to one file that
+only the operator's user can read, as a whole or not at all. The previous capture is deleted first,
+because there may not be space for two.
+
+A cycle with an exception is written to a separate file beside it, named after the fault
+(`GangFault.seed`). The newest few are kept, within a limit of bytes.
 """
 
 from __future__ import annotations
@@ -25,16 +27,16 @@ log = logs.get("drumline.controller.scheduler.captures")
 
 MAX_FAULT_FILES: Final = 3
 MAX_FAULT_BYTES: Final = 16 * 1024 * 1024
-"""Together with a capture on request they fit into the pod's emptyDir (320 MiB)."""
+"""With a capture on request, these files fit into the pod's emptyDir (320 MiB)."""
 _FAULT_PREFIX: Final = "drumline-fault-"
 
 
 class CycleCaptures:
-    """Remembers that a cycle is to be written, and writes it.
+    """Remembers that a cycle must be written, and writes it.
 
     Args:
-        file: where to; its folder exists.
-        wake: has the scheduler decide.
+        file: path of the capture. Its folder exists.
+        wake: wakes the scheduler.
     """
 
     def __init__(self, *, file: Path, wake: Callable[[], None]) -> None:
@@ -43,7 +45,7 @@ class CycleCaptures:
         self._wanted = False
 
     def request(self) -> None:
-        """Have the next cycle written."""
+        """Request a capture of the next cycle."""
         self._wanted = True
         self._wake()
 
@@ -54,18 +56,19 @@ class CycleCaptures:
         decisions: Decisions,
         fresh: Sequence[GangFault] = (),
     ) -> None:
-        """Write this cycle if that was requested or it has a new fault; a failing disk is logged.
+        """Write this cycle if that was requested or it has a new fault. Log a failing disk.
 
         Args:
             cycle: the arguments of the cycle.
-            decisions: of the cycle.
-            fresh: new faults; the first few get a file each, with the same content.
+            decisions: the decisions of the cycle.
+            fresh: new faults. The first few get a file each, with the same content.
         """
         files = [fault_file(self._file, fault) for fault in fresh[:MAX_FAULT_FILES]]
         if self._wanted:
             files.append(self._file)
         if not files:
             return
+        # Reset before writing: a disk that fails must not make every cycle write.
         self._wanted = False
         capture = Capture(
             snapshot=cycle.snapshot,
@@ -76,6 +79,7 @@ class CycleCaptures:
             set_aside=cycle.set_aside,
             program=__version__,
         )
+        # Encoding a large cluster takes a second, so the event loop must not do it.
         document = await asyncio.to_thread(encode, capture)
         for file in files:
             try:
@@ -89,9 +93,11 @@ class CycleCaptures:
         limit = MAX_BYTES if target == self._file else MAX_FAULT_BYTES
         if len(document) > limit:
             raise OSError(f"longer than {limit >> 20} MiB")
+        # Delete the older files first: there may not be space for another one.
         part = target.with_suffix(".part")
         for old in (target, part, *self._too_old(target)):
             old.unlink(missing_ok=True)
+        # Write beside the target and rename: a reader never sees a part of a file.
         try:
             with os.fdopen(
                 os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
@@ -103,7 +109,7 @@ class CycleCaptures:
         part.replace(target)
 
     def _too_old(self, target: Path) -> Sequence[Path]:
-        """Return the older files that make room for a fault's, and what dead processes left."""
+        """Return the older files to delete for a new fault, and what dead processes left."""
         if target == self._file:
             return ()
         left = self._file.parent.glob(f"{_FAULT_PREFIX}*.part")

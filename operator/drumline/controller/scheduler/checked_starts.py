@@ -1,10 +1,10 @@
-"""Remember which starts were checked before others were evicted or moved for them.
+"""Remember which starts were checked before other gangs were evicted or moved for them.
 
-A start that passes is not checked again for `PASSED_SECONDS`, as long as the job's spec stays. One
-that would be refused counts as a failed start in the job's status, so a new leader knows of it. The
-gang backs off as after any failed start, is checked again then, and fails after `maxFailedStarts`.
-A running gang that would be moved or repaired at the cost of others is left in peace for
-`REFUSED_SECONDS` instead.
+A start that passes is not checked again for `PASSED_SECONDS`, unless the job's spec changes. A
+start that would be refused counts as a failed start in the job's status, so a new leader knows it.
+The gang backs off as after any failed start, is checked again, and fails after `maxFailedStarts`. A
+running gang that would be moved or repaired at the cost of others stays as it is for
+`REFUSED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from drumline_api.jobstatus import TrainingJobStatus
 PASSED_SECONDS: Final = 30.0
 REFUSED_SECONDS: Final = 600.0
 MAX_PASSED: Final = 10_000
-"""Jobs whose passed checks are remembered."""
+"""Most jobs whose passed checks are remembered."""
 
 
 class Check(Protocol):
-    """Asks the API server whether a job could start."""
+    """Checks with the API server whether a job could start."""
 
     def __call__(
         self, job: Job, *, replaces: bool, leaving: Iterable[Job]
     ) -> Awaitable[StartRefusal | None]:
-        """Return why the start would be refused; None if nothing speaks against it."""
+        """Return why the start would be refused, or None."""
         ...
 
 
@@ -43,7 +43,7 @@ class RefusedStart:
     why: StartRefusal
 
     def status(self, job: Job, *, now: float) -> TrainingJobStatus:
-        """The status of a waiting job with this failed start."""
+        """Return the status of a waiting job with this failed start."""
         status = start_refused(
             job,
             message=self.why.message,
@@ -55,32 +55,34 @@ class RefusedStart:
 
 
 class CheckedStarts:
-    """Checks each start once, and tells the snapshots what came of it.
+    """Checks each start once, and passes refusals to the snapshots.
 
     Args:
-        check: asks the API server.
-        scheduling: takes what is known of starts.
+        check: checks with the API server.
+        scheduling: receives the results.
     """
 
     def __init__(self, *, check: Check, scheduling: SnapshotBuilder) -> None:
         self._check = check
         self._scheduling = scheduling
         self._passed: dict[str, tuple[int, float]] = {}
-        """By uid: generation of the spec, and until when the answer counts."""
+        """By uid, the generation of the spec and the time until which the result counts."""
 
     async def refusal_of(
         self, job: Job, *, now: float, leaving: Iterable[Job] = ()
     ) -> RefusedStart | None:
-        """Return why a job could not start; None: it could, or nobody knows.
+        """Return why a job could not start. None if it could, or if that is not known.
 
         Args:
-            job: with the assignment that it would start with, or runs with.
+            job: the job with the assignment that it would start with, or runs with.
             now: seconds since the epoch.
-            leaving: jobs that leave for it, with the places that they give up.
+            leaving: jobs that leave for it, with the places that they release.
         """
+        # A result for this spec that is recent enough saves the requests.
         known = self._passed.get(job.uid)
         if known is not None and known[0] == job.object_generation and now < known[1]:
             return None
+        # Quota of the namespace that its own pods or leaving jobs release counts as free.
         runs = job.status.started_at is not None
         beside = [other for other in leaving if other.namespace == job.namespace]
         why = await self._check(job, replaces=runs, leaving=beside)
@@ -89,6 +91,7 @@ class CheckedStarts:
                 del self._passed[next(iter(self._passed))]
             self._passed[job.uid] = (job.object_generation, now + PASSED_SECONDS)
             return None
+        # Refused. A running job has no failed start in its status, so remember it here.
         self._passed.pop(job.uid, None)
         if runs:
             self._scheduling.checked[job.uid] = CheckedStart(
@@ -100,7 +103,7 @@ class CheckedStarts:
         return RefusedStart(why)
 
     def note(self, job: Job, status: TrainingJobStatus, *, now: float) -> None:
-        """A refused start was written: the job is checked again after its backoff."""
+        """Record that a refused start was written. The job is checked again after its backoff."""
         count = status.failed_starts or 0
         self._scheduling.checked[job.uid] = CheckedStart(
             generation=job.object_generation, failed_starts=count

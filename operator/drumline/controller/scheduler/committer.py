@@ -1,18 +1,19 @@
-"""Writes what a cycle decided: a decision becomes status before anything follows from it.
+"""Write the decisions of a cycle. Actions follow only from a written status.
 
-A decision is written onto the version of the job that it was made from: when the job was written
-since, the write conflicts, nothing has happened, and the next cycle decides again.
+A decision is written onto the version of the job that it was made from. If the job was written
+since, the write conflicts, nothing happens, and the next cycle decides again.
 
 Before a gang evicts or moves others, its own start is checked (`checked_starts`). A start that
-would be refused counts as a failed start, and nobody is asked to leave.
+would be refused counts as a failed start, and no job has to leave.
 
-A preemption takes two steps, so that a crash between any two writes nominates each node for one job
-at most and evicts no job without need: first the preemptor is nominated to its future nodes (from
-then on reserved for it), then the victims get `Disrupted`. An eviction is withdrawn when its
-preemptor does not need the GPUs any more, and when the nodes a job was to move to are taken. A job
-that moves is evicted and nominated to its new nodes in one write; once its pods are gone it waits
-like any nominated job. A gang of a template cannot be asked to save: its second write is the one in
-which it gives its nodes up.
+A preemption takes two steps. So a crash between any two writes nominates each node for at most one
+job, and evicts no job without need. First the preemptor is nominated to its future nodes, which are
+reserved for it from then on. Then the victims get `Disrupted`. An eviction is withdrawn when its
+preemptor does not need the GPUs any more, or when the nodes that a job was to move to are taken.
+
+A moving job is evicted and nominated to its new nodes in one write. Once its pods are gone it waits
+like any nominated job. A gang of a template cannot save on request, so its second write also
+releases its nodes.
 
     preemptor P needs n1, n2 of victim V
     write 1  P: nominated n1, n2       a crash here: the next cycle plans V's eviction again
@@ -71,26 +72,26 @@ log = logs.get("drumline.controller.scheduler.committer")
 _GAVE_UP: Final = (Reason.PREEMPTED, Reason.QUEUE_STOPPED)
 
 Jobs = Mapping[str, Job]
-"""By uid, as they were when the cycle took its snapshot."""
+"""By uid, in the versions of the cycle's snapshot."""
 
 
 class Committer:
     """Writes decisions.
 
     Args:
-        writer: how a status is written.
+        writer: writes statuses.
         foreign: evicts foreign pods.
-        pods: for the image that is pinned at admission.
-        epoch: this leader's epoch.
-        signing_key: name of the key that tokens of new gangs follow from.
-        preemption_seconds: how long a job that is preempted may take to save.
-        metrics: where decisions are counted.
-        job_events: the events that users read.
+        pods: platform settings of pods, for the image that is pinned at admission.
+        epoch: epoch of this leader.
+        signing_key: name of the key from which tokens of new gangs are derived.
+        preemption_seconds: time for which a preempted job may save.
+        metrics: counts decisions.
+        job_events: writes events that users read.
         enqueue: wakes the reconciler for a job's key.
-        priority_of: the effective priority of a job.
-        share_of: what of a GPU of a pool each GPU of a job is; None: all.
-        foreseen: the status that a job's plan comes to before there is anything to do.
-        announce: logs and counts a written status, and tells it to users.
+        priority_of: returns the effective priority of a job.
+        share_of: returns the fraction of a pool's GPU that each GPU of a job is. None means 1.
+        foreseen: returns the status that a job's plan reaches before its first action.
+        announce: logs, counts and reports a written status.
         starts: checks the start of a gang before others are evicted or moved for it.
     """
 
@@ -130,14 +131,15 @@ class Committer:
     async def carry_out(
         self, decisions: Decisions, *, jobs: Jobs, now: float, on_fault: OnFault | None = None
     ) -> bool:
-        """Write what was decided; False when something has to be decided again.
+        """Write the decisions. Return False if something must be decided again.
 
         Args:
-            decisions: of a cycle.
-            jobs: as they were in its snapshot.
+            decisions: decisions of a cycle.
+            jobs: the jobs in the versions of its snapshot.
             now: seconds since the epoch.
-            on_fault: takes an exception on one job, by key and uid; None: it is raised.
+            on_fault: handles an exception on one job, by key and uid. None: it is raised.
         """
+        # Phase 1: pair each decision with the job's version in the snapshot.
         reasons = {blocked.uid: blocked.message for blocked in decisions.blocked}
         preemptions = [
             (jobs[each.uid], each, reasons.get(each.uid, each.message))
@@ -148,6 +150,8 @@ class Committer:
         evictions = [(jobs[each.uid], each) for each in decisions.evictions]
         staying = [jobs[uid] for uid in decisions.stay]
         in_vain = nominated_in_vain(decisions.blocked, jobs)
+        # Phase 2: write. The jobs differ, so all writes can run at once. Only a preemption has an
+        # order inside: foreign pods, the preemptor, the victims.
         return await write_each(
             [
                 *((job, partial(self._give, each, job, now=now)) for job, each in given),
@@ -188,6 +192,7 @@ class Committer:
     async def _give(self, given: JobPlacement, job: Job, *, now: float) -> bool:
         if given.start is not None:
             return await self._place(given.start, job, surplus=given.surplus_placed, now=now)
+        # Both changes of one job are one write: a crash in between must not lose one of them.
         moved, size = replacement(given, job), resize(given, smallest=base_size(job.status))
         changed = with_changes(job, moved=moved, size=size, epoch=self._epoch, now=now)
         if changed is job:
@@ -201,6 +206,7 @@ class Committer:
         return True
 
     async def _place(self, placed: Placed, job: Job, *, surplus: Placed | None, now: float) -> bool:
+        # Phase 1: the status, with all places of the gang and its surplus.
         beyond = () if surplus is None else surplus.assignment
         status = self._admitted(
             job,
@@ -212,6 +218,7 @@ class Committer:
         )
         if not await self._write(job, status):
             return False
+        # Phase 2: metrics, event and log line. Only of a decision that was written.
         self._metrics.scheduling.gangs_placed.labels(
             queue=job.spec.queue, gpu_pool=placed.pool
         ).inc()
@@ -251,7 +258,7 @@ class Committer:
         surplus_pool: str | None = None,
         surplus: Sequence[str] = (),
     ) -> TrainingJobStatus:
-        """The status of a waiting job that gets these nodes."""
+        """Return the status of a waiting job that gets these nodes."""
         return membership.admitted(
             job,
             pool=pool,
@@ -297,11 +304,13 @@ class Committer:
         now: float,
         on_fault: OnFault | None,
     ) -> bool:
+        # Phase 1: check the start, and evict foreign pods. Until here no job was asked to leave.
         preemptor = jobs[preemption.uid]
         if not await self._may_start(preemptor, preemption, jobs, now=now):
             return False
         if not await self._foreign.evict(preemption, now=now):
             return False
+        # Phase 2: nominate the preemptor. Its nodes are reserved from this write on.
         status = disruption.nominated(
             preemptor,
             pool=preemption.pool,
@@ -312,6 +321,7 @@ class Committer:
         )
         if not await self._write(preemptor, status):
             return False
+        # Phase 3: the victims. After a crash the next cycle finds the nomination and continues.
         victims = [
             (jobs[job_uid(victim.uid)], victim)
             for victim in preemption.victims
@@ -324,25 +334,31 @@ class Committer:
         return await write_each(writes, on_fault=on_fault)
 
     async def _movers_may_start(self, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
-        """Whether all jobs that are to move could start again on their new nodes."""
+        """Return whether all jobs that must move could start again on their new nodes."""
         movers = [jobs[job_uid(victim.uid)] for victim in preemption.victims if victim.moves_to]
         refusals = [await self._starts.refusal_of(job, now=now) for job in movers]
         return all(refusal is None for refusal in refusals)
 
     async def _may_start(self, job: Job, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
-        """Whether a gang and all that move for it could start; False: nobody is evicted for it."""
+        """Return whether a gang, and all gangs that move for it, could start.
+
+        False means that no gang is evicted for it.
+        """
         victims = [
             _giving_up(jobs[job_uid(victim.uid)], victim)
             for victim in preemption.victims
             if job_uid(victim.uid) in jobs
         ]
+        # Check the gang with its future places, while its victims count as gone.
         refusal = await self._starts.refusal_of(
             self._started(job, preemption, now=now), now=now, leaving=victims
         )
         if refusal is None:
             return await self._movers_may_start(preemption, jobs, now=now)
+        # A running gang keeps its places. The snapshot remembers the refusal.
         if job.status.assignment is not None:
             return False
+        # A waiting gang counts a failed start, which its status shows and limits.
         status = refusal.status(job, now=now)
         if await self._write(job, status):
             self._starts.note(job, status, now=now)
@@ -350,7 +366,7 @@ class Committer:
         return False
 
     def _started(self, job: Job, preemption: Preemption, *, now: float) -> Job:
-        """The job as it would be once its victims have left."""
+        """Return the job as it would be once its victims have left."""
         if job.status.assignment is not None:  # a repair: its pods are like those that it has
             return job
         status = self._admitted(job, pool=preemption.pool, nodes=preemption.assignment, now=now)
@@ -421,7 +437,8 @@ class Committer:
         return True
 
     async def _evict(self, job: Job, eviction: JobEviction, *, now: float) -> bool:
-        """Ask a job to save and to give its nodes up, and nominate it to new nodes if it moves."""
+        """Request a job to save and release its nodes. Nominate it to new nodes if it moves."""
+        # Phase 1: the notice, with its deadline.
         status = disruption.disrupted(
             job,
             kind=eviction.kind,
@@ -432,9 +449,11 @@ class Committer:
             indices=eviction.indices,
             now=now,
         )
+        # Phase 2: reserve the destination in the same write, or another gang could take it.
         if eviction.moves_to:
             pool = eviction.moves_to_pool
             status = disruption.nominated_for_move(status, pool=pool, nodes=eviction.moves_to)
+        # Phase 3: pods of a template cannot be asked to save. Write their release at once.
         if not job.runs_trainer:
             final = self._foreseen(replace(job, status=status))
             if final.assignment is None and final.reason in _GAVE_UP:
@@ -456,7 +475,7 @@ class Committer:
         return True
 
     async def _write(self, job: Job, status: TrainingJobStatus) -> bool:
-        """Write a status and wake the job; False when the decision came too late."""
+        """Write a status and wake the job. Return False if the decision came too late."""
         try:
             await self._writer.write(job, status)
         except NotLeader:
@@ -473,7 +492,7 @@ class Committer:
 
 
 def _giving_up(job: Job, victim: Victim) -> Job:
-    """The job with the members alone that it gives up."""
+    """Return the job with only the members that it gives up."""
     indices, assignment = given_up_indices(victim, job), job.status.assignment
     if indices is None or assignment is None:
         return job

@@ -1,13 +1,13 @@
-"""Decide a cycle in a thread of its own, and stop a cycle that takes too long.
+"""Decide a cycle in a thread, and stop a cycle that takes too long.
 
-While the thread decides, the event loop goes on: it renews the lease and answers probes. It looks
-at the thread several times a second. If one gang, or a whole attempt, has used too much processor
-time or memory, the thread gets a `CycleCutError` (`PyThreadState_SetAsyncExc`), which becomes the
-answer of the gang that was decided. All other gangs are then decided without it. Processor time
-counts and not the time of day, so a busy machine cuts nothing.
+While the thread decides, the event loop continues: it renews the lease and answers probes. It
+checks the thread several times a second. If one gang, or a whole attempt, has used too much
+processor time or memory, the thread gets a `CycleCutError` (`PyThreadState_SetAsyncExc`). The error
+becomes the answer of the gang that was being decided. All other gangs are then decided without it.
+Processor time counts, not the time of day, so a busy machine does not stop a cycle.
 
-This is the last net: searches are bounded by themselves (`drumline_scheduler.work`). It stops
-Python code. A call into C that never returns, and one large allocation, are beyond it.
+This is the last safeguard, because searches are bounded by themselves (`drumline_scheduler.work`).
+It stops Python code. It cannot stop a call into C that never returns, or one large allocation.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _STATM: Final = Path("/proc/self/statm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleLimits:
-    """How much one cycle may use."""
+    """Limits of one cycle."""
 
     gang_seconds: float = 5.0
     """Processor time for one gang in one phase."""
     attempt_seconds: float = 60.0
-    """Processor time for all gangs together, after each of which a cycle begins again."""
+    """Processor time for all gangs together. A cycle that is cut begins again with new limits."""
     growth_bytes: int = 1 << 30
-    """Growth of the process while one attempt lasts."""
+    """Growth of the process during one attempt."""
     look_seconds: float = LOOK_SECONDS
-    """Time between two looks."""
+    """Time between two checks."""
 
 
 class CycleThread(Generic[Result]):
     """One call in a thread.
 
     Args:
-        call: what the thread does; the argument shows what it works on.
-        limits: how much it may use.
+        call: function of the thread. Its argument shows what the function works on.
+        limits: limits of its use.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class CycleThread(Generic[Result]):
                 self._done.cancel()
                 self._cut()
 
+    # The lock orders the end of the call and a cut: after it, no exception may be on its way.
     def _run(self) -> None:
         result: Result | None = None
         error: BaseException | None = None
@@ -151,7 +152,7 @@ class CycleThread(Generic[Result]):
             self._cut(often)
 
     def _cut(self, frame: Frame | None = None) -> None:
-        """Raise in the thread, about a gang if one is known."""
+        """Raise in the thread, and blame a gang if one is known."""
         with self._lock:
             if self._is_running and self._thread.ident is not None:
                 self._was_cut = True
@@ -166,11 +167,11 @@ def _raise_in(ident: int, error: type[BaseException]) -> None:
 
 
 def _await_exception() -> None:
-    """Take an exception that is still on its way to this thread: it arrives at a jump.
+    """Wait for an exception that is still on its way to this thread. It arrives at a jump.
 
-    CPython 3.11 cannot take one back: a call with None leaves a flag of the interpreter set that
-    only a delivered exception clears. Then every thread checks for exceptions at each jump, and a
-    profiler or tracer never returns.
+    CPython 3.11 cannot cancel it: a call with None leaves a flag of the interpreter set that only a
+    delivered exception clears. Then every thread would check for exceptions at each jump, and a
+    profiler or tracer would never return.
     """
     with suppress(CycleCutError):
         for _ in range(8):
@@ -178,7 +179,7 @@ def _await_exception() -> None:
 
 
 def _used_by(ident: int) -> float | None:
-    """Seconds of processor time of a thread; None if it has ended."""
+    """Return the processor seconds of a thread, or None if it has ended."""
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(ident))
     except OSError:
@@ -186,7 +187,7 @@ def _used_by(ident: int) -> float | None:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process; 0 where it is not known."""
+    """Return the resident memory of this process in bytes, or 0 if it is not known."""
     try:
         return int(_STATM.read_text().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):

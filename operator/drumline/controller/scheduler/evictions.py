@@ -1,4 +1,4 @@
-"""Questions about evictions to a job's status: for whom it leaves, and whether that still holds."""
+"""Queries about the eviction of a job: for which job it leaves, and whether it still must."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from drumline_scheduler.decisions_by_job import kept_places
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEviction:
-    """Why a job is evicted, and where it moves."""
+    """Reason and destination of a job's eviction."""
 
     by: str
     by_uid: str
     message: str
     indices: list[int] | None = None
-    """Pod indices that an elastic gang gives up; None: all of them."""
+    """Pod indices that an elastic gang gives up. None means all."""
     moves_to_pool: str = ""
     moves_to: tuple[str, ...] = ()
     kind: DisruptionKind = DisruptionKind.PREEMPTION
 
 
 def nominated_in_vain(rejected: Iterable[Blocked], jobs: Mapping[str, Job]) -> list[Job]:
-    """Rejected jobs that still have a nomination: only one that waits for its victims keeps it.
+    """Return rejected jobs with a nomination that they do not need any more.
 
-    Ten thousand may be rejected, and hardly any has one: no task is made for the rest.
+    Only a job that waits for its victims keeps its nomination. Ten thousand jobs may be rejected,
+    and hardly any has one, so no task is made for the others.
     """
     return [
         jobs[blocked.uid]
@@ -42,13 +43,13 @@ def nominated_in_vain(rejected: Iterable[Blocked], jobs: Mapping[str, Job]) -> l
 
 
 def is_preempted(job: Job) -> bool:
-    """Whether it was asked to leave, wholly or in part, for another job or for its own move."""
+    """Return whether the job must leave, wholly or in part, for another job or its own move."""
     disruption = job.status.disruption
     return disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
 
 
 def reason_to_stay(job: Job) -> str | None:
-    """Why a job that was told to leave need not; None: it was told nothing."""
+    """Return why a job that must leave can stay. None if it does not have to leave."""
     disruption = job.status.disruption
     if disruption is not None and disruption.kind is DisruptionKind.QUEUE_STOPPED:
         return "its queue is open again"
@@ -56,17 +57,17 @@ def reason_to_stay(job: Job) -> str | None:
 
 
 def preemptor_name(job: Job) -> str:
-    """Whom it is evicted for, for people."""
+    """Return the name of the job for which it is evicted, for messages."""
     return job.status.disruption.by if job.status.disruption else "the scheduler"
 
 
 def preemptor_uid(job: Job) -> str:
-    """Uid of the job that it is evicted for; empty: of none."""
+    """Return the uid of the job for which it is evicted, or ''."""
     return job.status.disruption.by_uid if job.status.disruption else ""
 
 
 def given_up_indices(victim: Victim, job: Job) -> list[int] | None:
-    """Indices of the members that a job gives up; None: all members."""
+    """Return indices of the members that a job gives up. None means all members."""
     kept = kept_places(victim, smallest=base_size(job.status))
     if kept is None:
         return None
@@ -79,7 +80,7 @@ def given_up_indices(victim: Victim, job: Job) -> list[int] | None:
 
 
 def still_needs_nodes(preemptor: Job | None) -> bool:
-    """Whether this job still waits for nodes that its victims, or its own pods, are to leave."""
+    """Return whether this job still waits for nodes that its victims or its own pods hold."""
     if preemptor is None or preemptor.status.nominated is None:
         return False
     if preemptor.finished or preemptor.deleting:

@@ -1,11 +1,11 @@
-"""Remember the gangs on which the scheduler raised an exception, and set them aside for some time.
+"""Remember gangs on which the scheduler raised an exception, and set them aside for some time.
 
-A cycle that meets such a gang decides three times (`scheduler.fault_isolation`). So the gang is
-set aside for a minute, then for twice as long after each further exception, up to ten minutes. A
-change of the job's spec ends that at once. However many gangs are due, few of them are tried in one
-cycle: one at first, and twice as many after each cycle in which none of them raised. If one raises,
-the gangs of its namespace with the same exception wait as long. The memory is the process's: a new
-leader tries each gang again.
+A cycle that meets such a gang decides three times (`scheduler.fault_isolation`). So the gang is set
+aside for a minute, then for twice as long after each further exception, up to ten minutes. A change
+of the job's spec ends that at once. However many gangs are due, few of them are tried in one cycle:
+one at first, and twice as many after each cycle in which none of them raised. If one raises, the
+gangs of its namespace with the same exception wait as long. The memory belongs to the process: a
+new leader tries each gang again.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class FaultMemory:
             jobs: all jobs by uid.
             now: seconds since the epoch.
         """
+        # A new spec gets a new try. Its exception may be gone.
         for uid, entry in list(self._entries.items()):
             if entry.object_generation != _object_generation(uid, jobs):
                 del self._entries[uid]
@@ -102,10 +103,10 @@ class FaultMemory:
         return min(times, default=None)
 
     def take(self, faults: Iterable[GangFault], *, jobs: Mapping[str, Job], now: float) -> None:
-        """Remember the faults of a cycle, count and report them; forget gangs that raised none.
+        """Remember, count and report the faults of a cycle. Forget gangs that raised none.
 
         Args:
-            faults: of the cycle, those of gangs that were set aside among them.
+            faults: faults of the cycle, including those of gangs that were set aside.
             jobs: all jobs by uid.
             now: seconds since the epoch.
         """
@@ -130,7 +131,7 @@ class FaultMemory:
         self._report(new, jobs=jobs, now=now)
 
     def take_fresh(self) -> tuple[GangFault, ...]:
-        """Return the new faults since the last call: each is worth a capture."""
+        """Return the new faults since the last call. Each deserves a capture."""
         fresh, self._fresh = tuple(self._fresh), []
         return fresh
 
@@ -146,7 +147,8 @@ class FaultMemory:
         self._entries[fault.uid] = replace(self._entries[fault.uid], fault=fault)
 
     def _report(self, faults: Sequence[GangFault], *, jobs: Mapping[str, Job], now: float) -> None:
-        """Log new faults, tell them to users, and remember them."""
+        """Log new faults, report them to users, and remember them."""
+        # The numbers of log lines and events are bounded: one fault may hit ten thousand gangs.
         for number, fault in enumerate(faults):
             if not fault.uid and fault.error in self._without_gang:
                 continue

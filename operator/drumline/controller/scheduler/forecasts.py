@@ -1,21 +1,21 @@
-"""When waiting jobs will probably start: worked out beside the scheduler, at a pace of its own.
+"""Compute when waiting jobs will probably start, beside the scheduler, at a separate pace.
 
-A simulated forecast takes many cycles, so it runs in a thread, on a frozen snapshot, and then
-pauses for `PAUSE_FACTOR` times as long as it took. So it uses at most a twentieth of one core; the
-larger the cluster, the older the forecast. While nothing changes but the time, a forecast stays
-current (`scheduler.forecast.forecast`). Shutdown does not wait for it: the thread stops within one
-of its cycles.
+A simulated forecast takes many cycles, so it runs in a thread on a frozen snapshot. Then it pauses
+for `PAUSE_FACTOR` times as long as it took. So it uses at most a twentieth of one core, and a
+larger cluster has older forecasts. While only the time changes, a forecast stays current
+(`scheduler.forecast.forecast`). Shutdown does not wait for it: the thread stops within one of its
+cycles.
 
-Whoever it lacks, because it came since or stands far behind, gets a rough forecast in the cycle
-that first rejects it (`look_at_line`), and so with the status that says why it waits. All are
-corrected by what became of those before; a new leader begins to learn anew.
+A job without a simulated forecast, because it is new or far behind, gets a rough one in the cycle
+that first rejects it (`look_at_line`). So its first status already contains one. All forecasts are
+corrected by the accuracy of earlier ones. A new leader learns again from zero.
 
-A new leader of a large cluster has ten thousand jobs to look at and a gang to start. The first
-forecast waits until that is done: its thread would take half of the only core that Python has, and
-the jobs still show what the leader before expected.
+A new leader of a large cluster has ten thousand jobs to look at and gangs to start. The first
+forecast waits until that is done, because its thread would take half of the only core that Python
+uses. Until then the jobs show the forecasts of the previous leader.
 
-The first forecast of each job is compared with its start: users plan by it, and later ones are the
-better the less is left to wait. Not counted is a job that is deleted within a minute of its start.
+The first forecast of each job is compared with its start, because users plan with it and later ones
+are more accurate. A job that is deleted within a minute of its start is not counted.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ INTERVAL_SECONDS = 60.0
 PAUSE_FACTOR = 20
 SAMPLES = 5
 MOST_SECONDS = 60.0
-"""Processor time of one forecast; a forecast that takes longer tells nothing."""
+"""Processor time of one forecast. A forecast that takes longer has no result."""
 
 
 class Forecasts:
-    """The newest forecast of every job that waits.
+    """The newest forecast of every waiting job.
 
     Args:
         state: the caches.
-        usage: the usage history of the queues.
-        policy: the choices of the cluster's owner.
+        usage: usage history of the queues.
+        policy: the administrator's scheduling policy.
         clock: seconds since the epoch.
         wake: wakes the scheduler, which writes the new forecasts.
-        caught_up: returns once what a new leader has found to do is done.
-        metrics: counts how good forecasts were.
-        forecaster: `expected_starts`, or a stand-in for it.
+        caught_up: returns when a new leader has processed its backlog.
+        metrics: counts the accuracy of forecasts.
+        forecaster: `expected_starts`, or a replacement in tests.
     """
 
     def __init__(
@@ -88,22 +88,22 @@ class Forecasts:
         self._forecaster = forecaster
         self._newest: Forecast | None = None
         self._simulated: dict[str, ExpectedStart] = {}
-        """By uid, as the forecaster gave them."""
+        """By uid, as returned by the forecaster."""
         self._starts: dict[str, ExpectedStart] = {}
-        """By uid, rough ones too, corrected."""
+        """By uid, including rough ones, corrected."""
         self._looked_at: set[str] = set()
-        """Uids that have a rough forecast, or cannot have one, since the last simulated one."""
+        """Uids with a rough forecast, or that cannot have one, since the last simulated one."""
         self._learner = ForecastLearner()
         self._correction = self._learner.correction(0.0)
         self._first: dict[str, tuple[float, ExpectedStart]] = {}
-        """Of each job that waits since: when it was first looked at, and what was expected then."""
+        """By uid of each waiting job, the time of its first forecast, and the forecast."""
 
     def of(self, uid: str) -> ExpectedStart | None:
-        """When this job will probably start, if that was worked out."""
+        """Return the expected start of this job, or None if it is not known."""
         return self._starts.get(uid)
 
     async def run(self) -> None:
-        """Forecast every minute, or as often as the pause allows; never returns."""
+        """Forecast every minute, or as often as the pause allows. Never returns."""
         with suppress(TimeoutError):  # a busy cluster may never be done
             async with asyncio.timeout(INTERVAL_SECONDS):
                 await self._caught_up()
@@ -117,7 +117,8 @@ class Forecasts:
             await asyncio.sleep(max(INTERVAL_SECONDS, PAUSE_FACTOR * took))
 
     async def forecast(self) -> None:
-        """Forecast when the gangs that wait now will start, unless the last forecast is current."""
+        """Forecast the starts of the gangs that wait now, unless the last forecast is current."""
+        # Phase 1: learn from the jobs that started since.
         now = self._clock()
         pending = tuple(self._state.scheduling.pending())
         snapshot = self._state.scheduling.snapshot(now=now)
@@ -127,10 +128,12 @@ class Forecasts:
             self._newest, self._simulated, self._starts = None, {}, {}
             self._looked_at.clear()
             return
+        # Phase 2: skip the simulation if only the time has changed.
         snapshot = replace(snapshot, history=self._usage.at(now))
         cycle = CycleInput(snapshot=snapshot, pending=pending, policy=self._policy, now=now)
         if self._newest is not None and self._newest.is_current(cycle):
             return
+        # Phase 3: simulate in a thread.
         repeats = self._newest.repeats_for(cycle) if self._newest is not None else 0
         stopped = threading.Event()
         try:
@@ -139,6 +142,7 @@ class Forecasts:
             ).result()
         finally:
             stopped.set()  # cancelled, we are gone at once, but not the thread
+        # Phase 4: publish. The scheduler writes the new forecasts with its messages.
         self._newest = Forecast(cycle=cycle, starts=tuple(starts), repeats=repeats)
         self._simulated = {start.uid: start for start in starts}
         self._starts = {}
@@ -150,7 +154,7 @@ class Forecasts:
     def _forecast(
         self, cycle: CycleInput, *, work: Work, stopped: threading.Event
     ) -> Sequence[ExpectedStart]:
-        """Forecast in this thread, until it is stopped or has used up its time."""
+        """Forecast in this thread, until it is stopped or has used its processor time."""
         began = time.thread_time()
         with counted(work):
             return self._forecaster(
@@ -167,26 +171,29 @@ class Forecasts:
         pending: Sequence[Gang],
         now: float,
     ) -> None:
-        """Give everybody in line an expected start who has none: O(line), where somebody is new.
+        """Give each blocked job without a forecast a rough one. O(line) if a job is new.
 
-        Jobs whose objects are gone are forgotten then, too: many may come and go until the next
+        Jobs that were deleted are forgotten here too, because many may come and go until the next
         simulated forecast.
 
         Args:
-            line: who does not start in this cycle, in order.
+            line: the jobs that do not start in this cycle, in order.
             snapshot: the cluster of this cycle.
-            pending: who waits.
+            pending: the waiting gangs.
             now: seconds since the epoch.
         """
+        # Phase 1: most cycles have no new job, and end here.
         new = {blocked.uid: blocked for blocked in line if blocked.uid not in self._looked_at}
         if not new:
             return
+        # Phase 2: forget the deleted jobs.
         waiting = {gang.uid: gang for gang in pending}
         for uid, (_, start) in list(self._first.items()):
             job = self._state.jobs.get(start.key)
             if uid not in waiting and (job is None or job.uid != uid):
                 self._learner.left(uid)
                 self._forget(uid)
+        # Phase 3: rough forecasts, for the new jobs only.
         self._looked_at |= new.keys()
         rough = rough_starts(
             snapshot=snapshot,
@@ -197,13 +204,15 @@ class Forecasts:
             asked=new.keys(),
         )
         self._take(grouped(simulated=(), rough=rough, waiting=waiting), now=now)
+        # A job that cannot have a forecast is remembered as well, for the comparison with its
+        # start.
         for uid, blocked in new.items():
             if uid not in self._starts:
                 none = ExpectedStart(key=blocked.key, uid=uid, p50_at=None, p90_at=None)
                 self._first.setdefault(uid, (now, none))
 
     def _take(self, forecasts: Sequence[GroupedStart], *, now: float) -> None:
-        """Correct these forecasts, and remember them as they were."""
+        """Correct these forecasts, and remember them before the correction."""
         self._learner.note(forecasts, now=now)
         for each in forecasts:
             start = self._correction.of(each, now=now)
@@ -211,10 +220,10 @@ class Forecasts:
             self._first.setdefault(start.uid, (now, start))
 
     def _compare(self, pending: Sequence[Gang]) -> None:
-        """Count the first forecasts of jobs that started, and forget all of those and who left.
+        """Count the first forecasts of jobs that started. Forget these jobs and deleted ones.
 
-        A job that has ended since, or waits again, says all the same when it last got its GPUs.
-        If it waits again it is new in line: what was expected of its start is past.
+        A job that has ended since, or waits again, still has the time of its last admission. If it
+        waits again it is new in line, and the forecast of its earlier start is over.
         """
         waiting = {gang.uid for gang in pending}
         for uid, (made_at, start) in list(self._first.items()):

@@ -1,9 +1,9 @@
-"""Taints the nodes of guarded pools while a gang is promised places there, and lifts the taints.
+"""Taint the nodes of guarded pools while a gang is promised places there.
 
-What is tainted, and for how long, is decided by `scheduler.guarded_nodes`. What is promised is in
-the jobs' statuses (`nominated`, and an `assignment` whose pods are not all there), so a new leader
-lifts what an earlier one left behind. In a cluster without guarded pools nothing is read or
-written: the operator then has no right to patch a node.
+`scheduler.guarded_nodes` decides which nodes are tainted and for how long. The promises are in the
+jobs' statuses (`nominated`, and an `assignment` whose pods are not complete), so a new leader
+removes the taints of an earlier one. Without guarded pools nothing is read or written, and the
+operator has no right to patch a node.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from drumline_scheduler.model import Gang
 log = logs.get("drumline.controller.scheduler.guard")
 
 LOOK_SECONDS: Final = 0.5
-"""While nodes are tainted: what is promised is compared so often."""
+"""Time between two comparisons while nodes are tainted."""
 WAITING_SECONDS: Final = 0.1
-"""While a decision waits for its nodes to be guarded."""
+"""Time between two comparisons while a decision waits for its nodes to be guarded."""
 RETRY_SECONDS: Final = 1.0
-"""After a refused write."""
+"""Pause after a refused write."""
 _TAINT: Final = {"key": TAINT_PROMISED, "effect": "NoSchedule"}
 MAX_NAMED: Final = 16
-"""Nodes in one log line."""
+"""Most nodes in one log line."""
 
 
 class _NodeVersion(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,14 +61,14 @@ _decode = msgspec.json.Decoder(_NodeBody).decode
 
 
 class Guard:
-    """Keeps the taints as they should be.
+    """Keeps the taints in line with the promises.
 
     Args:
-        client: fenced writes to the API server.
+        client: fenced client for the API server.
         state: the caches.
         pools: names of the guarded pools.
         clock: monotonic seconds.
-        wake_scheduler: has the scheduler decide.
+        wake_scheduler: wakes the scheduler.
     """
 
     def __init__(
@@ -88,19 +88,20 @@ class Guard:
         self._wake = asyncio.Event()
         self._nodes = NodeGuard()
         self._missed: frozenset[str] = frozenset()
-        """Nodes without which a decision of the last cycle could not be carried out."""
+        """Nodes whose missing taint held back a decision of the last cycle."""
         self._waited_for: frozenset[str] = frozenset()
-        """Those of them that are still not guarded, nor given up."""
+        """Those of `_missed` that are still neither guarded nor given up."""
         self._given_up: frozenset[str] = frozenset()
         self._refused: set[str] = set()
-        """Nodes of which the API server has just refused a write."""
+        """Nodes for which the API server has just refused a write."""
 
     def hold_back(self, decisions: Decisions, *, pending: Iterable[Gang]) -> Decisions:
-        """The decisions that may be carried out; the scheduler is woken for the others."""
+        """Return the decisions whose nodes are guarded. The scheduler is woken for the others."""
         if not self._pools:
             return decisions
         now = self._clock()
         secured = self._nodes.secured(now=now)
+        # A decision without its taints would compete with kube-scheduler for the places.
         guarded = hold_back(
             decisions,
             pools=self._pools,
@@ -113,7 +114,7 @@ class Guard:
         return guarded.decisions
 
     async def run(self) -> None:
-        """Keep the taints as they should be; never returns where a pool is guarded.
+        """Keep the taints in line with the promises. Returns at once without guarded pools.
 
         Raises:
             NotLeader: this process may not write any more.
@@ -131,14 +132,15 @@ class Guard:
             self._wake.clear()
 
     async def settle(self) -> bool | None:
-        """Make the taints those that are needed; whether all was written, None: nothing was due.
+        """Write the taints that are due. Return whether all were written, None if none was due.
 
-        What waits for nodes wants them until it is decided anew, however long writes and cycles
-        take. The scheduler is woken for that once they are guarded, or cannot be.
+        Nodes of a decision that was held back stay wanted until it is decided again, however long
+        writes and cycles take. The scheduler is woken once they are guarded, or cannot be.
 
         Raises:
             NotLeader: this process may not write any more.
         """
+        # Phase 1: compare the taints with the promises.
         now = self._clock()
         self._nodes.want(self._missed, now=now)
         changes = self._nodes.changes(
@@ -147,6 +149,7 @@ class Guard:
             now=now,
         )
         add = [name for name in changes.add if not self._state.nodes.is_gone(name)]
+        # Phase 2: write the differences, all at once.
         written: list[bool] = []
         if add or changes.lift:
             log.debug(
@@ -160,10 +163,12 @@ class Guard:
             )
             self._nodes.refuse(self._refused.intersection(add), now=self._clock())
             self._refused.clear()
+        # Phase 3: nodes that cannot be tainted no longer hold back decisions.
         not_guardable = self._nodes.not_guardable(now=now)
         if not_guardable - self._given_up:
             log.warning("promises_not_guarded", nodes=sorted(not_guardable)[:MAX_NAMED])
         self._given_up = not_guardable
+        # Phase 4: wake the scheduler if a held-back decision can be made now.
         left = self._waited_for - self._nodes.secured(now=self._clock())
         if left != self._waited_for:
             self._waited_for = left
@@ -171,7 +176,7 @@ class Guard:
         return all(written) if written else None
 
     def _promised(self) -> Iterable[str]:
-        """The nodes of guarded pools on which pods of a gang are still to come. O(jobs)."""
+        """Yield the nodes of guarded pools on which a gang's pods are still missing. O(jobs)."""
         for job in self._state.jobs.all():
             nominated = job.status.nominated
             if nominated is not None and nominated.gpu_pool in self._pools and not job.finished:
@@ -201,9 +206,9 @@ class Guard:
         return (Counter(node for index, node in guarded if index not in lost) - there).keys()
 
     async def _write(self, name: str, *, tainted: bool) -> bool:
-        """Add or lift the taint of one node; False: it was refused, and is to be tried again later.
+        """Add or remove the taint of one node. Return False if it must be tried again later.
 
-        What the node's taints are by now is read first: others write them too.
+        The node's taints are read first, because others write them too.
         """
         try:
             node = _decode(await reads.get(self._client, NODES, name=name))

@@ -1,7 +1,7 @@
-"""What a cycle gives to a job, as places of its members in its status.
+"""Convert a cycle's placements of a job to places of its members in its status.
 
-The members of its gang and of its surplus are one list there, those of the surplus last. So all
-that is decided about a job is written at once.
+The members of its gang and of its surplus are one list there, with the surplus last. So all
+decisions about a job are one write.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Replacement:
     """Members that get new pods."""
 
     nodes: Sequence[str]
-    """Of all members, by position."""
+    """Nodes of all members, by position."""
     positions: Sequence[int]
-    """Of those that are replaced."""
+    """Positions of the replaced members."""
 
 
 def replacement(given: JobPlacement, job: Job) -> Replacement | None:
-    """The members that are placed again; None: there are none."""
+    """Return the members that are placed again, or None."""
     first = base_size(job.status)
     nodes = [member.node for member in members_of(job.status)]
     positions: list[int] = []
@@ -48,7 +48,7 @@ def replacement(given: JobPlacement, job: Job) -> Replacement | None:
 def with_changes(
     job: Job, *, moved: Replacement | None, size: Resize | None, epoch: int, now: float
 ) -> Job:
-    """The job with the status in which both are done; the same object where there is neither."""
+    """Return the job with both changes in its status. The same object without any change."""
     changed = job
     if moved is not None:
         changed = replace(job, status=_replaced(job, moved, epoch=epoch, now=now))

@@ -1,15 +1,16 @@
-"""The scheduler loop: snapshot, decide, write. The deciding is `drumline_scheduler`'s.
+"""The scheduler loop: snapshot, decide, write. `drumline_scheduler` decides.
 
-Woken by events, it lets a burst of them settle, decides once, writes the admissions at once and in
-parallel, and only then looks again: what it wrote is assumed by then, so no capacity is given away
-twice. A write that lost (409) changes nothing; the next cycle sees why.
+An event wakes it. It waits until a burst of events is over, decides once, and writes all admissions
+at once. Then it looks again. Its writes are assumed by then, so no capacity is assigned twice. A
+write that conflicted (409) changes nothing, and the next cycle sees why.
 
-An exception on one gang is that gang's answer. An exception in a step that only informs or asks is
-logged and counted. A gang that takes too long is stopped (`cycle_thread`). Any other exception ends
-the cycle, and the next one follows after `FAILED_CYCLE_SECONDS`.
+An exception on one gang is that gang's answer. An exception in a step that only informs or requests
+is logged and counted. A gang that takes too long is stopped (`cycle_thread`). Any other exception
+ends the cycle, and the next one follows after `FAILED_CYCLE_SECONDS`.
 
-The first cycle of a term explains nothing: why each of ten thousand jobs waits takes longer than
-what can start now, and the leader before has written it. The second follows at once.
+The first cycle of a term explains nothing. Explaining ten thousand waiting jobs takes longer than
+the starts that are possible now, and the previous leader has written the explanations. The second
+cycle follows at once.
 """
 
 from __future__ import annotations
@@ -49,18 +50,21 @@ from drumline_scheduler.queue_evictions import stopped_queues
 log = logs.get("drumline.controller.scheduler.loop")
 
 MIN_SETTLE_SECONDS = 0.005
-"""Jobs arrive in bursts of events; deciding once for many is cheaper and fairer."""
+"""Jobs arrive in bursts of events. Deciding once for many is cheaper and fairer."""
 MAX_SETTLE_SECONDS = 0.25
-"""No job waits longer than this for a decision to begin, whatever deciding costs."""
+"""Longest wait for the start of a decision, however long decisions take."""
 PACE = 4
-"""A pause of that many times the last decision: while decisions take up to 60 ms, deciding takes a
-fifth of one core at most."""
+"""Pause as a multiple of the last decision's time.
+
+While decisions take up to 60 ms, the scheduler uses at most a fifth of one core.
+"""
 RETRY_SECONDS = 0.25
 LOOK_SECONDS = 60.0
 LOOK_FACTOR = 200
-"""While jobs wait, the next cycle is due after `LOOK_SECONDS`, or that many times what this one
-took, without any event: shares decay, and messages whose refresh had to wait are refreshed. A
-cluster at rest takes half a percent of one core for it at most.
+"""Interval of cycles without events while jobs wait, and its least multiple of the last one.
+
+Shares decay, and messages whose refresh had to wait are refreshed. A cluster at rest uses at most
+half a percent of one core for it.
 """
 FAILED_CYCLE_SECONDS = 5.0
 MISSING_PRIORITY_CLASS = "PriorityClassNotFound"
@@ -71,21 +75,21 @@ class SchedulerLoop:
 
     Args:
         state: the caches.
-        committer: carries decisions out.
+        committer: writes decisions.
         messages: writes why jobs wait.
-        metrics: where cycles are timed and jobs counted.
+        metrics: measures cycles and counts jobs.
         clock: seconds since the epoch.
-        wake: set when something may have changed.
-        policy: the choices of the cluster's owner.
-        usage: the usage history of the queues.
-        forecasts: when waiting jobs will probably start.
-        captures: where a cycle is written that is asked for.
-        node_requests: what autoscalers are asked for.
-        guard: keeps kube-scheduler off what gangs are promised.
-        faults: the gangs that are set aside because the scheduler raised an exception on them.
+        wake: set when a decision may have changed.
+        policy: the administrator's scheduling policy.
+        usage: usage history of the queues.
+        forecasts: expected starts of waiting jobs.
+        captures: writes requested cycles to files.
+        node_requests: demands for nodes of autoscalers.
+        guard: keeps kube-scheduler off promised places.
+        faults: gangs that are set aside because the scheduler raised an exception on them.
         enqueue: wakes the reconciler for a job's key.
-        admission: lets workloads go that are no TrainingJobs; None: they do not wait here.
-        limits: how much a cycle may use.
+        admission: admits workloads other than TrainingJobs. None: they do not wait here.
+        limits: limits of one cycle.
     """
 
     def __init__(
@@ -128,10 +132,10 @@ class SchedulerLoop:
         self._decided_in = 0.0
         self._has_decided = False
         self.first_cycle_over = asyncio.Event()
-        """Set once there was a cycle, however it ended."""
+        """Set after the first cycle, however it ended."""
 
     async def run(self) -> None:
-        """Cycle whenever woken, or when a job's backoff ends; never returns."""
+        """Cycle whenever woken, or when a job's backoff ends. Never returns."""
         delay: float | None = None
         while True:
             try:
@@ -139,8 +143,10 @@ class SchedulerLoop:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+            # Let a burst of events settle. The pause grows with the cost of a decision.
             pause = max(MIN_SETTLE_SECONDS, min(MAX_SETTLE_SECONDS, PACE * self._decided_in))
             await asyncio.sleep(pause)
+            # Clear before the cycle: an event during the cycle must cause another one.
             self._wake.clear()
             try:
                 delay = await self.cycle()
@@ -154,8 +160,10 @@ class SchedulerLoop:
             self.first_cycle_over.set()
 
     async def cycle(self) -> float | None:
-        """One cycle; returns in how many seconds the next is due without a wake-up."""
+        """Run one cycle. Return the seconds until the next one is due without an event."""
+        # Phase 1: withdraw evictions first, so that the snapshot sees jobs that stay.
         settled = await self._withdraw()
+        # Phase 2: the input. Nothing is awaited in between, so it is one consistent state.
         started = time.perf_counter()
         now = self._clock()
         jobs = {job.uid: job for job in self._state.jobs.all()}
@@ -163,18 +171,22 @@ class SchedulerLoop:
         given = self._gather(now, jobs=jobs, explains=explains)
         self._has_decided = True
         snapshot, pending = given.snapshot, given.pending
+        # Phase 3: decide, in a thread.
         gathered = time.perf_counter()
         decisions = await self._decide(given, jobs=jobs)
         decided = time.perf_counter()
         self._decided_in = decided - started
+        # Phase 4: workloads get their part. Decisions whose nodes are not guarded yet wait.
         captured = decisions
         decisions = self._without_workloads(decisions, given=given)
         may_be_done = self._guard.hold_back(decisions, pending=pending)
         held_back = _starting(decisions) - _starting(may_be_done)
+        # Phase 5: demands for nodes. They are withdrawn before pods of starting gangs are bound.
         with self._without_harm("request nodes"):
             await self._node_requests.take(
                 may_be_done, held_back=held_back, snapshot=snapshot, pending=pending, now=now
             )
+        # Phase 6: forecasts before messages, because a message contains the expected start.
         if explains:
             with self._without_harm("forecast"):
                 self._forecasts.look_at_line(
@@ -182,12 +194,14 @@ class SchedulerLoop:
                 )
             with self._without_harm("messages"):
                 self._explain_waiting(may_be_done)
+        # Phase 7: write.
         settled &= await self._committer.carry_out(
             may_be_done,
             jobs=jobs,
             now=now,
             on_fault=self._faults.recorder("commit", jobs=jobs, now=now),
         )
+        # Phase 8: measure, capture and log.
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
@@ -200,6 +214,7 @@ class SchedulerLoop:
             log_cycle(may_be_done, decide_seconds=decided - gathered, started=started)
         if not explains:
             return 0.0
+        # Phase 9: the time of the next cycle.
         times = [at for at in (decisions.retry_at, self._faults.retry_at(now)) if at is not None]
         retry_in = min(times) - now if times else None
         return next_look(
@@ -207,13 +222,13 @@ class SchedulerLoop:
         )
 
     async def _withdraw(self) -> bool:
-        """Withdraw evictions that are not needed any more. Return whether all is settled."""
+        """Withdraw evictions that are not needed any more. Return whether all are settled."""
         now, jobs = self._clock(), {job.uid: job for job in self._state.jobs.all()}
         on_fault = self._faults.recorder("withdraw", jobs=jobs, now=now)
         return await self._committer.withdraw(jobs.values(), now=now, on_fault=on_fault)
 
     def _gather(self, now: float, *, jobs: Mapping[str, Job], explains: bool) -> CycleInput:
-        """Return the arguments of a cycle; a job that cannot be converted is left out."""
+        """Return the arguments of a cycle. A job that cannot be converted is left out."""
         snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
         snapshot = self._node_requests.offered(snapshot, now=now)
         pending = tuple(self._state.scheduling.pending())
@@ -248,7 +263,7 @@ class SchedulerLoop:
         return decisions
 
     def _without_workloads(self, decisions: Decisions, *, given: CycleInput) -> Decisions:
-        """Hand on what was decided about workloads that are no jobs; return the rest."""
+        """Pass on the decisions about other workloads. Return the decisions about jobs."""
         if self._admission is None:
             return decisions
         with self._without_harm("workloads"):
@@ -273,7 +288,7 @@ class SchedulerLoop:
             log.exception("cycle_step_failed", stage=stage)
 
     def _explain_waiting(self, decisions: Decisions) -> None:
-        """Hand on why each waiting job waits; a nominated job already has a message."""
+        """Set why each waiting job waits. A nominated job has a message already."""
         waiting: set[str] = set()
         nominated = {preemption.uid for preemption in decisions.preemptions}
         before: Counter[str] = Counter()
@@ -311,7 +326,7 @@ def _starting(decisions: Decisions) -> set[str]:
 
 
 def log_cycle(decisions: Decisions, *, decide_seconds: float, started: float) -> None:
-    """Say how much was decided, and how fast."""
+    """Log the numbers of decisions and their duration."""
     log.info(
         "cycle",
         placed=len(decisions.placed),
@@ -322,13 +337,13 @@ def log_cycle(decisions: Decisions, *, decide_seconds: float, started: float) ->
 
 
 def next_look(*, settled: bool, retry_in: float | None, waits: bool, took: float) -> float | None:
-    """In how many seconds the next cycle is due without an event; None: not before one.
+    """Return the seconds until the next cycle without an event, or None.
 
     Args:
         settled: whether all was written.
-        retry_in: after how long time alone may change a decision; None: never.
+        retry_in: seconds until time alone may change a decision. None: never.
         waits: whether any job waits.
-        took: how long the snapshot and the decisions of this cycle took.
+        took: duration of this cycle's snapshot and decisions, in seconds.
     """
     looks = [] if settled else [RETRY_SECONDS]
     if retry_in is not None:

@@ -1,11 +1,11 @@
-"""Why a job waits, written to its status: at a pace of its own, so that no cycle waits for it.
+"""Write to the status of each waiting job why it waits. Writes are paced, so no cycle waits.
 
-The newest text a job is to have replaces one that is not written yet. A new reason is written as
-soon as its turn comes, but a job that was preempted says so for a while: the API server has the
-gang to create that it made room for. How soon a message whose numbers moved is refreshed depends on
-the job's position (`waiting_text`). An expected start is refreshed at most as often as a message
-there, if it moved by more than a tenth of what is left until then; far from the head at most once
-an hour, if it moved by more than a half. Only jobs near the head of their queue get an event.
+The newest text of a job replaces one that is not written yet. A new reason is written as soon as
+its turn comes. A preempted job keeps that reason for a while, because the API server first has to
+create the preemptor's gang. The refresh of a message whose figures changed depends on the job's
+position (`waiting_text`). An expected start is refreshed at most as often as a message there, if it
+moved by more than a tenth of the remaining time. Far from the head it is refreshed at most once an
+hour, if it moved by more than a half. Only jobs near the head of their queue get an event.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = logs.get("drumline.controller.scheduler.waiting_messages")
 
 AT_ONCE = 10
 PAUSE_SECONDS = 0.1
-"""Between two batches: a hundred writes a second, whatever the length of the queue."""
+"""Pause between two batches: a hundred writes per second, whatever the length of the queue."""
 RETRY_SECONDS = 1.0
 REFRESH_SECONDS = 60.0
 FAR_SECONDS = 3600.0
 PREEMPTED_SECONDS = 3.0
-"""So long a job says that it was preempted, and by whom, before it says what it waits for."""
+"""Time for which a job reports its preemptor before it reports what it waits for."""
 
 
 class WaitingMessage(NamedTuple):
@@ -48,12 +48,12 @@ class WaitingMessage(NamedTuple):
     reason: str
     message: str
     start: float | None
-    """When it will probably start (seconds since the epoch)."""
+    """Expected start (seconds since the epoch)."""
     start_by: float | None
     position: int = 0
-    """Waiting jobs of its queue before it."""
+    """Number of waiting jobs of its queue before it."""
     not_before: float = 0.0
-    """When it may be written (seconds since the epoch)."""
+    """Earliest time of the write (seconds since the epoch)."""
 
 
 class WaitingMessages:
@@ -61,9 +61,9 @@ class WaitingMessages:
 
     Args:
         state: the caches.
-        writer: how a status is written.
-        job_events: the events that users read.
-        expected: when a waiting job, by its uid, will probably start, where that is known.
+        writer: writes statuses.
+        job_events: writes events that users read.
+        expected: returns the expected start of a waiting job by its uid, or None.
         clock: seconds since the epoch.
     """
 
@@ -86,14 +86,15 @@ class WaitingMessages:
         self._wake = asyncio.Event()
 
     def set(self, job: Job, *, reason: str, message: str, position: int = 0) -> None:
-        """Have this written to the job's status, unless it is there already.
+        """Set the message of a waiting job. It is written unless the status has it already.
 
         Args:
-            job: waits.
-            reason: why.
-            message: the reason for people; how soon it is refreshed depends on what changed.
-            position: waiting jobs of its queue before it.
+            job: a waiting job.
+            reason: why it waits.
+            message: the reason for users. Its refresh depends on what changed.
+            position: number of waiting jobs of its queue before it.
         """
+        # Phase 1: nothing to do if the status has this text and about this expected start.
         before, now = job.status, self._clock()
         expected = self._expected(job.uid)
         start = expected.p50_at if expected else None
@@ -102,13 +103,15 @@ class WaitingMessages:
         if same and not _moved(before.expected_start, start, now=now, part=0.5 if far else 0.1):
             self._due.pop(job.uid, None)
             return
-        # A message of an unknown age counts as written now: a refresh of it may wait.
+        # Phase 2: a text with other figures waits for its pace, a new reason does not. A message of
+        # unknown age counts as written now, so its refresh may wait.
         written_at = self._written_at.setdefault(job.uid, now)
         pause = refresh_seconds(before.message or "", message, position=position)
         if same and far:
             pause = FAR_SECONDS
         if before.reason == reason and now < written_at + pause:
             return
+        # Phase 3: queue it. A job that was just preempted says so first.
         by = expected.p90_at if expected else None
         preempted = before.reason in (Reason.PREEMPTED, Reason.QUEUE_STOPPED)
         self._due[job.uid] = WaitingMessage(
@@ -125,23 +128,23 @@ class WaitingMessages:
 
     @property
     def due(self) -> Collection[str]:
-        """Uids of the jobs whose text is still to be written."""
+        """Return uids of the jobs whose text is not written yet."""
         return self._due.keys()
 
     def keep_only(self, uids: Collection[str]) -> None:
-        """Forget all jobs but these: no other job waits any more."""
+        """Forget all jobs but these. Other jobs no longer wait."""
         for memory in (self._due, self._written_at):
             for uid in memory.keys() - set(uids):
                 del memory[uid]
 
     def take(self) -> list[WaitingMessage]:
-        """The next texts to write; they are not due any more."""
+        """Remove and return the next texts to write."""
         now = self._clock()
         uids = (uid for uid, text in self._due.items() if text.not_before <= now)
         return [self._due.pop(uid) for uid in list(islice(uids, AT_ONCE))]
 
     async def run(self) -> None:
-        """Write what is due; never returns.
+        """Write the texts that are due. Never returns.
 
         Raises:
             NotLeader: this process may not write any more.
@@ -150,6 +153,7 @@ class WaitingMessages:
             await self._wake.wait()
             batch = self.take()
             done = await asyncio.gather(*map(self._write, batch))
+            # A newer text of the job may have arrived meanwhile. It wins.
             for text in (text for text, written in zip(batch, done, strict=True) if not written):
                 self._due.setdefault(text.uid, text)
             if not self._due:
@@ -157,7 +161,7 @@ class WaitingMessages:
             await asyncio.sleep(PAUSE_SECONDS if all(done) else RETRY_SECONDS)
 
     async def _write(self, text: WaitingMessage) -> bool:
-        """Write one text; False when it has to be tried again."""
+        """Write one text. Return False if it must be tried again."""
         job = self._state.jobs.get(text.key)
         if job is None or job.uid != text.uid or not _waits(job):
             return True
@@ -182,13 +186,13 @@ class WaitingMessages:
 
 
 def _waits(job: Job) -> bool:
-    """Whether the job waits for a place, or a part of it does."""
+    """Return whether the job, or a part of it, waits for a place."""
     assignment = job.status.assignment
     return is_queued(job) if assignment is None else bool(assignment.lost)
 
 
 def _moved(before: str | None, start: float | None, *, now: float, part: float) -> bool:
-    """Whether another expected start is worth a write: it moved by that part of what is left."""
+    """Return whether an expected start moved by more than `part` of the remaining time."""
     if before is None or start is None:
         return (before is None) != (start is None)
     return abs(parse_timestamp(before) - start) > max(REFRESH_SECONDS, abs(start - now) * part)

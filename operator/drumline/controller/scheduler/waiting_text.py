@@ -1,9 +1,10 @@
-"""What a waiting job is told, by its position: full text near the head, a steady one behind.
+"""Text of a waiting job by its position: full text near the head, a stable one behind.
 
-Thousands of jobs wait for the same few GPUs; the figures of why change with every job that starts.
-Written to each of them, they would cost the API server more than the jobs that run. So figures are
-for jobs near the head of their queue, the nearer the fresher; a job far behind gets its reason, and
-what is its own fault (an unknown queue, a gang larger than the pool) in full, wherever it waits.
+Thousands of jobs may wait for the same few GPUs, and the figures change with every job that starts.
+Writing them to each job would cost the API server more than the running jobs. So jobs near the head
+of their queue get figures, and the nearest get the freshest. A job far behind gets its reason. A
+problem of the job itself (an unknown queue, a gang larger than the pool) is reported in full at any
+position.
 
     position   text                     a message of the same meaning is refreshed after
     0-9        full                     a minute
@@ -36,24 +37,24 @@ _FOR_OTHERS: Final = frozenset(
         BlockReason.BUDGET_SPENT,
     }
 )
-"""What passes as other jobs end, or by time."""
+"""Reasons that pass when other jobs end, or with time."""
 _SAID: Final = frozenset({BlockReason.NAMESPACE_NOT_ALLOWED, BlockReason.PRIORITY_TOO_HIGH})
-"""Of these the remedy is no name that a job could have instead, and the message says what is."""
+"""Reasons whose message already contains the remedy."""
 _FIGURES: Final = re.compile(r"[0-9][0-9.,:]*")
 
 
 def is_far(blocked: Blocked, *, position: int) -> bool:
-    """Whether a job only waits for others, with many of its queue before it."""
+    """Return whether a job only waits for others, with many of its queue before it."""
     return position >= HEAD and blocked.reason in _FOR_OTHERS
 
 
 def text_of(blocked: Blocked, *, position: int, autoscaler: str = "") -> str:
-    """Why a job waits, and what would let it start.
+    """Return why a job waits, and what would let it start.
 
     Args:
         blocked: the scheduler's answer.
-        position: waiting jobs of its queue before it.
-        autoscaler: what it last said of nodes that the job waits for.
+        position: number of waiting jobs of its queue before it.
+        autoscaler: the autoscaler's last message about nodes that the job waits for.
     """
     if blocked.reason is BlockReason.WAITING_FOR_NODES and autoscaler:
         return f"{blocked.message}; it says: {autoscaler}"
@@ -70,6 +71,6 @@ def text_of(blocked: Blocked, *, position: int, autoscaler: str = "") -> str:
 
 
 def refresh_seconds(before: str, after: str, *, position: int) -> float:
-    """At least this long between two writes of a message whose reason stays."""
+    """Return the least seconds between two writes of a message with the same reason."""
     same_meaning = _FIGURES.sub("#", before) == _FIGURES.sub("#", after)
     return HEAD_SECONDS if same_meaning and position >= NEXT else NEXT_SECONDS
