@@ -1,12 +1,12 @@
-"""Lets workloads go that are no TrainingJobs once a cycle found places for them.
+"""Admit workloads other than TrainingJobs once a cycle found places for them.
 
-Writing goes at a pace of its own, so that no cycle waits for it: what a cycle decided is assumed by
-`Workloads` until the watch shows what was written. A pod loses our gate and gets the pool's node
-selector, so that it runs where it is charged. Of a group every pod is marked first (`gated_pods`).
+Writes are paced, so no cycle waits for them. `Workloads` assumes a cycle's decision until the watch
+shows its writes. A pod loses our gate and gets the pool's node selector, so that it runs where it
+is charged. All pods of a group are marked before the first loses its gate (`gated_pods`).
 
-What cannot be written is decided anew after `RETRY_SECONDS`, twice that the next time, up to
-`MAX_RETRY_SECONDS`: others may have its places until then. An object that is not as the cycle saw
-it is left as it is: it may have more pods than there were places for.
+A decision that cannot be written is made again after `RETRY_SECONDS`. The delay doubles each time,
+up to `MAX_RETRY_SECONDS`, and others may get its places meanwhile. An object that has changed since
+the cycle is left as it is, because it may have more pods than there were places for.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ log = logs.get("drumline.controller.workloads.admission")
 RETRY_SECONDS: Final = 5.0
 MAX_RETRY_SECONDS: Final = 3600.0
 MAX_FAILURES: Final = 10_000
-"""Workloads and pods whose failures are remembered."""
+"""Most workloads and pods whose failures are remembered."""
 SEEN_SECONDS: Final = 30.0
-"""So long an event of a written pod is waited for."""
+"""Time for which the event of a written pod is awaited."""
 
 
 class ChangedError(Exception):
-    """What is stored is not what a cycle decided about."""
+    """The stored object differs from the one that a cycle decided about."""
 
 
 class WorkloadAdmission:
-    """Carries out what cycles decided about workloads.
+    """Writes the cycles' decisions about workloads.
 
     Args:
-        client: fenced writes to the API server.
-        pools: the spec of each GpuPool by its name.
-        workloads: what waits.
-        events: what users read.
-        suspension: suspends again what was let go.
-        seen: returns when a version of an object of a kind is part of the caches.
-        wake_scheduler: has the scheduler decide.
-        sleep: waits so many seconds.
+        client: fenced client for the API server.
+        pools: specs of the GpuPools.
+        workloads: waiting and admitted workloads.
+        events: writes events that users read.
+        suspension: suspends admitted workloads again.
+        seen: returns when a version of an object is part of the caches.
+        wake_scheduler: wakes the scheduler.
+        sleep: waits for the given seconds.
     """
 
     def __init__(
@@ -94,32 +94,36 @@ class WorkloadAdmission:
         self._wake_scheduler = wake_scheduler
         self._due: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
         self._busy: set[str] = set()
-        """Uids of workloads and pods that are being let go without having been decided about."""
+        """Uids of workloads and pods with a write under way that no cycle decided."""
         self._failures: dict[str, int] = {}
-        """By uid: how often in a row it could not be written."""
+        """By uid, the number of failed writes in a row."""
 
     def take(
         self, decisions: Decisions, *, pending: Iterable[Gang], stopped: Mapping[str, str]
     ) -> Decisions:
-        """Take over what is decided about workloads; returns what is about jobs.
+        """Process the decisions about workloads. Return the decisions about jobs.
 
         Args:
-            decisions: of a cycle.
-            pending: all that waits.
-            stopped: queues whose workloads have to leave, with the reason.
+            decisions: decisions of a cycle.
+            pending: all waiting gangs.
+            stopped: queues whose workloads must leave, with the reason.
         """
+        # Phase 1: workloads with places, and those that need none.
         is_ours = self._workloads.is_waiting
         let_go = self._workloads.let_go(each for each in decisions.placed if is_ours(each.uid))
         for workload in (*let_go, *self._that_need_nothing()):
             self._due.put_nowait(self._let_go(workload))
+        # Phase 2: pods of admitted groups that still have the gate, as after a crash.
         for pod in self._workloads.unreleased():
             if pod.uid not in self._busy:
                 self._busy.add(pod.uid)
                 self._due.put_nowait(self._release_alone(pod))
+        # Phase 3: admitted workloads of stopped queues.
         for workload in self._workloads.resumed():
             if workload.queue in stopped and workload.uid not in self._busy:
                 self._busy.add(workload.uid)
                 self._due.put_nowait(self._take_back(workload, why=stopped[workload.queue]))
+        # Phase 4: explain why the others wait.
         queues = {gang.uid: gang.queue for gang in pending}
         waiting = self._workloads.explain(decisions.blocked, queues=queues)
         for each in waiting:
@@ -132,7 +136,7 @@ class WorkloadAdmission:
         )
 
     async def run(self) -> None:
-        """Write what is due; never returns.
+        """Write due admissions, each in its own task. Never returns.
 
         Raises:
             NotLeader: this process may not write any more.
@@ -148,7 +152,7 @@ class WorkloadAdmission:
                 yield each
 
     async def _release_alone(self, pod: PodView) -> None:
-        """A pod whose group or workload was let go before, by this leader or an earlier one."""
+        """Release a pod whose group or workload was admitted before, perhaps by another leader."""
         text = pod.annotations.get(ANNOTATION_ADMITTED)
         places = None if text is None else places_in(text).get(POD)
         if await self._attempt(self._release(pod, places)):
@@ -179,7 +183,7 @@ class WorkloadAdmission:
         self._wake_scheduler()
 
     def _pause(self, uid: str) -> float:
-        """For how long it is left alone, as it could not be written once more."""
+        """Return the pause after another failed write, and count the failure."""
         failures = self._failures.pop(uid, 0)
         while len(self._failures) >= MAX_FAILURES:
             del self._failures[next(iter(self._failures))]
@@ -187,7 +191,7 @@ class WorkloadAdmission:
         return min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures, 16))
 
     async def _write(self, let_go: LetGo) -> bool:
-        """Whether all of it was let go, and the caches show it."""
+        """Write an admission. Return whether all of it was written and the caches show it."""
         if let_go.is_object:
             return await self._attempt(self._resume(let_go))
         pods = [
@@ -195,6 +199,7 @@ class WorkloadAdmission:
             for name, alike in let_go.pods.items()
             for pod, places in _with_places(alike, let_go.places.get(name))
         ]
+        # Mark all pods of a group first (see `gated_pods`). One that has started is marked.
         if len(pods) > 1 and not let_go.workload.has_started:
             marks = [self._attempt(self._patch(pod, places)) for pod, places in pods]
             if not all(await asyncio.gather(*marks)):
@@ -213,6 +218,7 @@ class WorkloadAdmission:
 
     async def _resume(self, let_go: LetGo) -> None:
         """Resume a Job or JobSet, if it is as the cycle saw it."""
+        # Phase 1: read the object. More pods than decided about would run without quota.
         about = let_go.workload.regarding
         stored = await reads.get(
             self._client, about.resource, name=about.name, namespace=about.namespace
@@ -222,6 +228,7 @@ class WorkloadAdmission:
             return
         if foreign_workload(about.resource, view).shapes != let_go.workload.shapes:
             raise ChangedError(f"{let_go.workload.key} has changed since the decision")
+        # Phase 2: write it, conditional on the version that was read.
         body = resumed(
             msgspec.json.decode(stored),
             resource=about.resource,
@@ -233,13 +240,14 @@ class WorkloadAdmission:
         written = await writes.replace(
             self._client, about.resource, name=about.name, namespace=about.namespace, body=body
         )
+        # Phase 3: wait for the event. Until then the decision is assumed, and must not be dropped.
         async with asyncio.timeout(SEEN_SECONDS):
             key = Key(about.namespace, about.name)
             await self._seen(about.resource, key, version=written.resource_version)
         self._note(let_go, pods=sum(shape.pods for shape in let_go.workload.shapes))
 
     async def _release(self, pod: PodView, places: PlacesFound | None) -> None:
-        """Take our gate away; the pod is charged in the pool, so it has to run there."""
+        """Remove our gate. The pod is charged in the pool, so it must run there."""
         spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": QUEUE_GATE}]}
         pool = self._pools.get(places.pool) if places else None
         if pool is not None:
@@ -263,7 +271,7 @@ class WorkloadAdmission:
         )
 
     async def _attempt(self, write: Awaitable[object]) -> bool:
-        """Whether it was written, or is not needed any more."""
+        """Return whether a write succeeded, or is not needed any more."""
         try:
             await write
         except NotLeader:
@@ -282,7 +290,7 @@ class WorkloadAdmission:
 def _with_places(
     pods: Sequence[PodView], places: PlacesFound | None
 ) -> Iterable[tuple[PodView, PlacesFound | None]]:
-    """Each pod with one of the places."""
+    """Yield each pod with one of the places."""
     names = iter(places.node_names(most=len(pods)) if places else ())
     for pod in pods:
         name = next(names, None)

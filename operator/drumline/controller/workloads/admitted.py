@@ -1,6 +1,6 @@
-"""An admitted job as the scheduler sees it: its nodes, what is reserved there, what eviction costs.
+"""Convert an admitted job to the scheduler's value: nodes, reservations, cost of an eviction.
 
-Everything here is computed from the newest version known of the job, its pods, and the progress its
+Everything is computed from the newest version of the job, its pods, and the progress that its
 agents reported last.
 """
 
@@ -21,39 +21,40 @@ from drumline_contract import Progress
 from drumline_scheduler.model import Admitted, Gang, at_size, parts_of
 
 RISK_SHARE: Final = 0.1
-"""By at most this part of it a known figure of the work at risk is off, beside what has passed."""
+"""Largest error of the stored work at risk, as a fraction, besides the passed time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPositions:
-    """The members of a job in the scheduler's order, as far as one version of its status says."""
+    """The members of a job in the scheduler's order, for one version of its status."""
 
     nodes: tuple[str, ...] = ()
     pods: tuple[tuple[int, int], ...] = ()
     """Pod index and pod generation."""
     lost: frozenset[int] = frozenset()
-    """Positions that were given up."""
+    """Positions of lost members."""
     members: frozenset[tuple[int, int, str]] = frozenset()
     """Pod index, pod generation and node of the positions that are not lost."""
 
     @property
     def places(self) -> Iterable[tuple[int, int, str]]:
-        """Pod index, pod generation and node, by position."""
+        """Return pod index, pod generation and node by position."""
         return (
             (index, generation, node)
             for (index, generation), node in zip(self.pods, self.nodes, strict=True)
         )
 
     def has_member(self, pod: PodFacts) -> bool:
-        """Whether this pod represents a member whose position is not lost.
+        """Return whether this pod represents a member whose position is not lost.
 
-        Drumline's pods are created on their node: one elsewhere was made by someone else.
+        Drumline creates pods on their node. A pod on another node was made by someone else.
         """
         return (pod.index, pod.generation, pod.node) in self.members
 
 
 def positions_of(job: Job) -> MemberPositions:
-    """What the job's status says. O(members), so worth keeping while the version stays."""
+    """Return the members of a job's status. O(members), so cache it for each version."""
+    # The status lists members by pod index, the scheduler wants them by role and slice.
     listed, given_up = members_of(job.status), lost_positions(job.status)
     order = scheduling_order(job.spec, range(len(listed)))
     members = [listed[position] for position in order]
@@ -72,7 +73,7 @@ def positions_of(job: Job) -> MemberPositions:
 
 
 def holds_assignment(job: Job) -> bool:
-    """Whether the job's assignment stands: an assignment of a forbidden size is being released."""
+    """Return whether the job holds its assignment. One of a forbidden size is being released."""
     return (
         job.status.assignment is not None
         and not job.finished
@@ -90,22 +91,24 @@ def admitted_of(
     now: float,
     leaving_since: float | None = None,
 ) -> tuple[Admitted, ...]:
-    """A job with an assignment, as the scheduler sees it: one gang, and its surplus as another.
+    """Return an admitted job as one gang, with its surplus as a second one.
 
     Args:
         job: the job.
         gang: the job as a waiting gang.
         positions: `positions_of(job)`.
-        pods: the pods of the job, of all generations.
-        progress: what its agents reported last, if anything.
+        pods: pods of the job, of all generations.
+        progress: progress that its agents reported last, or None.
         now: seconds since the epoch.
-        leaving_since: since when it was seen to leave, where its status has no deadline.
+        leaving_since: time at which it was first seen to leave, for a status without a deadline.
     """
+    # Phase 1: nodes reserved for a move. A job that is suspended or deleted moves nowhere.
     status = job.status
     assert status.assignment is not None  # noqa: S101 - see `holds_assignment`
     leaving = _is_leaving(job)
     nominated = None if job.spec.suspend or job.deleting else status.nominated
     reserved_nodes = nominated.node_names() if nominated else ()
+    # Phase 2: the gang as a whole.
     whole = Admitted(
         gang=at_size(gang, job.size),
         pool=status.assignment.gpu_pool,
@@ -124,6 +127,7 @@ def admitted_of(
         nominated=_nominated(reserved_nodes, positions, moves=leaving),
         nominated_pool=nominated.gpu_pool if nominated and leaving else "",
     )
+    # Phase 3: split off the surplus, which may run in another pool.
     surplus = status.assignment.surplus
     return parts_of(
         whole,
@@ -134,10 +138,10 @@ def admitted_of(
 
 
 def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> float:
-    """GPU-seconds since the last verified checkpoint: what an eviction without a save would lose.
+    """Return the GPU-seconds since the last checkpoint, lost by an eviction without a save.
 
-    Steps since then at the pace of the last step; the whole time since the start where the pace or
-    the step is not known. Never more than that time.
+    It is the number of steps since then at the pace of the last step, but at most the time since
+    the start. Without a known pace or step it is that whole time.
     """
     account = job.status.gpu_seconds
     gpus = job.gpus * (1.0 if account is None else float(account.share))
@@ -153,17 +157,17 @@ def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> f
 
 
 def with_risk(held: Admitted, risk: float) -> Admitted:
-    """The gang with this work at risk; the same object where that hardly differs."""
+    """Return the gang with this work at risk. The same object if it hardly differs."""
     if abs(risk - held.gpu_seconds_at_risk) <= RISK_SHARE * held.gpu_seconds_at_risk:
         return held
     return replace(held, gpu_seconds_at_risk=risk)
 
 
 def _reserved(positions: MemberPositions, pods: Iterable[PodFacts]) -> frozenset[int]:
-    """Positions whose pods are not in their nodes' use: not shown yet, or ended already.
+    """Return positions whose pods are not counted on their nodes: not shown yet, or ended.
 
-    A member that has ended keeps its position until the job gives it up: the gang may be about to
-    start again on the same nodes.
+    A member that has ended keeps its position until the job gives it up, because the gang may start
+    again on the same nodes.
     """
     counted = counted_members(pods)
     if counted.issuperset(positions.members):
@@ -176,14 +180,14 @@ def _reserved(positions: MemberPositions, pods: Iterable[PodFacts]) -> frozenset
 
 
 def counted_members(pods: Iterable[PodFacts]) -> frozenset[tuple[int, int, str]]:
-    """Index, generation and node of the pods that a node's use counts."""
+    """Return index, generation and node of the pods that a node's use counts."""
     return frozenset(
         (pod.index, pod.generation, pod.node) for pod in pods if pod.holds_node and not pod.unbound
     )
 
 
 def _is_leaving(job: Job) -> bool:
-    """Whether the whole gang is evicted, suspended or deleted."""
+    """Return whether the whole gang is evicted, suspended or deleted."""
     disruption = job.status.disruption
     kinds = (DisruptionKind.PREEMPTION, DisruptionKind.QUEUE_STOPPED, DisruptionKind.IDLE)
     evicted = disruption is not None and disruption.kind in kinds and disruption.indices is None
@@ -191,14 +195,14 @@ def _is_leaving(job: Job) -> bool:
 
 
 def is_leaving(job: Job) -> bool:
-    """Whether the gang, or a part of it, is to leave."""
+    """Return whether the gang, or a part of it, must leave."""
     disruption = job.status.disruption
     shrinks = disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
     return shrinks or _is_leaving(job)
 
 
 def _leaves_by(job: Job, *, since: float | None) -> float | None:
-    """When it should have left: the deadline of its eviction, or when it was seen to leave."""
+    """Return when it must have left: the deadline of its eviction, or when it was seen to leave."""
     if not is_leaving(job):
         return None
     disruption = job.status.disruption
@@ -208,14 +212,14 @@ def _leaves_by(job: Job, *, since: float | None) -> float | None:
 
 
 def _departs(job: Job) -> bool:
-    """Whether its queue alone says that it leaves."""
+    """Return whether it leaves only because its queue is stopped."""
     disruption = job.status.disruption
     stopped = disruption is not None and disruption.kind is DisruptionKind.QUEUE_STOPPED
     return stopped and not (job.spec.suspend or job.deleting)
 
 
 def _giving_up(job: Job, positions: MemberPositions) -> frozenset[int]:
-    """Positions that an elastic gang was asked to give up for another job."""
+    """Return positions that an elastic gang must give up for another job."""
     disruption = job.status.disruption
     if disruption is None or disruption.kind is not DisruptionKind.PREEMPTION:
         return frozenset()
@@ -226,7 +230,7 @@ def _giving_up(job: Job, positions: MemberPositions) -> frozenset[int]:
 
 
 def _displaced(job: Job, positions: MemberPositions) -> frozenset[int]:
-    """Positions on nodes that are about to go, once their members may be placed elsewhere."""
+    """Return positions on ending nodes whose members may be placed elsewhere."""
     disruption = job.status.disruption
     if disruption is None or not disruption.movable or job.status.phase is not Phase.RUNNING:
         return frozenset()
@@ -239,7 +243,7 @@ def _displaced(job: Job, positions: MemberPositions) -> frozenset[int]:
 def _nominated(
     nodes: tuple[str, ...], positions: MemberPositions, *, moves: bool
 ) -> dict[int, str]:
-    """Nodes reserved for an admitted job: all of them where it moves, else for lost positions."""
+    """Return the nodes reserved for an admitted job: all if it moves, else for lost positions."""
     if moves:
         return dict(enumerate(nodes))
     return {

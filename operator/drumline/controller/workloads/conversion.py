@@ -1,8 +1,8 @@
-"""Workloads that are no TrainingJobs and wait for quota -> gangs, and the places that they got.
+"""Convert workloads other than TrainingJobs to gangs, and their places to annotations.
 
 A gang's main pods are equal, so pods of different shapes are gangs of one group: they start
-together or not at all. The places that a cycle found for them show that there are some, and are
-counted until the pods are bound. Which nodes of the pool they get is kube-scheduler's to say.
+together or not at all. A cycle's places show that the pods fit, and count until the pods are bound.
+kube-scheduler chooses the nodes within the pool.
 
     pod a (1 GPU), b (1 GPU), c (8 GPUs) of group g -> gang g[0] of 2 pods, gang g[1] of 1 pod
 """
@@ -39,7 +39,7 @@ from drumline_scheduler.model import (
 )
 
 _COMPARED = frozenset({"", *map(str, TolerationOperator)})
-"""Operators of tolerations that the scheduler knows; others tolerate nothing here."""
+"""Operators of tolerations that the scheduler supports. Others tolerate nothing here."""
 
 
 class UnknownPriorityClassError(ValueError):
@@ -51,19 +51,19 @@ class Shape:
     """Equal pods of a workload."""
 
     name: str
-    """Which of the workload's shapes it is; stable."""
+    """Name of the shape within its workload. Stable."""
     pods: int
     requests: Mapping[str, int]
-    """Of each, by Kubernetes' names; CPU in thousandths."""
+    """Requests of each pod by Kubernetes resource name. CPU in thousandths of a core."""
     placement: PlacementView
     jobs: JobsView | None = None
-    """That make them."""
+    """Jobs that create the pods, or None."""
     deadline_seconds: int | None = None
-    """They are ended when they have run that long; None: nobody knows when."""
+    """Seconds after which the pods are ended, or None if there is no limit."""
 
     @property
     def has_devices(self) -> bool:
-        """Whether it may need GPUs."""
+        """Return whether its pods may need GPUs."""
         return bool(devices_of(self.requests))
 
 
@@ -78,12 +78,12 @@ class ForeignWorkload:
     queued_at: float
     shapes: tuple[Shape, ...]
     regarding: Regarding
-    """The object that hears what becomes of it."""
+    """The object that gets the events."""
     has_started: bool = False
-    """Whether other pods of it run: these ones start one by one."""
+    """Whether other pods of it run. Then these pods start one by one."""
 
     def gpus(self, pools: Mapping[str, GpuPoolSpec]) -> int:
-        """GPUs, as pools count them, of all its pods; at most as many as are counted at all."""
+        """Return the GPUs of all its pods in the units of the pools, at most `MAX_AMOUNT`."""
         worth = {
             name: value
             for spec in pools.values()
@@ -98,13 +98,13 @@ class ForeignWorkload:
 
 
 class PlacesFound(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where pods of one shape were found places, as it is written on them.
+    """Places of pods of one shape, as written to the object's annotation.
 
     Attributes:
-        pool: the pool.
-        nodes: how many of them have a place there, by node.
-        selected: what was written into the node selector of their template, by label, and what was
-            there before: it is taken back with the places.
+        pool: name of the pool.
+        nodes: number of places by node.
+        selected: written labels in the template's node selector, each with the value before. They
+            are restored when the places are taken back.
     """
 
     pool: str
@@ -112,7 +112,7 @@ class PlacesFound(msgspec.Struct, frozen=True, omit_defaults=True):
     selected: Annotated[dict[str, tuple[str, str | None]], msgspec.Meta(max_length=16)] = {}
 
     def node_names(self, *, most: int) -> tuple[str, ...]:
-        """A node for each pod, for so many pods at most."""
+        """Return a node for each place, at most `most`."""
         each = (repeat(name, pods) for name, pods in sorted(self.nodes.items()))
         return tuple(islice(chain.from_iterable(each), most))
 
@@ -127,17 +127,17 @@ def gangs_of(
     pools: Mapping[str, GpuPoolSpec],
     class_value: Callable[[str | None], int | None],
 ) -> dict[str, Gang]:
-    """The gangs of a workload by the name of the shape; none of a shape that needs no device.
+    """Return the gangs of a workload by shape. Shapes without devices have none.
 
     Args:
-        workload: what waits.
-        queue: its queue; None: there is none of that name.
+        workload: a waiting workload.
+        queue: spec of its queue, or None if it does not exist.
         pools: all pools.
-        class_value: the value of a PriorityClass, of the default one without a name; None: there
-            is none of that name.
+        class_value: returns the value of a PriorityClass, of the default class for no name. None if
+            it does not exist.
 
     Raises:
-        ValueError: It cannot be scheduled as it is written.
+        ValueError: the workload cannot be scheduled as it is written.
     """
     shapes = [shape for shape in workload.shapes if shape.has_devices]
     alone = len(shapes) == 1
@@ -156,7 +156,7 @@ def gangs_of(
 
 
 def foreign_workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
-    """A Job or the like that names a queue."""
+    """Convert a Job, or another kind, that names a queue."""
     return ForeignWorkload(
         key=f"{view.namespace}/{resource.plural}/{view.name}",
         uid=view.uid,
@@ -183,18 +183,19 @@ def foreign_workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
 def held_places(
     workload: ForeignWorkload, shape: Shape, *, places: PlacesFound, pool: GpuPoolSpec, pods: int
 ) -> Admitted | None:
-    """What a workload holds that was let go, of pods that are not bound yet; None: nothing.
+    """Return what an admitted workload holds for its unbound pods, or None.
 
     Args:
         workload: the workload.
-        shape: of these pods.
-        places: what they were found.
-        pool: of these places.
-        pods: how many are not bound.
+        shape: shape of these pods.
+        places: places of the shape.
+        pool: pool of these places.
+        pods: number of unbound pods.
     """
     nodes = places.node_names(most=pods)
     if not nodes:
         return None
+    # Not preemptible: a victim must have a pod that can be evicted.
     return Admitted(
         gang=Gang(
             key=workload.key,
@@ -215,12 +216,12 @@ def held_places(
 
 
 def places_text(places: Mapping[str, PlacesFound]) -> str:
-    """What is written on a workload that was let go."""
+    """Return the annotation of an admitted workload."""
     return msgspec.json.encode(places, order="deterministic").decode()
 
 
 def places_in(text: str) -> dict[str, PlacesFound]:
-    """The places that are written on a workload, by shape; empty where they cannot be read."""
+    """Return the places of a workload's annotation by shape. Empty if it cannot be read."""
     try:
         return _places_decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError):
@@ -228,14 +229,14 @@ def places_in(text: str) -> dict[str, PlacesFound]:
 
 
 def devices_of(requests: Mapping[str, int]) -> dict[str, int]:
-    """What is asked for of devices of any kind: those have names with a domain."""
+    """Return the requests for devices of any kind. Device names have a domain."""
     return {name: amount for name, amount in requests.items() if "/" in name and amount}
 
 
 def _pools_with(
     shape: Shape, *, queue: TrainingQueueSpec | None, pools: Mapping[str, GpuPoolSpec]
 ) -> dict[str, GpuPoolSpec]:
-    """The pools of the queue whose GPUs the shape asks for; of a queue that is none, all such."""
+    """Return the pools of the queue whose GPUs the shape requests. Without a queue, all such."""
     names = list(pools) if queue is None else [quota.gpu_pool for quota in queue.quotas]
     return {
         name: pools[name]

@@ -1,4 +1,4 @@
-"""What `kubectl describe` shows below a pod or a workload that waits for a queue."""
+"""Events of a pod or workload that waits for a queue. `kubectl describe` shows them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from drumline.telemetry import logs
 log = logs.get("drumline.controller.workloads.events")
 
 HEAD: Final = 20
-"""Only so many of a queue hear why they wait: thousands may wait behind, for the same reason."""
+"""Most workloads of a queue that get an event. Thousands may wait for the same reason."""
 
 
 class WorkloadEvents:
-    """Says of a workload that it waits, and that it was let go; each reason once.
+    """Reports that a workload waits or was admitted, each reason once.
 
     Args:
-        recorder: writes them in its own time; what cannot be written is dropped.
+        recorder: writes the events asynchronously. It drops events that it cannot write.
     """
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         self._said: dict[str, str] = {}
-        """By uid of the workload: the reason it heard last."""
+        """By uid of the workload, the last reason."""
 
     def waits(self, waiting: WorkloadInLine) -> None:
-        """It cannot be let go now."""
+        """Report that a workload cannot be admitted now."""
         workload, reason = waiting.workload, waiting.reason
         if waiting.position <= HEAD and self._said.get(workload.uid) != reason:
             self._said[workload.uid] = reason
@@ -45,14 +45,14 @@ class WorkloadEvents:
             del self._said[uid]
 
     def admitted(self, workload: ForeignWorkload, *, pool: str) -> None:
-        """Its queue has room for it."""
+        """Report that its queue has admitted a workload."""
         where = f" in pool {pool}" if pool else ""
         self._say(
             workload, reason="Admitted", note=f"queue {workload.queue} has admitted it{where}"
         )
 
     def suspended(self, workload: ForeignWorkload, *, reason: str, why: str) -> None:
-        """It was let go, and is suspended again."""
+        """Report that an admitted workload was suspended again."""
         self._said.pop(workload.uid, None)
         self._say(workload, reason=reason, note=why)
 

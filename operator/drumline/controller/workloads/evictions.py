@@ -1,16 +1,16 @@
-"""Evicts foreign pods by which a queue borrows, when a job needs the quota that may reclaim it.
+"""Evict foreign pods of a queue that borrows, for a job that may reclaim the quota.
 
-Whether a pod may be a victim, and how many, is decided as for jobs (`scheduler.preemption`). Here
-it is asked of the API server, by the Eviction API: budgets and grace periods are its business. A
-pod that stays is no victim for a while, and the next cycle looks for others. The while doubles each
-time for one job: a budget that lets one pod go and not the next would otherwise cost its owner a
-pod each minute, for nothing.
+Victims are chosen as for jobs (`scheduler.preemption`). This module calls the Eviction API, which
+applies budgets and grace periods. A pod that stays is not a victim for a while, and the next cycle
+looks for others. The while doubles each time for one job. Otherwise a budget that lets only one pod
+go would cost its owner a pod each minute, without a benefit.
 
-Only in guarded pools, and only once the job's nodes there have their taints: elsewhere
-kube-scheduler would give what a pod leaves to the one that its owner makes instead, and that would
-be evicted in turn.
+It happens only in guarded pools, and only once the job's nodes there have their taints. Elsewhere
+kube-scheduler would give the place to the pod that its owner creates instead, which would be
+evicted in turn.
 
-A pod of a Job or the like that was let go takes the others along: all of it is suspended again.
+A pod of an admitted Job, or another kind, takes the others along: the whole workload is suspended
+again.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ log = logs.get("drumline.controller.workloads.evictions")
 STAYS_SECONDS: Final = 60.0
 MAX_STAYS_SECONDS: Final = 3600.0
 MAX_REFUSED: Final = 1000
-"""Jobs whose refusals are remembered."""
+"""Most jobs whose refusals are remembered."""
 
 
 class ForeignEvictions:
-    """Carries out the part of preemptions that is about foreign pods.
+    """Evicts the foreign pods among the victims of preemptions.
 
     Args:
-        client: fenced writes to the API server.
-        pools: the guarded ones.
-        is_tainted: whether kube-scheduler is kept off a node.
-        stays: takes the uid of a pod that is no victim until a time.
-        workloads: what was let go; None: nothing is.
-        suspension: suspends it again.
+        client: fenced client for the API server.
+        pools: names of the guarded pools.
+        is_tainted: returns whether kube-scheduler is kept off a node.
+        stays: receives the uid of a pod that is not a victim until a time.
+        workloads: admitted workloads. None if workloads are not admitted.
+        suspension: suspends workloads again.
     """
 
     def __init__(
@@ -66,19 +66,22 @@ class ForeignEvictions:
         self._workloads = workloads
         self._suspension = suspension
         self._refusals: dict[str, int] = {}
-        """By uid of the job for which pods were to leave: how often in a row one stayed."""
+        """By uid of the preemptor, the number of evictions in a row in which a pod stayed."""
 
     async def evict(self, preemption: Preemption, *, now: float) -> bool:
-        """Evict the foreign pods among the victims; False: one stays, nothing else may follow.
+        """Evict the foreign pods among the victims. Return False if one stays.
 
-        They come before the jobs, and before the preemptor is nominated: no job leaves for a
-        preemption that a budget forbids. What was evicted by then is decided on anew.
+        They are evicted before the jobs, and before the preemptor is nominated. So no job leaves
+        for a preemption that a budget forbids. If one stays, the next cycle decides again about
+        everything.
         """
+        # Phase 1: evict all at once. One that fails does not bring the others back.
         pods = _foreign_pods(preemption)
         why_not = self._why_not(preemption)
         gone = await asyncio.gather(
             *(self._evict(pod, preemption=preemption, why=why_not) for pod in pods)
         )
+        # Phase 2: if one stays, exclude it from the next cycles.
         refusals = self._refusals.pop(preemption.uid, 0)
         if all(gone):
             return True
@@ -92,7 +95,7 @@ class ForeignEvictions:
         return False
 
     def _why_not(self, preemption: Preemption) -> str:
-        """Why no pod is evicted for it; '' if they are."""
+        """Return why no pod is evicted for a preemption, or ''."""
         if preemption.pool not in self._pools:
             return f"pool {preemption.pool} is not guarded"
         open_nodes = sorted(node for node in new_nodes(preemption) if not self._is_tainted(node))

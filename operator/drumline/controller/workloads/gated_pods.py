@@ -1,20 +1,21 @@
-"""Pods that our scheduling gate holds until their queue has room, by themselves or as a group.
+"""Pods that our scheduling gate holds until their queue has quota, single or as a group.
 
 A pod waits with the gate `drumline.dev/queue` and the label of the same name. Pods with the same
-label `drumline.dev/pod-group` are let go together, once as many as `pod-group-size` says are there.
+label `drumline.dev/pod-group` are admitted together, once as many as `pod-group-size` exist.
 
-What was let go is written on the pods (`ANNOTATION_ADMITTED`, a policy of the chart keeps others
-from it), so that it stays charged until a kubelet has it, and a new leader goes on. Of a group all
-pods are marked before the first one loses its gate. So after a crash either all are marked, and let
-go, or none has lost its gate, and the marks mean nothing:
+The admission is written on the pods (`ANNOTATION_ADMITTED`, which a policy of the chart protects).
+So a pod stays charged until a kubelet accepts it, and a new leader can continue. All pods of a
+group are marked before the first one loses its gate. So after a crash either all are marked, and
+are released, or none has lost its gate, and the marks have no effect:
 
     gated, gated, gated         waits
     marked, gated, gated        waits: the marks are void
-    marked, marked, marked      let go
-    released, marked, marked    let go
+    marked, marked, marked      admitted
+    released, marked, marked    admitted
     released, released, gated   the last one came later: it waits alone
 
-Each pod pays by its own label, and all of a group name one queue, also those that come later.
+Each pod is charged by its own label. All pods of a group name one queue, also those that come
+later.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from drumline_api.base import (
 )
 
 POD = ""
-"""The name of the shape of which a single pod's places are."""
+"""Name of the shape for a single pod's places."""
 
 
 class GroupKey(NamedTuple):
-    """A group of pods, or a pod by itself."""
+    """A group of pods, or a single pod."""
 
     namespace: str
     group: str
@@ -55,16 +56,16 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroup:
-    """Pods that are let go together, at one moment.
+    """Pods that are admitted together.
 
     Attributes:
-        workload: those that wait; None: none does, or the group is not complete.
-        pods: of the workload, by the name of the shape.
+        workload: the waiting pods. None if no pod waits, or the group is not complete.
+        pods: pods of the workload, by name of the shape.
         admitted: marked pods that are not bound, with their places.
         unreleased: marked pods that still have the gate although all of the group are marked.
-        waits_for: what keeps a group from being looked at; empty: nothing.
-        queue: of the first pod that waits, or else that was let go.
-        regarding: the pod that hears what becomes of them.
+        waits_for: why the group cannot be considered yet, or ''.
+        queue: queue of the first waiting pod, otherwise of the first admitted one.
+        regarding: the pod that gets the events.
     """
 
     key: str
@@ -79,15 +80,15 @@ class PodGroup:
 
 
 class GatedPods:
-    """The pods of every group that has one that waits or is not bound. For one event loop."""
+    """The pods of every group with a waiting or unbound pod. For one event loop."""
 
     def __init__(self) -> None:
         self._pods: dict[GroupKey, dict[str, PodView]] = defaultdict(dict)
         self._groups: dict[GroupKey, PodGroup] = {}
-        """What was made of those that have not changed since."""
+        """Cached groups that have not changed."""
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
-        """Take in an event; returns whether it concerns a group."""
+        """Process an event and return whether it concerns a group."""
         keys = {_key(pod) for pod in (old, new) if pod is not None} - {None}
         for key in filter(None, keys):
             self._groups.pop(key, None)
@@ -102,7 +103,7 @@ class GatedPods:
         return bool(keys)
 
     def groups(self) -> Iterable[PodGroup]:
-        """All groups. O(groups), and O(pods) of those that changed."""
+        """Yield all groups. O(groups), and O(pods) of those that changed."""
         for key, pods in self._pods.items():
             known = self._groups.get(key)
             if known is None:
@@ -111,7 +112,7 @@ class GatedPods:
 
 
 def _key(pod: PodView) -> GroupKey | None:
-    """The group in which a pod counts; None: it neither waits nor was let go."""
+    """Return the group of a pod, or None if it neither waits nor was admitted."""
     if LABEL_QUEUE not in pod.labels or {LABEL_JOB_UID, LABEL_WORKLOAD} & pod.labels.keys():
         return None  # a workload's pods wait with it
     if pod.terminating or pod.finished:
@@ -124,17 +125,21 @@ def _key(pod: PodView) -> GroupKey | None:
 
 
 def _group(key: GroupKey, pods: Sequence[PodView]) -> PodGroup:
+    # Phase 1: sort the pods into gated, marked and released ones.
     gated = [pod for pod in pods if pod.gate is not None]
     marked = {pod.uid: places for pod in pods if (places := _places(pod)) is not None}
     released = [pod for pod in pods if pod.gate is None and pod.uid in marked]
+    # Phase 2: is the group admitted? One released pod proves that all were marked before.
     missing = "" if key.uid else _missing(pods)
     are_let_go = bool(released) or (not missing and all(pod.uid in marked for pod in gated))
     waiting = [pod for pod in gated if not (are_let_go and pod.uid in marked)]
     named = f"{key.namespace}/pods/{key.group}"
+    # Phase 3: the waiting pods by shape, and the reason if they cannot be considered.
     of_shapes = _by_shape(waiting)
     waits_for = _disagreement(pods) if released else missing
     if any(pod.gate is not None and not pod.gate.is_last for pod in waiting):
         waits_for = "another scheduling gate holds it"
+    # Phase 4: the value.
     first = (waiting or pods)[0]
     queue = first.labels[LABEL_QUEUE]
     regarding = Regarding(resource=PODS, namespace=first.namespace, name=first.name, uid=first.uid)
@@ -166,7 +171,7 @@ def _group(key: GroupKey, pods: Sequence[PodView]) -> PodGroup:
 
 
 def _missing(pods: Sequence[PodView]) -> str:
-    """What a group lacks; '' for a group that is complete."""
+    """Return what a group lacks, or '' if it is complete."""
     if disagreement := _disagreement(pods):
         return disagreement
     sizes = {pod.annotations.get(ANNOTATION_POD_GROUP_SIZE, "") for pod in pods}
@@ -183,7 +188,7 @@ def _disagreement(pods: Sequence[PodView]) -> str:
 
 
 def _by_shape(pods: Iterable[PodView]) -> dict[str, tuple[PodView, ...]]:
-    """Pods by what makes them equal for the scheduler; named by the first pod of each shape."""
+    """Group equal pods. Each shape is named after its first pod."""
     ordered = sorted(pods, key=lambda pod: (_likeness(pod), pod.name))
     alike = [tuple(same) for _, same in groupby(ordered, key=_likeness)]
     return {same[0].name: same for same in alike}

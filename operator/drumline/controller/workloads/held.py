@@ -1,9 +1,9 @@
 """Capacity that a queue pays for beside the members of its jobs.
 
-Pods that remain of a job, foreign pods that name the queue, and writes whose answer was lost: each
-becomes an `Admitted` gang of its own, so that nodes and quota count it like any other gang. Its uid
-is that of the job, or of the pod, with a suffix: the job itself may wait. It is no victim, but for
-a foreign pod whose queue gives back what it borrows.
+It consists of remaining pods of jobs, foreign pods that name the queue, and writes whose answer was
+lost. Each becomes an `Admitted` gang, so that nodes and quota count it like any other gang. Its uid
+is the uid of the job or the pod with a suffix, because the job itself may wait. It is never a
+victim, except a foreign pod whose queue returns borrowed quota.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from drumline_scheduler.model import Admitted, Gang
 from drumline_scheduler.resources import Resources
 
 FOREIGN_USER: Final = "foreign pods"
-"""Whose foreign pods are: no job has such a user, a name without spaces."""
+"""User of foreign pods. A job's user name has no spaces, so it cannot be the same."""
 
 MAX_HANGING: Final = 3
-"""So many pods of a gang are named that should have left."""
+"""Most overdue pods of a gang that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Which job, or foreign pod, holds capacity, and which queue and user pay for it."""
+    """The owner of capacity: a job or a foreign pod, and the queue and user that pay."""
 
     key: str
-    """`namespace/name` of the job, `namespace/pods/name` of the pod."""
+    """`namespace/name` of the job, or `namespace/pods/name` of the pod."""
     uid: str
     queue: str
     user: str = ""
     is_foreign: bool = False
-    """Whether it is a pod that is no job's."""
+    """Whether it is a pod that does not belong to a job."""
     gives_back: bool = False
-    """Whether it may be evicted as far as its queue has borrowed."""
+    """Whether it may be evicted while its queue borrows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignPod:
-    """A foreign pod, by its identity in the API."""
+    """Identity of a foreign pod in the API."""
 
     namespace: str
     name: str
@@ -51,32 +51,32 @@ class ForeignPod:
 
 
 _FOREIGN: Final = "pods"
-"""Marks key and uid of a foreign pod: no job has such ones."""
+"""Marks key and uid of a foreign pod. A job's key and uid never contain it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingPod:
-    """A pod that still runs although its job gave up its place there, or a foreign pod."""
+    """A pod that runs although its job gave up its place there, or a foreign pod."""
 
     name: str
     node: str
     pool: str
     requests: Resources
     leaving: bool
-    """Whether it is being deleted; otherwise it may stay as long as it likes."""
+    """Whether it is being deleted. Otherwise it may stay for any time."""
     ends_at: float | None = None
-    """When it is ended at the latest; None: nobody knows."""
+    """Time of its end at the latest, or None without a limit."""
     hanging: str = ""
-    """If it should have left a while ago: its name, its node and what holds it."""
+    """Name, node and holder of a pod that should have left. Empty if it is not overdue."""
 
 
 def account_of(job: Job) -> Account:
-    """The account of a job."""
+    """Return the account of a job."""
     return Account(key=job.key, uid=job.uid, queue=job.spec.queue, user=job.spec.user or "")
 
 
 def account_of_foreign(pod: ForeignPod, *, queue: str, gives_back: bool) -> Account:
-    """The account of a foreign pod that this queue pays for."""
+    """Return the account of a foreign pod that this queue pays for."""
     return Account(
         key=f"{pod.namespace}/{_FOREIGN}/{pod.name}",
         uid=f"{_FOREIGN}/{pod.uid}",
@@ -88,9 +88,10 @@ def account_of_foreign(pod: ForeignPod, *, queue: str, gives_back: bool) -> Acco
 
 
 def foreign_pod_of(key: str, uid: str) -> ForeignPod | None:
-    """The foreign pod behind a gang's key and uid; None: it is a job's.
+    """Return the foreign pod of a gang's key and uid, or None for a job's gang.
 
-    Its account writes team/pods/chat-1 and pods/UID, its gang the same and pods/UID/pods-0.
+    Example: the account has the key team/pods/chat-1 and the uid pods/UID. The gang has the same
+    key and the uid pods/UID/pods-0.
     """
     mark, _, rest = uid.partition("/")
     if mark != _FOREIGN:
@@ -100,7 +101,7 @@ def foreign_pod_of(key: str, uid: str) -> ForeignPod | None:
 
 
 def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitted]:
-    """One gang for each pool and pod shape: what these pods hold, until they are gone."""
+    """Return one gang for each pool and pod shape, which holds the pods' resources."""
     alike: dict[tuple[str, bool, Resources, float | None, bool], list[RemainingPod]] = {}
     for pod in sorted(pods, key=lambda pod: pod.name):
         key = (pod.pool, pod.leaving, pod.requests, pod.ends_at, bool(pod.hanging))
@@ -130,22 +131,24 @@ def held_by_lost_writes(
     places: Sequence[str],
     statuses: Iterable[TrainingJobStatus],
 ) -> list[Admitted]:
-    """What writes whose answer was lost may have taken beside the places that the job holds.
+    """Return the resources that lost writes may have taken beside the job's places.
 
-    At most one of the writes took effect. On each node, the most that any of them takes is held.
+    At most one of the writes took effect. On each node, the maximum over all writes is held.
 
     Args:
-        account: what pays for the job.
+        account: account of the job.
         per_pod: requests of each of its pods.
-        places: nodes of the places that it holds as it was read.
-        statuses: what was written.
+        places: nodes of the places that it holds in the version that was read.
+        statuses: the statuses that were written.
     """
+    # Phase 1: the maximum by pool and node over all writes.
     most: dict[str, Counter[str]] = {}
     for status in statuses:
         more = Counter(member.node for member in members_of(status)) - Counter(places)
         for pool, names in nodes_by_pool(status).items():
             here = Counter({name: more[name] for name in names if more[name]})
             most[pool] = most.get(pool, Counter()) | here
+    # Phase 2: one gang for each pool. Its places count as reserved, because no pods exist.
     held: list[Admitted] = []
     for number, (pool, nodes) in enumerate(sorted(most.items())):
         names = tuple(sorted(nodes.elements()))
@@ -167,9 +170,9 @@ def held_by_lost_writes(
 
 
 def unchanged(held: Iterable[Admitted], *, before: Mapping[str, Admitted]) -> dict[str, Admitted]:
-    """By uid of the gang: the earlier object where it says the same.
+    """Return gangs by uid, each as the earlier object if it is equal.
 
-    The scheduler knows it by identity.
+    The scheduler recognises unchanged gangs by identity.
     """
     return {each.gang.uid: _unchanged(each, before=before.get(each.gang.uid)) for each in held}
 

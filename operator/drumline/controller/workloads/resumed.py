@@ -1,4 +1,4 @@
-"""A Job, JobSet or the like as the operator writes it: let go once its queue has room, or back."""
+"""Change a Job, JobSet or other kind as the operator writes it: resumed, or suspended again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from drumline_api.gpupool import GpuPoolSpec
 
 Json = dict[str, Any]
 _LABEL_VALUE_CHARS: Final = 63
-"""The most that Kubernetes takes."""
+"""Longest label value in Kubernetes."""
 
 
 def suspended_again(body: Json, *, resource: Resource) -> Json | None:
-    """The object with its pods taken back, in line again; None: it was not let go, or is suspended.
+    """Return the object suspended again, or None if it was not admitted or is suspended.
 
-    The node selectors of its templates are again what they were, so that it may run in another pool
-    next time. Of a Job that runs the API server lets nobody change the template.
+    The node selectors of its templates are restored, so that it may run in another pool next time.
+    The API server rejects changes to the template of a running Job.
 
     Args:
-        body: as the API server stores it.
+        body: the object in the API server.
         resource: its kind.
     """
     kind, made = KINDS[resource], copy.deepcopy(body)
@@ -55,17 +55,18 @@ def resumed(
     places: Mapping[str, PlacesFound],
     pools: Mapping[str, GpuPoolSpec],
 ) -> Json | None:
-    """The object with its pods let go; None: it was resumed already.
+    """Return the object resumed, or None if it was resumed already.
 
     Its pods get the labels by which they count for it, and run in the pool in which they are
-    charged. Of a Job that has pods the API server lets nobody change the template.
+    charged. The API server rejects changes to the template of a Job that has pods.
 
     Args:
-        body: as the API server stores it.
+        body: the object in the API server.
         resource: its kind.
-        places: that were found, by the name of the part.
-        pools: by name.
+        places: places of each part, by its name.
+        pools: pools by name.
     """
+    # Phase 1: the switch and the mark, in one write.
     kind, made = KINDS[resource], copy.deepcopy(body)
     switch: Json = at(made, kind.suspend[:-1]) or {}
     if not switch.get(kind.suspend[-1]):
@@ -73,8 +74,10 @@ def resumed(
     switch[kind.suspend[-1]] = False
     annotations = _map_at(made["metadata"], "annotations")
     annotations[ANNOTATION_ADMITTED] = places_text(places)
+    # A Job that has started keeps its template.
     if resource == JOBS and made.get("status", {}).get("startTime"):
         return made
+    # Phase 2: the templates of all parts. Changed node selectors are noted for the way back.
     noted = dict(places)
     for part in parts_of(kind, made):
         labels = _map_at(_map_at(part.template, "metadata"), "labels")
@@ -91,7 +94,7 @@ def resumed(
 
 
 def _select(spec: Json, labels: Mapping[str, str]) -> dict[str, tuple[str, str | None]]:
-    """Write labels into the node selector of a template; returns what that has changed."""
+    """Write labels to the node selector of a template. Return the changed ones."""
     selector = _map_at(spec, "nodeSelector")
     changed = {
         label: (value, _label_value(selector.get(label)))
@@ -103,14 +106,17 @@ def _select(spec: Json, labels: Mapping[str, str]) -> dict[str, tuple[str, str |
 
 
 def _label_value(stored: object) -> str | None:
-    """None for what no label is: no schema checks most templates, and the mark has to be read."""
+    """Return a stored label value, or None if it is not valid.
+
+    Most templates have no schema, and the annotation must stay readable.
+    """
     if isinstance(stored, str) and len(stored) <= _LABEL_VALUE_CHARS:
         return stored
     return None
 
 
 def _take_back(spec: Json, selected: Mapping[str, tuple[str, str | None]]) -> None:
-    """Undo that, but for what its owner has changed since."""
+    """Undo `_select`, except for labels that the owner has changed since."""
     selector: Json = spec["nodeSelector"]
     for label, (value, before) in selected.items():
         if selector.get(label) != value:
@@ -122,7 +128,10 @@ def _take_back(spec: Json, selected: Mapping[str, tuple[str, str | None]]) -> No
 
 
 def _map_at(body: Json, field: str) -> Json:
-    """The map in a field, made where there is none, or null: no schema checks most templates."""
+    """Return the map in a field. Create it if it is missing or null.
+
+    Most templates have no schema.
+    """
     if body.get(field) is None:
         body[field] = {}
     return body[field]

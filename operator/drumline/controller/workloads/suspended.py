@@ -1,15 +1,16 @@
-"""Jobs and JobSets that are suspended until their queue has room, and those that were let go.
+"""Jobs and JobSets that are suspended until their queue has quota, and admitted ones.
 
 A workload waits with `spec.suspend: true` and the label `drumline.dev/queue`, which its pods have
-as well. The operator resumes it and writes the places that were found on it
-(`ANNOTATION_ADMITTED`); its pods then have the label `LABEL_WORKLOAD`. It is charged for as many
-pods as were let go until they are accepted by a kubelet, from when each is charged by its own
-label. One that is suspended with that mark was suspended by its owner, and waits for nothing.
+too. The operator resumes it and writes its places on it (`ANNOTATION_ADMITTED`). Its pods then have
+the label `LABEL_WORKLOAD`. It is charged for its admitted pods until a kubelet accepts them. From
+then on each pod is charged by its own label. A workload that is suspended with that mark was
+suspended by its owner, and waits for nothing.
 
-Pods of such a workload that have our gate are let go by the workload's admission, as many as it has
-places for: a pod that only says it belongs to the workload takes the place of another. It is none
-of the workload's without its controller (of a JobSet that is a Job, which is not seen here) or with
-fewer devices, and with other devices its gate stays: they would be used before they are counted.
+Pods of such a workload that have our gate are released with the workload's admission, as many as it
+has places. A pod that only claims to belong to the workload would take the place of another. So it
+must have the right controller (for a JobSet a Job, which is not watched here) and at least the
+devices of its shape. A pod with other devices keeps its gate, because they would be used before
+they are counted.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.base import ANNOTATION_ADMITTED, LABEL_QUEUE, LABEL_WORKLOAD, LABEL_WORKLOAD_PART
 
 IsOpen = Callable[[ForeignWorkload], bool]
-"""Whether the queue of a workload is open to its namespace."""
+"""Returns whether the queue of a workload is open to its namespace."""
 
 
 class Unbound(NamedTuple):
-    """Pods of a workload that were let go and that no kubelet has accepted yet."""
+    """Pods of an admitted workload that no kubelet has accepted yet."""
 
     workload: ForeignWorkload
     shape: Shape
@@ -55,12 +56,12 @@ class SuspendedWorkloads:
         """By uid."""
         self._workloads: dict[str, ForeignWorkload] = {}
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
-        """By uid of the workload, then of the pod; those that failed or are leaving are none."""
+        """By uid of the workload, then of the pod. Failed and leaving pods are left out."""
 
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
     ) -> None:
-        """Take in an event."""
+        """Process an event of a workload."""
         if old is not None:
             self._views.pop(old.uid, None)
             self._workloads.pop(old.uid, None)
@@ -69,7 +70,7 @@ class SuspendedWorkloads:
             self._workloads[new.uid] = foreign_workload(resource, new)
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
-        """Take in an event; returns whether it is about a pod of a workload."""
+        """Process an event and return whether it concerns a pod of a workload."""
         if old is not None and (uid := _owner(old)):
             self._pods[uid].pop(old.uid, None)
             if not self._pods[uid]:
@@ -79,11 +80,11 @@ class SuspendedWorkloads:
         return any(pod is not None and _owner(pod) for pod in (old, new))
 
     def waiting(self) -> list[ForeignWorkload]:
-        """Those that are suspended, but for those that their owner suspended."""
+        """Return the suspended workloads, without those that their owner suspended."""
         return self._select(suspended=True, marked=False)
 
     def resumed(self) -> list[ForeignWorkload]:
-        """Those that were let go, and are not suspended."""
+        """Return the admitted workloads that are not suspended."""
         return self._select(suspended=False, marked=True)
 
     def _select(self, *, suspended: bool, marked: bool) -> list[ForeignWorkload]:
@@ -94,9 +95,10 @@ class SuspendedWorkloads:
         ]
 
     def resumed_with(self, pod_uid: str) -> ForeignWorkload | None:
-        """The one that a pod runs for. O(workloads).
+        """Return the workload for which a pod runs, or None. O(workloads).
 
-        A pod that only says so is evicted by itself: its author could have others suspended.
+        A pod that only claims to belong to one is evicted alone. Otherwise its author could have
+        others suspended.
         """
         for workload in self.resumed():
             pod = self._pods.get(workload.uid, {}).get(pod_uid)
@@ -105,12 +107,13 @@ class SuspendedWorkloads:
         return None
 
     def unbound(self, *, is_open: IsOpen) -> Iterable[Unbound]:
-        """What was let go and runs nowhere yet."""
+        """Yield the admitted pods that no kubelet has accepted yet."""
         for workload, places in self._admitted(is_open):
             for shape in workload.shapes:
                 of_shape = places.get(shape.name)
                 if of_shape is None:
                     continue
+                # Pods that succeeded need no place any more, so the number shrinks with them.
                 pods = self._pods_of(workload, shape)
                 running = sum(_is_accepted(pod) for pod in pods if not pod.finished)
                 most = min(self._left(shape, pods), sum(of_shape.nodes.values()))
@@ -119,7 +122,7 @@ class SuspendedWorkloads:
                     yield Unbound(workload, shape, of_shape, unbound)
 
     def entitled(self, *, is_open: IsOpen) -> list[PodView]:
-        """Pods with our gate that their workload has places for."""
+        """Return the gated pods for which their workload has places."""
         return [
             pod
             for workload, places in self._admitted(is_open)
@@ -128,7 +131,7 @@ class SuspendedWorkloads:
         ]
 
     def ends_at(self, pod: PodView) -> float | None:
-        """When the Job of a pod is ended at the latest; None: it has no limit, or is none here."""
+        """Return the latest end of a pod's Job, or None without a limit."""
         uid = pod.labels.get(LABEL_WORKLOAD, "")
         view = self._views.get(uid)
         if view is None or not view.start_time:
@@ -145,6 +148,7 @@ class SuspendedWorkloads:
         most = self._left(shape, pods)
         if shape.has_devices:
             most = min(most, sum(places.nodes.values()) if places else 0)
+        # Exactly the requested devices: others would be used before they are counted.
         devices = devices_of(shape.requests)
         gated = [pod for pod in pods if pod.gate and devices_of(pod.requests) == devices]
         gated.sort(key=lambda pod: pod.name)
@@ -152,7 +156,7 @@ class SuspendedWorkloads:
         return gated[: max(0, most - begun)]
 
     def _left(self, shape: Shape, pods: Iterable[PodView]) -> int:
-        """How many of the shape's pods are to run at a time, those that do included."""
+        """Return the number of the shape's pods that run concurrently, including running ones."""
         succeeded = Counter(pod.owner_uid for pod in pods if pod.finished)
         return pods_left(shape, succeeded=succeeded)
 
@@ -171,7 +175,7 @@ class SuspendedWorkloads:
 
 
 def _is_of(workload: ForeignWorkload, shape: Shape, pod: PodView) -> bool:
-    """Whether a pod with the label of a workload is of its shape; a label is anybody's to write."""
+    """Return whether a pod is of this shape. Anybody can write the label alone."""
     return (
         pod.labels.get(LABEL_WORKLOAD_PART, "") == shape.name
         and pod.namespace == workload.regarding.namespace
@@ -185,7 +189,7 @@ def _is_of(workload: ForeignWorkload, shape: Shape, pod: PodView) -> bool:
 
 
 def _owner(pod: PodView) -> str:
-    """The workload that a pod counts for; '' for none."""
+    """Return the workload that a pod counts for, or ''."""
     is_gone = pod.terminating or pod.phase is PodPhase.FAILED
     return "" if is_gone else pod.labels.get(LABEL_WORKLOAD, "")
 

@@ -1,10 +1,10 @@
-"""Suspends again what was let go: for a job that preempts, or for the sake of its own queue.
+"""Suspend admitted workloads again, for a preempting job or because their queue is stopped.
 
-A workload of several pods is of no use with a part of them: it leaves as a whole, by its own
-switch, and waits at its old place in line. The mark `ANNOTATION_ADMITTED` goes with the same write.
-So what is suspended and marked was suspended by its owner, and is not resumed until they take the
-mark off. It is written onto the version that was read: if the owner changed it meanwhile, nothing
-has happened, and the next cycle decides again.
+A workload of several pods is useless with a part of them. So it leaves as a whole, by its own
+switch, and waits at its old place in line. The mark `ANNOTATION_ADMITTED` is removed in the same
+write. So a workload that is suspended and marked was suspended by its owner, and is not resumed
+until the owner removes the mark. The write is conditional on the version that was read. If the
+owner changed it meanwhile, nothing happens, and the next cycle decides again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ QUEUE_STOPPED: Final = "QueueStopped"
 
 
 class WorkloadSuspension:
-    """Writes the switch.
+    """Suspends workloads.
 
     Args:
-        client: fenced writes to the API server.
-        recorder: of what users read.
+        client: fenced client for the API server.
+        recorder: records events that users read.
     """
 
     def __init__(self, *, client: KubeClient, recorder: EventRecorder) -> None:
@@ -42,14 +42,15 @@ class WorkloadSuspension:
         self.events: Final = WorkloadEvents(recorder)
 
     async def suspend(self, workload: ForeignWorkload, *, reason: str, why: str) -> str:
-        """Suspend it, if it is one that was let go; returns why it goes on, '' if it does not.
+        """Suspend a workload that was admitted. Return why it continues, or ''.
 
-        That it does not means that this was written, or that it is gone or suspended already.
+        '' means that the suspension was written, or that the workload is gone or suspended already.
 
         Raises:
             NotLeader: this process may not write any more.
         """
         about = workload.regarding
+        # Phase 1: read it, and check that it is still the admitted one.
         try:
             stored = await reads.get(
                 self._client, about.resource, name=about.name, namespace=about.namespace
@@ -60,6 +61,7 @@ class WorkloadSuspension:
                 return ""
             if body is None:
                 return "the annotation of its admission was removed"
+            # Phase 2: write it, conditional on the version that was read.
             await writes.replace(
                 self._client, about.resource, name=about.name, namespace=about.namespace, body=body
             )
@@ -70,6 +72,7 @@ class WorkloadSuspension:
         except (Conflict, KubeError) as error:
             log.warning("workload_goes_on", workload=workload.key, why=str(error))
             return str(error)
+        # Phase 3: report it.
         self.events.suspended(workload, reason=reason, why=why)
         log.info("workload_suspended", workload=workload.key, reason=reason, why=why)
         return ""

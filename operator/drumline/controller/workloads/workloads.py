@@ -1,7 +1,7 @@
-"""Workloads that are no TrainingJobs: those that wait for quota, and what was let go and not bound.
+"""Workloads other than TrainingJobs: those that wait for quota, and admitted unbound pods.
 
-The scheduler sees what waits as gangs, and what was let go as foreign pods until these are bound.
-Between a decision and the event that shows it written it is assumed, as for jobs.
+The scheduler gets waiting workloads as gangs, and admitted ones as foreign pods until they are
+bound. A decision is assumed until the event of its write, as for jobs.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from drumline_scheduler.model import Admitted, Gang
 
 INCOMPLETE: Final = str(BlockReason.WAITING_FOR_GROUP)
 NOT_WRITTEN: Final = "ConfigRefused"
-"""The API server does not take what the operator has to write."""
+"""Reason of a workload whose changes the API server rejects."""
 NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetGo:
-    """A workload that a cycle found places for.
+    """A workload with places from a cycle.
 
     Attributes:
-        workload: it.
-        places: by the name of the shape; none of one that needs no device.
-        pods: that wait for it, by the name of the shape; of a Job or JobSet none.
+        workload: the workload.
+        places: places by name of the shape. Shapes without devices have none.
+        pods: waiting pods by name of the shape. Empty for a Job or JobSet.
     """
 
     workload: ForeignWorkload
@@ -57,20 +57,20 @@ class LetGo:
 
     @property
     def is_object(self) -> bool:
-        """Whether it is a Job or JobSet, which is resumed."""
+        """Return whether it is a Job or JobSet, which must be resumed."""
         return self.workload.regarding.resource is not PODS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadInLine:
-    """What waits, and why.
+    """A waiting workload, and why it waits.
 
     Attributes:
-        workload: it.
-        reason: from a closed list.
-        message: for people.
-        position: its place in the line of its queue, jobs included, from 1; 0: in none.
-        gangs: uids of what the scheduler makes of it.
+        workload: the workload.
+        reason: reason from a closed list.
+        message: the reason for users.
+        position: position in the line of its queue, including jobs, from 1. 0 if it has none.
+        gangs: uids of its gangs in the scheduler.
     """
 
     workload: ForeignWorkload
@@ -82,7 +82,7 @@ class WorkloadInLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A gang, and whose it is."""
+    """A gang, and the workload and shape that it belongs to."""
 
     workload: ForeignWorkload
     shape: Shape
@@ -91,14 +91,14 @@ class _Part:
 
 
 class Workloads:
-    """What waits and what was let go. For one event loop.
+    """Waiting and admitted workloads. For one event loop.
 
     Args:
-        queues: the queues.
-        pools: the pools.
-        namespaces: their labels, by which queues select them.
-        priorities: the values of the PriorityClasses that templates name.
-        scope: the namespaces whose workloads are this installation's.
+        queues: specs of the queues.
+        pools: specs of the pools.
+        namespaces: labels of namespaces, by which queues select them.
+        priorities: values of the PriorityClasses that templates name.
+        scope: namespaces whose workloads belong to this installation.
     """
 
     def __init__(
@@ -118,19 +118,19 @@ class Workloads:
         self._gated = GatedPods()
         self._suspended = SuspendedWorkloads()
         self._parts: dict[str, _Part] = {}
-        """By uid of the gang, as of the last look."""
+        """By uid of the gang, as of the last call of `pending`."""
         self._refused: dict[str, WorkloadInLine] = {}
-        """By uid: workloads that are no gangs as they are written, as of the last look."""
+        """By uid, workloads that cannot be converted to gangs, as of the last call of `pending`."""
         self._assumed: dict[str, tuple[_Part, PlacesFound]] = {}
-        """By uid of the gang: decided, and not shown by the watch yet."""
+        """By uid of the gang, decisions that the watch does not show yet."""
         self._put_off: dict[str, str] = {}
-        """By uid of a workload that nothing is decided about for a while: why; '' for a moment."""
+        """By uid of a workload that is not decided for a while, the reason. '' for a moment."""
         self._held: dict[str, Admitted] = {}
         self._waiting: tuple[WorkloadInLine, ...] = ()
-        """As of the last cycle, in scheduling order; then what is not looked at."""
+        """As of the last cycle, in scheduling order, followed by workloads without a gang."""
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
-        """Take in an event; returns whether what waits may be another."""
+        """Process an event and return whether the waiting workloads may have changed."""
         covered = [pod if pod and self._scope.covers(pod.namespace) else None for pod in (old, new)]
         of_workload = self._suspended.on_pod(*covered)
         return self._gated.on_pod(*covered) or of_workload
@@ -138,14 +138,14 @@ class Workloads:
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
     ) -> None:
-        """Take in an event of a Job or JobSet that names a queue."""
+        """Process an event of a Job or JobSet that names a queue."""
         covered = [
             each if each and self._scope.covers(each.namespace) else None for each in (old, new)
         ]
         self._suspended.on_workload(resource, *covered)
 
     def pending(self) -> list[Gang]:
-        """The gangs of what waits; the same objects while nothing changes."""
+        """Return the gangs of waiting workloads. The same objects while nothing changes."""
         before, parts = self._parts, dict[str, _Part]()
         self._refused = {}
         for workload, pods in self._waiting_workloads():
@@ -162,7 +162,9 @@ class Workloads:
         ]
 
     def held(self) -> Iterable[Admitted]:
-        """What was let go and is not bound: charged, and counted where it was found places."""
+        """Return the admitted unbound pods, which are charged and counted at their places."""
+        # A decision and its write must not count twice, so assumed ones are taken out of the
+        # caches' part.
         assumed = {
             pod.uid
             for part, _ in self._assumed.values()
@@ -188,11 +190,11 @@ class Workloads:
         return self._held.values()
 
     def is_waiting(self, uid: str) -> bool:
-        """Whether this is the uid of a gang of ours, as of the last look."""
+        """Return whether this is the uid of a workload's gang, as of the last call of `pending`."""
         return uid in self._parts
 
     def let_go(self, placed: Iterable[Placed]) -> list[LetGo]:
-        """Take over what a cycle decided: assumed from now on, until `settle`."""
+        """Accept a cycle's placements. They are assumed from now on, until `settle`."""
         by_workload: dict[str, list[tuple[_Part, PlacesFound]]] = {}
         for each in placed:
             part = self._parts[each.uid]
@@ -205,27 +207,28 @@ class Workloads:
         return [_let_go(parts) for parts in by_workload.values()]
 
     def waiting_for(self, queue: str) -> tuple[WorkloadInLine, ...]:
-        """What waits for a queue, as of the last cycle."""
+        """Return the workloads that wait for a queue, as of the last cycle."""
         return tuple(each for each in self._waiting if each.workload.queue == queue)
 
     def resumed(self) -> list[ForeignWorkload]:
-        """Jobs and the like that were let go and run."""
+        """Return the admitted Jobs, JobSets and others that run."""
         return self._suspended.resumed()
 
     def resumed_with(self, pod_uid: str) -> ForeignWorkload | None:
-        """The Job or the like that was let go and has this pod."""
+        """Return the admitted workload that has this pod, or None."""
         return self._suspended.resumed_with(pod_uid)
 
     def ends_at(self, pod: PodView) -> float | None:
-        """When the workload of a pod is ended at the latest; None: nobody knows."""
+        """Return the latest end of a pod's workload, or None without a limit."""
         return self._suspended.ends_at(pod)
 
     def settle(self, workload: ForeignWorkload, *, put_off: str | None = None) -> None:
-        """The caches show what became of it, or it could not be written: its places are free.
+        """Release a decision: the caches show its write, or it could not be written.
 
         Args:
-            workload: it.
-            put_off: why nothing is decided about it until the next call; '': it is for a moment.
+            workload: the workload.
+            put_off: why it is not decided until the next call. '' for a moment, None: it is
+                decided.
         """
         for uid, (part, _) in list(self._assumed.items()):
             if part.workload.uid == workload.uid:
@@ -236,7 +239,7 @@ class Workloads:
             self._put_off[workload.uid] = put_off
 
     def without_devices(self) -> list[LetGo]:
-        """What waits and asks for no device: no queue has to have room for it."""
+        """Return the waiting workloads without devices. They need no quota."""
         return [
             LetGo(workload=workload, places={}, pods=pods)
             for workload, pods in self._waiting_workloads()
@@ -244,7 +247,7 @@ class Workloads:
         ]
 
     def unreleased(self) -> list[PodView]:
-        """Pods of groups and workloads that were let go which still have the gate."""
+        """Return pods of admitted groups and workloads that still have the gate."""
         assumed = {part.workload.uid for part, _ in self._assumed.values()}
         return self._suspended.entitled(is_open=self._is_open) + [
             pod
@@ -256,12 +259,13 @@ class Workloads:
     def explain(
         self, blocked: Iterable[Blocked], *, queues: Mapping[str, str]
     ) -> tuple[WorkloadInLine, ...]:
-        """Take over why workloads wait; returns all that wait.
+        """Record why workloads wait. Return all waiting workloads.
 
         Args:
-            blocked: all gangs that wait, in scheduling order.
-            queues: of the gangs that wait, by uid; of others the place is not counted.
+            blocked: all blocked gangs, in scheduling order.
+            queues: queue of each waiting gang by its uid. Others have no position.
         """
+        # Phase 1: the reason of the first gang of each workload, and its position in line.
         reasons: dict[str, WorkloadInLine] = {}
         places: Counter[str] = Counter()
         for each in blocked:
@@ -279,10 +283,12 @@ class Workloads:
                     message=each.message,
                     position=first.position if first else places[queue],
                 )
+        # Phase 2: the uids of its gangs, for its expected start.
         gangs: dict[str, list[str]] = {}
         for uid, part in self._parts.items():
             gangs.setdefault(part.workload.uid, []).append(uid)
         in_line = [replace(each, gangs=tuple(gangs[uid])) for uid, each in reasons.items()]
+        # Phase 3: workloads without a gang: incomplete, not convertible, or not written.
         held_back = tuple(
             WorkloadInLine(workload=_nothing_of(group), reason=INCOMPLETE, message=group.waits_for)
             for group in self._gated.groups()
@@ -295,7 +301,7 @@ class Workloads:
     def _waiting_workloads(
         self,
     ) -> Iterable[tuple[ForeignWorkload, Mapping[str, tuple[PodView, ...]]]]:
-        """What waits, with its pods by the name of the shape."""
+        """Yield the waiting workloads, with their pods by name of the shape."""
         for group in self._gated.groups():
             if group.workload is not None:
                 yield group.workload, group.pods
@@ -349,7 +355,7 @@ class Workloads:
 
 
 def _let_go(parts: list[tuple[_Part, PlacesFound]]) -> LetGo:
-    """With the pods that need no device: they go along with the others."""
+    """Return a placed workload. Its pods without devices are admitted with the others."""
     first = parts[0][0]
     placed = {part.shape.name: places for part, places in parts}
     free = {each.name for each in first.workload.shapes if not each.has_devices}
@@ -370,7 +376,7 @@ def _refused(workload: ForeignWorkload, error: Exception) -> WorkloadInLine:
 
 
 def _nothing_of(group: PodGroup) -> ForeignWorkload:
-    """Whose pods a group's are, without a shape that waits."""
+    """Return the workload of a group, without a waiting shape."""
     return ForeignWorkload(
         key=group.key,
         uid=group.uid,
