@@ -111,7 +111,7 @@ class AgentClient:
             address: address of the pod.
             token: signing token of the job.
             since: version that the caller knows. With it, the answer may take `wait_seconds`.
-            wait_seconds: time for which the agent may hold the request while there is no news.
+            wait_seconds: time for which the agent may hold the request without news.
 
         Raises:
             AgentError: the agent is not reachable, or its answer breaks the contract.

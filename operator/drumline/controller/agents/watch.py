@@ -71,7 +71,7 @@ class MemberAddress:
     pod_generation: int
     """Generation in which its pod was created."""
     node_ready: bool = True
-    """Whether the API server reports the node as ready."""
+    """True if the API server reports the node as ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class GangReport:
     lost: frozenset[str] = frozenset()
     """Uids of the pods that are lost by silence."""
     is_answered: bool = True
-    """Whether the status answers our last request. An older status is not."""
+    """True if the status answers our last request, False for an older status."""
 
 
 @dataclass(slots=True)
@@ -109,17 +109,17 @@ class _WatchState:
     failures: int = 0
     """Failed requests to the leader in a row."""
     unanswered_since: dict[str, float] = field(default_factory=dict[str, float])
-    """By uid, the time since which a pod has not answered us."""
+    """Time since which a pod has not answered us, by uid."""
     joined_at: dict[str, float] = field(default_factory=dict[str, float])
-    """By uid, the time at which a pod joined during the watch. It cannot be silent for longer."""
+    """Time at which a pod joined during the watch, by uid. It cannot be silent for longer."""
     logged_at: dict[str, float] = field(default_factory=dict[str, float])
-    """By uid, the time at which a pod's silence was logged."""
+    """Time at which a pod's silence was logged, by uid."""
     doubted_since: dict[str, float] = field(default_factory=dict[str, float])
-    """By uid, the time since which a pod answers us although its peers do not hear it."""
+    """Time since which a pod answers us although its peers do not hear it, by uid."""
     looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
     allowance: RequestAllowance = field(default_factory=RequestAllowance)
     is_asked: bool = False
-    """Whether its first request was made."""
+    """True if its first request was made."""
 
 
 class AgentWatch:

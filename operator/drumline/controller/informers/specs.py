@@ -29,7 +29,7 @@ class SpecCache(Generic[Spec]):
         self._convert = convert
         self._specs: dict[str, Spec] = {}
         self._ages: dict[str, tuple[str, str]] = {}
-        """By name, the creation time and the name of the object."""
+        """Creation time and name of each object, by name."""
         self._problems: dict[str, str] = {}
 
     @property

@@ -24,14 +24,14 @@ class VolumeCache:
 
     def __init__(self) -> None:
         self.is_known = False
-        """Whether a volume or a storage class restricts its nodes."""
+        """True if a volume or a storage class restricts its nodes."""
         self._claims: dict[tuple[str, str], ClaimView] = {}
         self._volumes: dict[str, _Terms] = {}
-        """By name, the node affinity of each volume that has one."""
+        """Node affinity of each volume that has one, by name."""
         self._classes: dict[str, _Terms] = {}
-        """By name, the allowedTopologies of each class that has them."""
+        """AllowedTopologies of each class that has them, by name."""
         self._reach: dict[str, tuple[TrainingJobSpec, tuple[VolumeReach, ...]]] = {}
-        """By uid, the spec and the answer of each job, until a claim, volume or class changes."""
+        """Spec and answer by uid of the job, until a claim, volume or class changes."""
 
     def on_claim(self, old: ClaimView | None, new: ClaimView | None) -> bool:
         """Process an event and return whether a decision may change. `new` is None if deleted."""

@@ -24,7 +24,7 @@ class Chains:
     def __init__(self, job_at: Callable[[str], Job | None]) -> None:
         self._job_at = job_at
         self._predecessors: dict[str, tuple[str, ...]] = {}
-        """By key of a waiting job, the keys of its predecessors."""
+        """Keys of the predecessors of each waiting job, by its key."""
         self._successors: defaultdict[str, set[str]] = defaultdict(set)
         self._circles: dict[str, tuple[str, ...]] | None = {}
         """None if an edge has changed since the circles were computed."""

@@ -87,7 +87,7 @@ def effective_priority(job: Job, *, value: int | None, highest: int | None) -> i
     Args:
         job: the job.
         value: value of its priority class. None if the class does not exist.
-        highest: highest priority that its queue allows. None if there is no limit.
+        highest: highest priority that its queue allows. None without a limit.
     """
     if job.status.assignment is None:
         return value or 0

@@ -208,7 +208,7 @@ class JobCache:
         return readable_job_of(new, known=shown, specs=self._specs)
 
     def _arrived(self, job: Job, shown: Job | None) -> Job:
-        """Number the jobs that were created in the same second, in the order of arrival.
+        """Assign numbers to jobs of the same second, in the order of arrival.
 
         Creation times have whole seconds. The number makes the queue's order stable.
         """

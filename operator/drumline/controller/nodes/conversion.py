@@ -43,7 +43,7 @@ STARTUP_TAINT_SUFFIX = "/agent-not-ready"
 
 @dataclass(frozen=True, slots=True)
 class GpuUnits:
-    """How a pool counts GPUs: the worth of one unit of each resource.
+    """Units in which a pool counts GPUs: the worth of one unit of each resource.
 
     With partitions, a GPU is worth several parts. Each kind of partition is also counted beside the
     sum of parts, because two halves are not a whole GPU.
@@ -51,7 +51,7 @@ class GpuUnits:
 
     worth: Mapping[str, int]
     is_mixed: bool = False
-    """Whether the pool has partitions."""
+    """True if the pool has partitions."""
 
     @classmethod
     def of(cls, spec: GpuPoolSpec) -> GpuUnits:

@@ -51,14 +51,14 @@ class DeviceCache:
 
     def __init__(self) -> None:
         self._slices: dict[str, dict[str, DeviceSliceView]] = defaultdict(dict)
-        """By node and name of the slice."""
+        """Keyed by node and name of the slice."""
         self._nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
-        """By driver and pool, the nodes that have, or had, devices of it."""
+        """Nodes that have, or had, devices of a driver and pool."""
         self._taint_rules: dict[str, DeviceTaintRuleView] = {}
         self._claims: dict[Key, ResourceClaimView] = {}
         self._holders: dict[DeviceName, ResourceClaimView] = {}
         self._assumed: dict[Key, tuple[DeviceName, ...]] = {}
-        """By claim, allocations that were written and not seen yet."""
+        """Allocations that were written and not seen yet, by claim."""
         self._allocated: set[Key] = set()
         """Claims that this process allocated. Only members' claims."""
 

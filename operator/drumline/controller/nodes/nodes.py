@@ -59,7 +59,7 @@ class NodeChange:
     """The effect of a node's event, or of the passing time."""
 
     schedulable: bool = False
-    """Whether the scheduler may decide differently now."""
+    """True if the scheduler may decide differently now."""
     jobs: frozenset[str] = field(default_factory=frozenset[str])
     """Keys of the jobs with pods there that must be reconciled."""
 
@@ -86,7 +86,7 @@ class NodeCache:
         self._clock = clock
         self._overdue_seconds = overdue_seconds
         self._expected_since: dict[str, float] = {}
-        """By uid, the time since which a pod should have been deleted."""
+        """Time since which a pod should have been deleted, by uid."""
         self.devices = DeviceCache()
         """Devices of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
@@ -95,7 +95,7 @@ class NodeCache:
         self.standings: Mapping[str, NodeStanding] = {}
         """Verdicts on nodes with evidence against them. `standings.judge` sets them."""
         self._nominated: dict[str, set[str]] = defaultdict(set)
-        """By node, uids of unbound pods for which another scheduler reserves resources."""
+        """Uids of unbound pods for which another scheduler reserves resources, by node."""
         self._out_of_service: set[str] = set()
         self.promised: set[str] = set()
         """Nodes with the taint that keeps kube-scheduler off promised places."""
@@ -103,12 +103,12 @@ class NodeCache:
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
         self._recount_at: dict[str, float] = {}
-        """By node with a cached value, the time at which the passing time may change it."""
+        """Time at which a node's cached value may change without an event, by node."""
         self._contested: dict[str, tuple[str, ...]] = {}
         self._unpooled: set[str] = set()
         """Nodes that belonged to no pool at the last call of `in_pools`."""
         self._charged: dict[str, tuple[ChargedPod, ...]] = {}
-        """By node with a cached value, pods that are charged to a queue without being members."""
+        """Pods that are charged to a queue without being members, by node."""
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Process an event of a pod, of any owner."""

@@ -39,7 +39,7 @@ class KeepingPods:
         self._settings = settings
         self._pods = PlaceholderWrites(client=client, settings=settings, clock=clock)
         self._kept: tuple[KeptNode, ...] | None = None
-        """As settled last. None if the pods of an earlier leader were not read yet."""
+        """Kept nodes as settled last. None if an earlier leader's pods were not read yet."""
 
     async def settle(self, kept: Sequence[KeptNode], *, pools: Mapping[str, GpuPoolSpec]) -> None:
         """Create and delete pods until they match the kept nodes.

@@ -89,9 +89,9 @@ class NodeRequests:
         self._demands: NodeDemands | None = None
         """None if the demands of an earlier leader were not read yet."""
         self._gangs: dict[str, Gang] = {}
-        """By uid, the gangs with a demand."""
+        """Gangs with a demand, by uid."""
         self._said: dict[str, str] = {}
-        """By uid of the gang, the autoscaler's last message."""
+        """Autoscaler's last message, by uid of the gang."""
         self._refused: set[str] = set()
         """Names of demands for which the autoscaler adds no nodes."""
         self._kept: tuple[KeptNode, ...] | None = None
@@ -199,7 +199,7 @@ class NodeRequests:
         starting: Collection[str],
         now: float,
     ) -> None:
-        """Keep the free nodes that gangs were promised. Starting gangs have theirs."""
+        """Keep the free nodes that gangs were promised, except those of starting gangs."""
         kept = kept_nodes(
             snapshot=snapshot,
             pending=pending,

@@ -44,9 +44,9 @@ class Placeholders:
         self._settings = settings
         self._pods = PlaceholderWrites(client=client, settings=settings, clock=clock)
         self._there: tuple[PodView, ...] = ()
-        """As read last."""
+        """Objects as they were read last."""
         self._refused: dict[str, str] = {}
-        """By name of the demand, the reason for which the API server rejects its pods."""
+        """Reason for which the API server rejects a demand's pods, by the demand's name."""
 
     async def read(self) -> tuple[NodeDemand, ...]:
         """Read the existing pods. Return the demands whose placeholders all exist."""

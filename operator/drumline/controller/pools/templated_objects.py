@@ -55,7 +55,7 @@ TEMPLATED: Final = {
     ),
     "CapacityBuffer": TemplatedKind(resource=CAPACITY_BUFFERS, bodies=capacity_buffers_of),
 }
-"""By the mode of a GpuPool."""
+"""Keyed by the mode of a GpuPool."""
 
 
 class TemplatedObjects:
@@ -74,10 +74,10 @@ class TemplatedObjects:
         self._settings = settings
         self._kind = kind
         self._there: tuple[ObjectView, ...] = ()
-        """As read last."""
+        """Objects as they were read last."""
         self._templates: tuple[ObjectView, ...] = ()
         self._refused: dict[str, str] = {}
-        """By name of the demand, the reason for which the API server rejects its object."""
+        """Reason for which the API server rejects a demand's object, by the demand's name."""
 
     async def read(self) -> tuple[NodeDemand, ...]:
         """Read the existing objects. A kind that is not served has none."""

@@ -111,7 +111,7 @@ class QueueBudgets:
         self._price_of = price_of
         self._tallies: dict[str, Tally] = {}
         self._charged: dict[str, _Charged] = {}
-        """By uid of the job."""
+        """Keyed by uid of the job."""
 
     def restore(self, statuses: Mapping[str, Json]) -> None:
         """Start with the tallies in the queues' statuses. An unreadable one counts as none."""

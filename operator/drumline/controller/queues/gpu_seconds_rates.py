@@ -21,7 +21,7 @@ class GpuSecondsRates:
 
     def __init__(self) -> None:
         self._known: dict[str, JobUse] = {}
-        """By uid of the job."""
+        """Keyed by uid of the job."""
 
     def of(self, jobs: Iterable[Job]) -> tuple[JobUse, ...]:
         """Return these jobs with their rates, and forget all other jobs. O(jobs)."""

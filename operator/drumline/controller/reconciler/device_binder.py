@@ -46,7 +46,7 @@ LOOK_SECONDS: Final = 1.0
 
 
 class _PoolOfDevices(NamedTuple):
-    """How the pods of a pool get their GPUs."""
+    """The way in which the pods of a pool get their GPUs."""
 
     resource: str
     devices: GpuDevices
@@ -83,9 +83,9 @@ class DeviceBinder:
         self._pods = pods
         self._allocator = ClaimAllocator(client, state.nodes.devices)
         self._domains: dict[str, str] = {}
-        """By uid of a job, the uid of its ComputeDomain, as read in this look."""
+        """Uid of each job's ComputeDomain as read in this look, by uid of the job."""
         self._positions: dict[tuple[str, str], MemberPositions] = {}
-        """By uid and version of a job, its members, as computed in this look."""
+        """Members of each job as computed in this look, by uid and version of the job."""
 
     async def run(self) -> None:
         """Bind unbound pods repeatedly. Never returns.

@@ -29,21 +29,21 @@ class JobMemory:
     it is missing.
     """
     shared_budget: bool = False
-    """Whether the new pods of that generation are protected by their namespace's budget."""
+    """True if new pods of that generation are protected by their namespace's budget."""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
-    """By name, creation times of pods that the watch does not show yet."""
+    """Creation times of pods that the watch does not show yet, by name."""
     deleted: dict[str, float] = field(default_factory=dict[str, float])
-    """By uid, deletion times of pods that the watch does not show as terminating yet."""
+    """Deletion times of pods that the watch does not show as terminating yet, by uid."""
     protected_generation: int = 0
     """Generation for which the disruption budget was created last."""
     evictable: dict[int, int] = field(default_factory=dict[int, int])
-    """By size of the job, the number of members that its disruption budget lets go."""
+    """Number of members that the disruption budget lets go, by size of the job."""
     labelled: dict[str, tuple[bool, float]] = field(default_factory=dict[str, tuple[bool, float]])
-    """By uid, how and when pods were labelled, if the watch does not show it yet."""
+    """Label and time of pods whose labels the watch does not show yet, by uid."""
     claims_generation: int = 0
     """Generation for whose pods the job's claims were checked."""
     pod_events: dict[str, PodEvents] = field(default_factory=dict[str, PodEvents])
-    """By uid of the pod, the events of pods that do not start."""
+    """Events of pods that do not start, by uid of the pod."""
     events_slot: float | None = None
     """Time at which the events that the plan requests may be read."""
     acknowledged_generation: int | None = None

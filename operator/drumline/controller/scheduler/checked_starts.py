@@ -66,7 +66,7 @@ class CheckedStarts:
         self._check = check
         self._scheduling = scheduling
         self._passed: dict[str, tuple[int, float]] = {}
-        """By uid, the generation of the spec and the time until which the result counts."""
+        """Generation of the spec and the time until which the result counts, by uid."""
 
     async def refusal_of(
         self, job: Job, *, now: float, leaving: Iterable[Job] = ()

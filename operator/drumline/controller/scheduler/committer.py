@@ -72,7 +72,7 @@ log = logs.get("drumline.controller.scheduler.committer")
 _GAVE_UP: Final = (Reason.PREEMPTED, Reason.QUEUE_STOPPED)
 
 Jobs = Mapping[str, Job]
-"""By uid, in the versions of the cycle's snapshot."""
+"""Jobs in the versions of the cycle's snapshot, by uid."""
 
 
 class Committer:

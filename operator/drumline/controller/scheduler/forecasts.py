@@ -88,15 +88,15 @@ class Forecasts:
         self._forecaster = forecaster
         self._newest: Forecast | None = None
         self._simulated: dict[str, ExpectedStart] = {}
-        """By uid, as returned by the forecaster."""
+        """Forecasts as the forecaster returned them, by uid."""
         self._starts: dict[str, ExpectedStart] = {}
-        """By uid, including rough ones, corrected."""
+        """Corrected forecasts, including rough ones, by uid."""
         self._looked_at: set[str] = set()
         """Uids with a rough forecast, or that cannot have one, since the last simulated one."""
         self._learner = ForecastLearner()
         self._correction = self._learner.correction(0.0)
         self._first: dict[str, tuple[float, ExpectedStart]] = {}
-        """By uid of each waiting job, the time of its first forecast, and the forecast."""
+        """First forecast of each waiting job with its time, by uid."""
 
     def of(self, uid: str) -> ExpectedStart | None:
         """Return the expected start of this job, or None if it is not known."""

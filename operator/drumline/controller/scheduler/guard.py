@@ -90,7 +90,7 @@ class Guard:
         self._missed: frozenset[str] = frozenset()
         """Nodes whose missing taint held back a decision of the last cycle."""
         self._waited_for: frozenset[str] = frozenset()
-        """Those of `_missed` that are still neither guarded nor given up."""
+        """Nodes of `_missed` that are still neither guarded nor given up."""
         self._given_up: frozenset[str] = frozenset()
         self._refused: set[str] = set()
         """Nodes for which the API server has just refused a write."""

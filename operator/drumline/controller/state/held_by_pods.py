@@ -53,11 +53,11 @@ class HeldByPods:
         self._pools = pools
         self._workloads = workloads
         self._of_jobs: dict[str, Admitted] = {}
-        """By uid of the gang."""
+        """Keyed by uid of the gang."""
         self._foreign: dict[str, _KnownForeign] = {}
-        """By uid of the pod."""
+        """Keyed by uid of the pod."""
         self._stays: dict[str, float] = {}
-        """By uid of a foreign pod that could not be evicted, the time until which none is tried."""
+        """Time until which a foreign pod that could not be evicted is left alone, by uid."""
 
     def stays(self, pod_uid: str, *, until: float) -> None:
         """Exclude a foreign pod that cannot be evicted from being a victim until `until`."""

@@ -86,9 +86,9 @@ class RemainingPods:
         self._scope = scope
         self._positions_of = positions_of
         self._accounts: dict[str, Account] = {}
-        """By uid, the account of every job that was seen admitted and exists or has pods."""
+        """Account of every job that was seen admitted and exists or has pods, by uid."""
         self._gone: dict[str, str] = {}
-        """By uid of deleted jobs that had pods, their namespaces."""
+        """Namespaces of deleted jobs that had pods, by uid."""
         self._vacant: dict[str, tuple[tuple[str, int], Counter[str]]] = {}
 
     def remember(self, job: Job) -> None:

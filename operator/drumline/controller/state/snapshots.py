@@ -58,7 +58,7 @@ RISK_SECONDS = 60.0
 
 
 class Evicts(NamedTuple):
-    """Whether other gangs may be evicted for a gang, and why not."""
+    """Permission to evict other gangs for a gang, or the reason against it."""
 
     preempts: bool
     refusal: str
@@ -169,9 +169,9 @@ class SnapshotBuilder:
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, _KnownAdmitted] = {}
         self._leaving_since: dict[str, float] = {}
-        """By uid of a leaving job with places, the time at which it was first seen to leave."""
+        """Time at which a job with places was first seen to leave, by uid."""
         self._added: dict[str, Resources] = {}
-        """By uid of the job, the requests that admission adds to each of its pods."""
+        """Requests that admission adds to each pod of a job, by uid of the job."""
         self._remaining = RemainingPods(
             jobs=sources.jobs,
             pods=sources.pods,
@@ -186,11 +186,11 @@ class SnapshotBuilder:
             self._remaining, nodes=nodes, pools=pools, workloads=workloads, guarded=guarded
         )
         self._in_doubt: dict[str, Admitted] = {}
-        """By uid, resources that writes without an answer may have taken, in the last snapshot."""
+        """Resources that writes without an answer may have taken, in the last snapshot, by uid."""
         self.backoffs: dict[str, Backoff] = {}
-        """By uid of the job."""
+        """Keyed by uid of the job."""
         self.checked: dict[str, CheckedStart] = {}
-        """By uid of a job whose last start a check refused."""
+        """Keyed by uid of a job whose last start a check refused."""
         self._now = 0.0
         self.left_out: dict[str, str] = {}
         """Jobs at which the operator failed, with the reason.

@@ -83,7 +83,7 @@ class WarmCaches:
             devices=settings.dynamic_resources,
         )
         self.filled = False
-        """Whether every cache has held a whole list."""
+        """True if every cache has held a whole list."""
         self._judge = Judge(settle=self._settle, hardware=self._hardware_of)
         self._listener: Listener | None = None
         self.state = ClusterCache(

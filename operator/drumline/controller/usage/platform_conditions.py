@@ -26,10 +26,10 @@ SHOWN_NODES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvictions:
-    """Where foreign pods that must return borrowed GPUs can be evicted."""
+    """Pools in which foreign pods that must return borrowed GPUs can be evicted."""
 
     allowed: bool = False
-    """Whether the operator has the right to evict pods."""
+    """True if the operator has the right to evict pods."""
     guarded_pools: frozenset[str] = frozenset()
     """The pools in which it evicts them."""
 

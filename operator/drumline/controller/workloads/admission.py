@@ -96,7 +96,7 @@ class WorkloadAdmission:
         self._busy: set[str] = set()
         """Uids of workloads and pods with a write under way that no cycle decided."""
         self._failures: dict[str, int] = {}
-        """By uid, the number of failed writes in a row."""
+        """Number of failed writes in a row, by uid."""
 
     def take(
         self, decisions: Decisions, *, pending: Iterable[Gang], stopped: Mapping[str, str]

@@ -59,7 +59,7 @@ class Shape:
     jobs: JobsView | None = None
     """Jobs that create the pods, or None."""
     deadline_seconds: int | None = None
-    """Seconds after which the pods are ended, or None if there is no limit."""
+    """Seconds after which the pods are ended, or None without a limit."""
 
     @property
     def has_devices(self) -> bool:
@@ -80,7 +80,7 @@ class ForeignWorkload:
     regarding: Regarding
     """The object that gets the events."""
     has_started: bool = False
-    """Whether other pods of it run. Then these pods start one by one."""
+    """True if other pods of it run. Then these pods start one by one."""
 
     def gpus(self, pools: Mapping[str, GpuPoolSpec]) -> int:
         """Return the GPUs of all its pods in the units of the pools, at most `MAX_AMOUNT`."""

@@ -27,7 +27,7 @@ class WorkloadEvents:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         self._said: dict[str, str] = {}
-        """By uid of the workload, the last reason."""
+        """Last reason, by uid of the workload."""
 
     def waits(self, waiting: WorkloadInLine) -> None:
         """Report that a workload cannot be admitted now."""

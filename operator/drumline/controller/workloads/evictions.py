@@ -66,7 +66,7 @@ class ForeignEvictions:
         self._workloads = workloads
         self._suspension = suspension
         self._refusals: dict[str, int] = {}
-        """By uid of the preemptor, the number of evictions in a row in which a pod stayed."""
+        """Number of evictions in a row in which a pod stayed, by uid of the preemptor."""
 
     async def evict(self, preemption: Preemption, *, now: float) -> bool:
         """Evict the foreign pods among the victims. Return False if one stays.

@@ -36,9 +36,9 @@ class Account:
     queue: str
     user: str = ""
     is_foreign: bool = False
-    """Whether it is a pod that does not belong to a job."""
+    """True if it is a pod that does not belong to a job."""
     gives_back: bool = False
-    """Whether it may be evicted while its queue borrows."""
+    """True if it may be evicted while its queue borrows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class RemainingPod:
     pool: str
     requests: Resources
     leaving: bool
-    """Whether it is being deleted. Otherwise it may stay for any time."""
+    """True if it is being deleted. Otherwise it may stay for any time."""
     ends_at: float | None = None
     """Time of its end at the latest, or None without a limit."""
     hanging: str = ""

@@ -53,10 +53,10 @@ class SuspendedWorkloads:
 
     def __init__(self) -> None:
         self._views: dict[str, WorkloadView] = {}
-        """By uid."""
+        """Keyed by uid."""
         self._workloads: dict[str, ForeignWorkload] = {}
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
-        """By uid of the workload, then of the pod. Failed and leaving pods are left out."""
+        """Pods by uid of their workload and of the pod. Failed and leaving pods are left out."""
 
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None

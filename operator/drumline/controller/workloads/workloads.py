@@ -118,16 +118,16 @@ class Workloads:
         self._gated = GatedPods()
         self._suspended = SuspendedWorkloads()
         self._parts: dict[str, _Part] = {}
-        """By uid of the gang, as of the last call of `pending`."""
+        """Gangs as of the last call of `pending`, by uid."""
         self._refused: dict[str, WorkloadInLine] = {}
-        """By uid, workloads that cannot be converted to gangs, as of the last call of `pending`."""
+        """Workloads that cannot be converted to gangs, as of the last call of `pending`, by uid."""
         self._assumed: dict[str, tuple[_Part, PlacesFound]] = {}
-        """By uid of the gang, decisions that the watch does not show yet."""
+        """Decisions that the watch does not show yet, by uid of the gang."""
         self._put_off: dict[str, str] = {}
-        """By uid of a workload that is not decided for a while, the reason. '' for a moment."""
+        """Reason, by uid of a workload that is not decided for a while. '' for a moment."""
         self._held: dict[str, Admitted] = {}
         self._waiting: tuple[WorkloadInLine, ...] = ()
-        """As of the last cycle, in scheduling order, followed by workloads without a gang."""
+        """Waiting workloads as of the last cycle in scheduling order, then those without a gang."""
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
         """Process an event and return whether the waiting workloads may have changed."""
