@@ -1,8 +1,8 @@
-"""Nodes on which a GPU failed under a job: for a while it gets no place there.
+"""Nodes that a job avoids for some time, because a GPU failed there under it.
 
-A device that fails is mostly the node's until somebody looks at it: a restart on it fails again,
-and a health monitor taints it minutes later or never. Other jobs are not told: one job's word is
-not enough to take a node from all.
+A failed device is mostly a fault of the node until somebody repairs it. A restart on it fails
+again, and a health monitor taints it minutes later or never. Other jobs do not avoid the node,
+because the report of one job is not enough to take a node from all jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline_api.jobstatus import AvoidedNode, TrainingJobStatus
 
 AVOID_SECONDS: Final = 3600.0
-"""Long enough to mend or taint the node, short enough for a cluster that has no other."""
+"""Long enough to repair or taint the node, short enough for a cluster without another node."""
 MAX_AVOIDED: Final = 16
 MAX_CAUSE_CHARS: Final = 256
 
@@ -24,9 +24,9 @@ MAX_CAUSE_CHARS: Final = 256
 def with_failed_devices(
     status: TrainingJobStatus, failures: Sequence[Failure], *, now: float
 ) -> TrainingJobStatus:
-    """The status after these failures: nodes whose devices failed are avoided from now on.
+    """Return the status after these failures. Nodes with failed devices are avoided from now on.
 
-    Beyond MAX_AVOIDED those whose time ends first are forgotten.
+    Beyond MAX_AVOIDED entries, the oldest ones are dropped.
     """
     nodes = {
         failure.node: AvoidedNode(
@@ -44,13 +44,16 @@ def with_failed_devices(
 
 
 def without_past(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
-    """The status without nodes whose time is over; the same object if there are none."""
+    """Return the status without expired nodes. The same object if there are none."""
     entries = status.avoided_nodes or ()
     left = [entry for entry in entries if parse_timestamp(entry.until) > now]
     return status if len(left) == len(entries) else changed(status, avoided_nodes=left or None)
 
 
 def next_end(status: TrainingJobStatus) -> float | None:
-    """When the next node may be used again (seconds since the epoch); None: none is avoided."""
+    """Return the time at which the next node may be used again, or None.
+
+    In seconds since the epoch.
+    """
     ends = (parse_timestamp(entry.until) for entry in status.avoided_nodes or ())
     return min(ends, default=None)

@@ -1,9 +1,9 @@
-"""Failures of pods: how a pod ended is classified, and each class has one consequence.
+"""Classify failures of pods by how they ended. Each class has one consequence.
 
 Exit codes are those of the contract. SIGKILL and SIGTERM without an out-of-memory record come from
-outside: nothing in a pod can kill its process 1, and the agent knows its own signals. Of a
-template's process, which is no agent of ours, they prove nothing (`plan.failure`). An
-eviction through the API is charged to no budget.
+outside: a process in a pod cannot kill process 1, and the agent knows its own signals. For a
+template's process, which is not an agent of ours, they prove nothing (`plan.failure`). An eviction
+through the API is charged to no budget.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from drumline_contract import ContractError, ExitCode, FaultClass, FinalReport
 
 
 class FailureClass(StrEnum):
-    """What caused a failure, in the order in which one explains another."""
+    """Cause of a failure, in the order in which one explains another."""
 
     CONFIGURATION = "Configuration"
-    """Can never work: the job fails."""
+    """Can never succeed: the job fails."""
     CORRUPT_CHECKPOINT = "CorruptCheckpoint"
-    """No stored checkpoint verifies: the job fails instead of starting over silently."""
+    """No stored checkpoint verifies. The job fails instead of starting again silently."""
     DEVICE = "Device"
     """A GPU of the pod is missing or does not work: rescheduled, and its node is avoided."""
     REFUSED = "Refused"
-    """The kubelet refused the pod, a race with another scheduler: rescheduled, not charged."""
+    """The kubelet rejected the pod, in a race with another scheduler: rescheduled, not charged."""
     INFRASTRUCTURE = "Infrastructure"
     """The pod was evicted, deleted or lost with its node: rescheduled."""
     EVICTED = "Evicted"
-    """A drain evicted the pod, or it went with a node whose end was announced: rescheduled, not
-    charged."""
+    """A drain evicted the pod, or it ended with an announced disruption of its node.
+
+    Rescheduled, not charged.
+    """
     LEFT_ON_REQUEST = "LeftOnRequest"
     """The pod saved and exited after a notice: rescheduled, not charged."""
     OUT_OF_MEMORY = "OutOfMemory"
@@ -43,7 +45,7 @@ class FailureClass(StrEnum):
     HANG = "Hang"
     """A rank made no progress and could not be restarted in place: restarted on its node."""
     APPLICATION = "Application"
-    """The training program failed, or outgrew a limit of its pod: restarted on its node."""
+    """The training program failed, or exceeded a limit of its pod: restarted on its node."""
     KILLED = "Killed"
     """A signal from outside ended a rank or its agent: restarted on its node."""
     PEER_LOST = "PeerLost"
@@ -57,7 +59,7 @@ RESCHEDULED: Final = (
     FailureClass.EVICTED,
     FailureClass.LEFT_ON_REQUEST,
 )
-"""Classes whose members are given up and placed again; other members keep their nodes."""
+"""Classes whose members are given up and placed again. Other members keep their nodes."""
 
 CHARGED_TO: Final = {
     FailureClass.DEVICE: FaultClass.INFRASTRUCTURE,
@@ -68,7 +70,7 @@ CHARGED_TO: Final = {
     FailureClass.KILLED: FaultClass.INFRASTRUCTURE,
     FailureClass.PEER_LOST: FaultClass.INFRASTRUCTURE,
 }
-"""The budget a failure of this class is charged to; classes that are missing are not charged."""
+"""Budget that a failure of this class is charged to. Missing classes are not charged."""
 
 _REASONS: Final = {
     FailureClass.CONFIGURATION: Reason.CONFIG_REFUSED,
@@ -102,25 +104,25 @@ class Failure:
 
     failure_class: FailureClass
     reason: Reason
-    """The reason that status shows."""
+    """Reason in the status."""
     index: int
     pod: str
     node: str
     message: str
-    """One sentence for people: pod, node and what happened."""
+    """One sentence for users: pod, node and what happened."""
     at: float | None = None
-    """When it happened (seconds since the epoch); None: unknown."""
+    """Time of the failure in seconds since the epoch. None if not known."""
     step: int | None = None
-    """Optimizer steps finished then; None: unknown."""
+    """Finished optimizer steps at that time. None if not known."""
     error: str = ""
-    """The error that the program raised; empty where none was reported."""
+    """Error that the program raised. Empty if it reported none."""
     rank: int | None = None
     reported_class: FaultClass | None = None
-    """Of a PeerLost failure: the class of the fault that made the agents give up, if reported."""
+    """Class of the fault for which the agents gave up. Only for PeerLost, if reported."""
 
     @property
     def charged_to(self) -> FaultClass:
-        """The budget it is charged to; `PREEMPTION`: none.
+        """Return the budget to which it is charged. `PREEMPTION` means none.
 
         A PeerLost failure is charged to the class that the agents reported, otherwise to
         infrastructure: a lost connection is not the program's fault.
@@ -129,7 +131,7 @@ class Failure:
 
 
 def classify(pod: PodFacts) -> Failure | None:
-    """The failure of this pod; None while it runs and after it succeeded."""
+    """Return the failure of a pod, or None while it runs and after it succeeded."""
     if pod.end is None:
         if not pod.terminating:
             return None
@@ -144,20 +146,20 @@ def classify(pod: PodFacts) -> Failure | None:
 
 
 def silent(pod: PodFacts) -> Failure:
-    """The pod's agent answers neither its peers nor the operator."""
+    """Return the failure of a pod whose agent answers neither its peers nor the operator."""
     text = "sends no heartbeat: neither its peers nor the operator receive one"
     failure = _failure(pod, FailureClass.INFRASTRUCTURE, text)
     return replace(failure, reason=Reason.MEMBER_SILENT)
 
 
 def on_gone_node(pod: PodFacts) -> Failure:
-    """The pod's node was deleted or is out of service."""
+    """Return the failure of a pod whose node was deleted or is out of service."""
     failure = _failure(pod, FailureClass.INFRASTRUCTURE, "was lost with its node")
     return replace(failure, reason=Reason.NODE_LOST)
 
 
 def vanished(member: GangMember, *, pod: str) -> Failure:
-    """The member's pod object no longer exists."""
+    """Return the failure of a member whose pod object no longer exists."""
     return Failure(
         failure_class=FailureClass.INFRASTRUCTURE,
         reason=Reason.POD_LOST,
@@ -169,25 +171,28 @@ def vanished(member: GangMember, *, pod: str) -> Failure:
 
 
 def refused_by_kubelet(end: PodEnd) -> bool:
-    """Whether the kubelet refused to admit the pod.
+    """Return whether the kubelet refused to admit the pod.
 
-    A kubelet that restarts admits its pods again; a pod refused then has exit codes of containers
-    that ran before. Only NodeShutdown is also the reason of a pod that was running: with an exit
-    code it is no refusal.
+    A restarted kubelet admits its pods again. A pod that is refused then has exit codes of
+    containers that ran before. Only NodeShutdown is also the reason of a pod that was running, so
+    with an exit code it is not a refusal.
     """
     shut_down = end.reason == "NodeShutdown" and end.exit_code is not None
     return not end.succeeded and end.reason.startswith(REFUSALS) and not shut_down
 
 
 def counts_as_failed_start(end: PodEnd) -> bool:
-    """Whether this refusal may come again on the next node: nobody else took the resources.
+    """Return whether this refusal may repeat on the next node.
 
-    `OutOf...` is a race that another pod won; a node that shuts down refuses every pod.
+    `OutOf...` is a race that another pod won, and a node that shuts down refuses every pod. All
+    other refusals have their cause in the pod.
     """
     return refused_by_kubelet(end) and not end.reason.startswith(("OutOf", "NodeShutdown"))
 
 
 def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
+    # The order matters: the first cause that explains the end decides. A kubelet's refusal and an
+    # eviction are certain, exit codes are the pod's own report.
     if refused_by_kubelet(end):
         text = f"was rejected by the kubelet: {end.reason}: {end.message}"
         return _failure(pod, FailureClass.REFUSED, text)
@@ -202,12 +207,14 @@ def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
     if end.exit_code is None:
         text = f"ended without an exit code: {end.reason or 'unknown'}: {end.message}"
         return _failure(pod, FailureClass.INFRASTRUCTURE, text)
+    # Terminating: the pod ended because it was deleted, so its exit code says nothing.
     if pod.terminating or end.reason in ("Evicted", "NodeShutdown", "Terminated"):
         return _failure(pod, FailureClass.INFRASTRUCTURE, f"was terminated ({end.reason})")
     return _failure(pod, _class_of_code(end), _describe(end))
 
 
 def _class_of_code(end: PodEnd) -> FailureClass:
+    # Codes of the contract are certain. All others need the agent's report.
     match end.exit_code:
         case ExitCode.CONFIG:
             return FailureClass.CONFIGURATION
@@ -219,6 +226,8 @@ def _class_of_code(end: PodEnd) -> FailureClass:
             return FailureClass.DEVICE
         case _:
             pass
+    # The agent's report decides about out-of-memory and hangs. Without one, the kubelet's reason
+    # and the signal do.
     report = final_report(end)
     reported = report.fault_class if report is not None else None
     if end.reason == "OOMKilled" or reported is FaultClass.OUT_OF_MEMORY:
@@ -231,13 +240,16 @@ def _class_of_code(end: PodEnd) -> FailureClass:
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
-    """The failure that explains the others: the first class in `FailureClass`, the lowest index."""
+    """Return the failure that explains the others.
+
+    The first class in the order of `FailureClass`, then the lowest index.
+    """
     order = tuple(FailureClass)
     return min(failures, key=lambda failure: (order.index(failure.failure_class), failure.index))
 
 
 def final_report(end: PodEnd) -> FinalReport | None:
-    """The agent's final report, if the pod's termination message is one."""
+    """Return the agent's final report, if the pod's termination message is one."""
     try:
         return FinalReport.parse(end.message.encode())
     except ContractError:
@@ -272,6 +284,6 @@ def _failure(pod: PodFacts, failure_class: FailureClass, text: str) -> Failure:
 
 
 def _budgeted_class(report: FinalReport | None) -> FaultClass | None:
-    """The fault class in an agent's final report, if failures are charged to it."""
+    """Return the fault class of an agent's final report, if failures are charged to it."""
     reported = report.fault_class if report is not None else None
     return reported if reported in CHARGED_TO.values() else None

@@ -1,7 +1,7 @@
-"""GPU-seconds by state: every second that a job held a GPU is in exactly one of them.
+"""GPU-seconds by state. Every second for which a job held a GPU is in exactly one state.
 
-Counted in whole seconds at each status write that changes what the job holds or does, so the sum
-equals GPUs held times time held, whatever happened in between.
+They are counted in whole seconds at each status write that changes what the job holds or does. So
+the sum equals held GPUs times seconds, whatever happened in between.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from drumline_api.trainingjob import TrainingJobSpec
 def counting_started(
     status: TrainingJobStatus, *, now: float, share: GpuShare | None = None
 ) -> TrainingJobStatus:
-    """The status with GPU-seconds counted from now on; what was counted before stays.
+    """Return the status with GPU-seconds counted from now on. Counted ones stay.
 
     Args:
-        status: of a job that is given places.
+        status: status of a job that is admitted.
         now: seconds since the epoch.
-        share: what of a GPU each of its GPUs is; None: all. What its first start said holds for the
-            job's life, as its account is in one unit.
+        share: fraction of a GPU that each of its GPUs is. None means 1. The share of the first
+            admission stays for the job's life, because its account has one unit.
     """
     account = status.gpu_seconds or GpuSeconds(
         until=timestamp(now),
@@ -40,7 +40,7 @@ def counting_started(
 
 
 def with_elapsed(job: Job, *, now: float) -> TrainingJobStatus:
-    """The job's status with the time since the last count added, if it holds GPUs."""
+    """Return the job's status with the time since the last count, if it holds GPUs."""
     account = account_at(job.spec, job.status, now=now)
     return job.status if account is None else changed(job.status, gpu_seconds=account)
 
@@ -48,32 +48,35 @@ def with_elapsed(job: Job, *, now: float) -> TrainingJobStatus:
 def account_at(
     spec: TrainingJobSpec, status: TrainingJobStatus, *, now: float
 ) -> GpuSeconds | None:
-    """What a job has had until `now`, or its end; None before its first GPU.
+    """Return a job's account until `now`, or its end. None before its first GPU.
 
     The status of a job with a template is not written while it runs, because such a job reports no
-    figures: what it shows is older than what was held.
+    figures. So the stored account is older than the GPUs that were held.
     """
     account, assignment = status.gpu_seconds, status.assignment
     if account is None or assignment is None or status.finished_at is not None:
         return account
+    # Phase 1: whole seconds since the last count. The fraction stays for the next count.
     counted, state = parse_timestamp(account.until), _state(status)
     elapsed = max(0, int(now) - int(counted))
+    # Phase 2: GPUs by state. Joining members start while the others train.
     joining, lost = gpus_of(spec, assignment.joining or ()), gpus_of(spec, assignment.lost or ())
     held = gang_gpus(spec, members=len(assignment.nodes)) - lost - joining
     seconds = {name: getattr(account, name) for name in ("starting", state)}
     seconds["starting"] += joining * elapsed
     seconds[state] += held * elapsed
+    # Phase 3: the new account.
     until = timestamp(counted + elapsed)
     stays = _with_stay(account, gpus=held + joining, until=until) if elapsed else account.stays
     return account.model_copy(update={**seconds, "until": until, "stays": stays})
 
 
 def _with_stay(account: GpuSeconds, *, gpus: int, until: str) -> list[Stay] | None:
-    """The stays with one that began when the account was counted last, or longer ones.
+    """Return the stays with another one, or with the last one extended.
 
-    Example: 8 GPUs since 10:00, counted up to 10:05. 8 until 10:07 makes one stay of 7 minutes; 6
-    until 10:07 makes a second one; after a preemption the account begins anew at the next start,
-    and so does a stay.
+    Example: 8 GPUs since 10:00, counted to 10:05. 8 GPUs until 10:07 make one stay of 7 minutes. 6
+    GPUs until 10:07 make a second stay. After a preemption the account continues at the next start
+    with a new stay.
     """
     stays = account.stays or []
     last = stays[-1] if stays else None
@@ -86,17 +89,17 @@ def _with_stay(account: GpuSeconds, *, gpus: int, until: str) -> list[Stay] | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSecondsRate:
-    """What a job has had as a function of time, for as long as its status stays.
+    """GPU-seconds of a job as a function of time, valid while its status stays.
 
-    The sums of `account_at`, without its texts: for figures over thousands of jobs.
+    It has the sums of `account_at` without its texts, for figures over thousands of jobs.
 
     Attributes:
-        counted: whole seconds since the epoch, when `productive` and `total` were counted.
-        productive: GPU-seconds by then.
-        total: in every state.
+        counted: time of `productive` and `total`, in whole seconds since the epoch.
+        productive: productive GPU-seconds until then.
+        total: GPU-seconds in all states.
         productive_gpus: GPUs that are productive since then.
         gpus: GPUs that are held since then.
-        share: what of a GPU each of them is.
+        share: fraction of a GPU that each of them is.
     """
 
     counted: int
@@ -107,13 +110,13 @@ class GpuSecondsRate:
     share: Fraction = Fraction(1)
 
     def at(self, now: float) -> tuple[int, int]:
-        """Productive and all GPU-seconds until `now`."""
+        """Return productive and all GPU-seconds until `now`."""
         elapsed = max(0, int(now) - self.counted)
         return self.productive + self.productive_gpus * elapsed, self.total + self.gpus * elapsed
 
 
 def rate_of(spec: TrainingJobSpec, status: TrainingJobStatus) -> GpuSecondsRate | None:
-    """None before the job's first GPU."""
+    """Return the rate of a job's GPU-seconds, or None before its first GPU."""
     account = status.gpu_seconds
     if account is None:
         return None
@@ -138,10 +141,10 @@ def _total(account: GpuSeconds) -> int:
 def reclassified(
     status: TrainingJobStatus, *, recovering: float = 0.0, repeated: float = 0.0
 ) -> TrainingJobStatus:
-    """The status with GPU-seconds moved from `productive` to `recovering` and `repeated`.
+    """Return the status with GPU-seconds moved from `productive` to the other states.
 
-    Example: 100 productive, recovering=30, repeated=90 -> 0 productive, 30 recovering, 70 repeated;
-    never more is moved than was counted as productive.
+    At most the productive GPU-seconds are moved. Example: 100 productive, recovering=30,
+    repeated=90 -> 0 productive, 30 recovering, 70 repeated.
     """
     account = status.gpu_seconds
     if account is None:

@@ -1,9 +1,9 @@
-"""The ledger of a job's incidents: which were charged, and what the last ones cost.
+"""The ledger of a job's incidents: which were charged, and the cost of the last ones.
 
-Restarts in place are numbered (generation, attempt) by the agents, with attempts from 1 on; each
-number is charged exactly once, whenever the operator reads about it. Attempt 0 belongs to the
-operator: it opens and charges that incident in the same write in which members are given up, and
-the agents only add the times that they measured.
+Agents number restarts in place by (generation, attempt), with attempts from 1. Each number is
+charged exactly once, whenever the operator reads about it. Attempt 0 belongs to the operator. It
+opens and charges that incident in the same write that gives members up, and the agents only add the
+times that they measured.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from drumline_contract import FaultClass, Incident
 MAX_EARLIER: Final = 7
 MAX_CAUSE_CHARS: Final = 1024
 MAX_FURTHER_CHARS: Final = 300
-"""Of the cause of another fault in the same incident."""
+"""Longest part for the cause of another fault in the same incident."""
 Number = tuple[int, int]
 
 
 def with_incident(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatus:
-    """The status with this incident in its ledger, which is ordered by number, newest first.
+    """Return the status with this incident in its ledger, ordered by number, newest first.
 
-    Further faults before the same generation is running belong to the same incident: their cause
-    is added to it. A new incident counts how many of its kind came in a row without a training
-    step between them (`repeats`).
+    Further faults before the same generation runs belong to the same incident, and their cause is
+    added to it. A new incident counts how many of its kind occurred in a row without a training
+    step in between (`repeats`).
     """
     last = status.last_incident
     known = [last, *(status.earlier_incidents or ())] if last is not None else []
@@ -54,7 +54,10 @@ def with_incident(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJ
 def with_boundary_passed(
     status: TrainingJobStatus, boundary: int, *, now: float
 ) -> TrainingJobStatus:
-    """The status after the operator's open incident, if there is one, reached this boundary."""
+    """Return the status after the operator's open incident reached this boundary.
+
+    Unchanged without an open incident of the operator.
+    """
     last = status.last_incident
     if last is None or last.attempt or timeline.is_over(last):
         return status
@@ -64,20 +67,22 @@ def with_boundary_passed(
 def with_agent_incidents(
     job: Job, observed: Observed, *, now: float, include_running: bool = False
 ) -> TrainingJobStatus:
-    """The job's status with the incidents of the agents' log that it does not contain yet.
+    """Return the job's status with the incidents of the agents' log that it does not contain.
 
     A recovery in progress is charged once it is over or another one has replaced it.
 
     Args:
         job: the job.
-        observed: with the agents' log.
+        observed: contains the agents' log.
         now: seconds since the epoch.
-        include_running: count recoveries in progress too, as their gang is about to be given up.
+        include_running: also count recoveries in progress, because their gang will be given up.
     """
+    # Phase 1: what is new in the log. Most reports contain nothing new.
     uncharged = _uncharged(job, observed, include_running=include_running)
     completion = _completion_of_last(job, observed)
     if not uncharged and completion is None:
         return job.status
+    # Phase 2: charge each incident, oldest first, and remember its number in the same write.
     status, members = with_elapsed(job, now=now), members_of(job.status)
     for incident in uncharged:
         for fault_class in incident.fault_classes:
@@ -86,6 +91,7 @@ def with_agent_incidents(
         number = IncidentNumber(generation=incident.generation, attempt=incident.attempt)
         status = changed(with_incident(status, entry), folded_incident=number)
         status = _reclassified(job, status, entry)
+    # Phase 3: the agents' times for the operator's own open incident.
     last = status.last_incident
     if completion is None or last is None or _number(last) != _number_of(completion):
         return status
@@ -96,9 +102,9 @@ def with_agent_incidents(
 def with_step_seen(
     job: Job, status: TrainingJobStatus, step: int, *, now: float
 ) -> TrainingJobStatus:
-    """The status after training reached `step`: an open incident of the operator is over then.
+    """Return the status after training reached `step`. The operator's open incident ends.
 
-    Agents of new pods have no log of incidents before their start, so no agent reports its end.
+    Agents of new pods have no log of incidents before their start, so no agent reports the end.
     """
     last = status.last_incident
     if last is None or last.attempt or timeline.is_over(last) or last.replace_milliseconds is None:
@@ -115,10 +121,10 @@ def with_step_seen(
 
 
 def _uncharged(job: Job, observed: Observed, *, include_running: bool) -> list[Incident]:
-    """Restarts in place that no budget holds yet, oldest first.
+    """Return restarts in place that are not charged yet, oldest first.
 
-    Example: (3, 1) is charged and the log holds (3, 1), (3, 2), (3, 3), of which (3, 3) is still in
-    progress. Only (3, 2) is returned; with `include_running` also (3, 3).
+    Example: (3, 1) is charged and the log contains (3, 1), (3, 2), (3, 3). (3, 3) is in progress.
+    Only (3, 2) is returned. With `include_running` (3, 3) is returned too.
     """
     known = job.status.folded_incident
     newest_charged = (known.generation, known.attempt) if known is not None else (0, 0)
@@ -136,7 +142,7 @@ def _uncharged(job: Job, observed: Observed, *, include_running: bool) -> list[I
 
 
 def _completion_of_last(job: Job, observed: Observed) -> Incident | None:
-    """The agents' entry of the job's last incident, if it is over there and not in status."""
+    """Return the agents' entry of the last incident, if it ended there but not in the status."""
     last = job.status.last_incident
     if last is None or timeline.is_over(last):
         return None
@@ -151,7 +157,7 @@ def _completion_of_last(job: Job, observed: Observed) -> Incident | None:
 
 
 def _reclassified(job: Job, status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatus:
-    """Moves the GPU-seconds of a recovery in place and of the steps it lost out of `productive`."""
+    """Move the GPU-seconds of a recovery in place and of its lost steps out of `productive`."""
     if not timeline.is_over(entry):
         return status
     gpus = job.gpus
@@ -161,7 +167,7 @@ def _reclassified(job: Job, status: TrainingJobStatus, entry: IncidentStatus) ->
 
 
 def _step_seconds(job: Job) -> float:
-    """Seconds a training step takes, from the last reported speed; 0 where none was reported."""
+    """Return the seconds of a training step at the last reported speed, or 0 without one."""
     trainer, speed = job.spec.trainer, job.status.tokens_per_second
     if trainer is None or not speed:
         return 0.0
@@ -169,7 +175,7 @@ def _step_seconds(job: Job) -> float:
 
 
 def _with_cause(entry: IncidentStatus, cause: str) -> IncidentStatus:
-    """The incident with one more cause in its sentence; the first and the newest always fit."""
+    """Add a cause to the incident's sentence. The first and the newest cause always fit."""
     if cause in entry.cause:
         return entry
     more = f"; {cause[:MAX_FURTHER_CHARS]}"
@@ -177,10 +183,10 @@ def _with_cause(entry: IncidentStatus, cause: str) -> IncidentStatus:
 
 
 def _repeats(older: Sequence[IncidentStatus], entry: IncidentStatus) -> int:
-    """How many incidents in a row, this one included, came without a training step between them.
+    """Return the number of incidents in a row without a training step in between.
 
-    Counted are rows of faults of the program, and rows in which the agents gave up because members
-    lost each other. In such a row restarting does not help.
+    It includes this one. Counted are rows of faults of the program, and rows in which the agents
+    gave up because members lost each other. In such a row, restarting does not help.
     """
     last = older[0] if older else None
     if last is None or entry.failed_step is None or last.failed_step is None:
@@ -192,7 +198,7 @@ def _repeats(older: Sequence[IncidentStatus], entry: IncidentStatus) -> int:
 
 
 def _given_up(older: Sequence[IncidentStatus], *, step: int) -> int:
-    """How often pods were replaced for lost peers since a training step was finished."""
+    """Return how often pods were replaced for lost peers since the last training step."""
     count = 0
     for incident in older:
         failed = incident.failed_step

@@ -1,7 +1,7 @@
-"""Restart budgets: how often a job may recover, by class of fault, in a sliding window.
+"""Restart budgets: recoveries allowed by class of fault in a sliding window.
 
-Charges are durable in status and leave the window only by age; the count over the life of the job
-never decreases.
+Charges are stored in the status and leave the window only by age. The count over the life of the
+job never decreases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWN_FAULTS = (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, FaultClass.HANG)
 
 
 def limit_of(recovery: RecoverySpec, fault_class: FaultClass) -> int | None:
-    """Recoveries allowed within the window; None: any number."""
+    """Return the recoveries allowed within the window, or None without a limit."""
     match fault_class:
         case FaultClass.APPLICATION:
             return recovery.max_restarts
@@ -43,7 +43,7 @@ def limit_of(recovery: RecoverySpec, fault_class: FaultClass) -> int | None:
 def used(
     status: TrainingJobStatus, recovery: RecoverySpec, fault_class: FaultClass, *, at: float
 ) -> int:
-    """Faults of this class in the window that ends at `at`."""
+    """Return the number of faults of this class in the window that ends at `at`."""
     begin = at - recovery.budget_window_seconds
     return sum(
         charge.count
@@ -55,7 +55,7 @@ def used(
 
 
 def remaining(status: TrainingJobStatus, recovery: RecoverySpec, *, at: float) -> dict[str, int]:
-    """Recoveries that are still allowed within the window, by class that has a limit."""
+    """Return the recoveries still allowed within the window, by class with a limit."""
     limits = {kind: limit_of(recovery, kind) for kind in FaultClass}
     return {
         str(kind): max(0, limit - used(status, recovery, kind, at=at))
@@ -67,19 +67,21 @@ def remaining(status: TrainingJobStatus, recovery: RecoverySpec, *, at: float) -
 def with_charge(
     status: TrainingJobStatus, recovery: RecoverySpec, fault_class: FaultClass, *, at: float
 ) -> TrainingJobStatus:
-    """The status with one more fault of this class.
+    """Return the status with one more fault of this class.
 
     At most MAX_CHARGES entries are kept. Beyond that the two oldest are merged at the later time of
-    both: a fault may count for longer than the window, never for shorter.
+    both. So a fault may count for longer than the window, but never for shorter.
 
-    Example with MAX_CHARGES = 2: charges 10:00 x1, 11:00 x1 and a new fault at 12:00 become
-    11:00 x2, 12:00 x1.
+    Example with MAX_CHARGES = 2: charges 10:00 x1, 11:00 x1 and a new fault at 12:00 become 11:00
+    x2, 12:00 x1.
     """
     budgets = {budget.fault_class: budget for budget in status.budgets or ()}
     before = budgets.get(fault_class) or BudgetStatus(fault_class=fault_class, used=0, recent=[])
+    # Drop charges that left the window. They never count again.
     begin = at - recovery.budget_window_seconds
     recent = [charge for charge in before.recent if parse_timestamp(charge.at) > begin]
     recent = sorted([*recent, Charge(at=timestamp(at), count=1)], key=lambda charge: charge.at)
+    # Bound the status. A program that crashes in a loop must not grow it.
     if len(recent) > MAX_CHARGES:
         oldest, second, *rest = recent
         recent = [Charge(at=second.at, count=oldest.count + second.count), *rest]

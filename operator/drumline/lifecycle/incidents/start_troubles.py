@@ -1,8 +1,8 @@
-"""Why a pod does not come up, in its kubelet's own words, and what repairs it.
+"""Explain why a pod does not start, with its kubelet's message, and what repairs it.
 
-A container's waiting reason says it where there is one (`ImagePullBackOff`); before containers
-exist only the kubelet's events do (`FailedMount`). A trouble is *definite* where waiting does not
-repair it: something that the job names does not exist, or its image cannot be had.
+A container's waiting reason explains it if there is one (`ImagePullBackOff`). Before containers
+exist, only the kubelet's events do (`FailedMount`). A trouble is *definite* if waiting does not
+repair it: an object that the job names does not exist, or its image cannot be pulled.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 from drumline.lifecycle.model.observed import PodEvent, PodEvents, PodFacts
 
 UNTOLD_REASONS: Final = ("ContainerCreating", "PodInitializing")
-"""Waiting reasons that say nothing: images are pulled and volumes are mounted meanwhile."""
+"""Waiting reasons without information. Images are pulled and volumes mounted meanwhile."""
 _PROGRESS: Final = ("Pulling", "Pulled", "Created", "Started")
-"""Events of a pod that comes up."""
+"""Events of a pod that starts normally."""
 _NO_TROUBLE: Final = ("Unhealthy",)
-"""Warnings of a container that runs: its probe fails until the program listens."""
+"""Warnings of a running container. Its probe fails until the program listens."""
 _IMAGE_REASONS: Final = ("ErrImagePull", "ImagePullBackOff")
 _DEFINITE_REASONS: Final = {
     "InvalidImageName": "correct the image's name",
@@ -47,27 +47,27 @@ MAX_SENTENCE_CHARS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTrouble:
-    """Why one pod does not come up."""
+    """Why one pod does not start."""
 
     pod: PodFacts
     sentence: str
     """The kubelet's reason and message."""
     remedy: str = ""
-    """What repairs it; empty unless the trouble is definite."""
+    """Repair of a definite trouble. Empty for other troubles."""
     missing: str = ""
-    """Name of the Secret, ConfigMap or claim that does not exist; empty for any other trouble."""
+    """Name of the Secret, ConfigMap or claim that does not exist. Empty for other troubles."""
 
     @property
     def definite(self) -> bool:
-        """Whether waiting does not repair it."""
+        """Return whether waiting does not repair it."""
         return self.remedy != ""
 
 
 def start_trouble(pod: PodFacts, seen: PodEvents | None = None) -> StartTrouble | None:
-    """Why this pod does not come up; None where its kubelet has not said so.
+    """Return why this pod does not start, or None if its kubelet has not reported a reason.
 
-    Of events the newest counts: a pod whose image is being pulled has mounted its volumes, whatever
-    had failed before.
+    The newest event counts: a pod whose image is being pulled has mounted its volumes, whatever
+    failed before.
     """
     reason, _, message = pod.waiting.partition(": ")
     if reason and reason not in UNTOLD_REASONS:
@@ -79,26 +79,26 @@ def start_trouble(pod: PodFacts, seen: PodEvents | None = None) -> StartTrouble 
 
 
 def is_silent(pod: PodFacts) -> bool:
-    """Whether the pod's own status does not say why it does not come up: its events may."""
+    """Return whether the pod's status does not explain its slow start. Its events may."""
     reason = pod.waiting.partition(": ")[0]
     return not reason or reason in UNTOLD_REASONS
 
 
 def is_pulling(seen: PodEvents | None) -> bool:
-    """Whether an image of the pod was being pulled when its events were read."""
+    """Return whether an image of the pod was being pulled when its events were read."""
     newest = _newest(seen)
     return newest is not None and newest.reason == "Pulling"
 
 
 def pulled_until(seen: PodEvents) -> float | None:
-    """Until when the pod's images were pulled, as far as its events say; None where none was."""
+    """Return the time until which images were pulled, by the pod's events, or None."""
     if is_pulling(seen):
         return seen.read_at
     return max((event.at for event in seen.events if event.reason == "Pulled"), default=None)
 
 
 def _newest(seen: PodEvents | None) -> PodEvent | None:
-    """The newest event about the start; of the same second, progress comes after trouble."""
+    """Return the newest event about the start. At equal times progress counts before trouble."""
     telling = [
         event
         for event in (seen.events if seen is not None else ())
@@ -120,6 +120,7 @@ def _trouble(pod: PodFacts, reason: str, message: str) -> StartTrouble:
 
 
 def _remedy(reason: str, text: str, missing: re.Match[str] | None) -> str:
+    # The order matters. A time limit is transient even if its message also says "not found".
     if _TRANSIENT.search(text) and missing is None:
         return ""
     if missing is not None:

@@ -1,14 +1,15 @@
-"""The timeline of one incident, as status shows it: phases without a gap between them.
+"""The timeline of an incident in the status: phases without gaps.
 
 The boundaries are those of `contract.Incident`: fault, detected, decided, replaced, joined,
-restored, first step. An unknown boundary before a known one lies on its predecessor; phases after
+restored, first step. An unknown boundary before a known one equals its predecessor. Phases after
 the last known boundary are absent. So the phases add up to the time from the fault to the last
 boundary, in whole milliseconds.
 
-Example: fault at 10.0 s, detected 10.5, decided unknown, replaced 12.0, nothing more known:
-detect = 500, decide = 0, replace = 1500; rendezvous, restore and first step are absent.
+Example: fault at 10.0 s, detected 10.5, decided unknown, replaced 12.0, nothing more known: detect
+= 500, decide = 0, replace = 1500. Rendezvous, restore and first step are absent.
 
-Times reported by agents are tenant input: they are clamped to `MAX_DISTANCE_SECONDS` around `now`.
+Times reported by agents are tenant input, so they are clamped to `MAX_DISTANCE_SECONDS` around
+`now`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PHASES: Final = (
     "first_step_milliseconds",
 )
 DETECTED, DECIDED, REPLACED, JOINED, RESTORED, FIRST_STEP = range(1, 7)
-"""Boundaries by number; 0 is the fault itself."""
+"""Boundaries by number. 0 is the fault itself."""
 
 
 def operator_incident(
@@ -44,7 +45,7 @@ def operator_incident(
     now: float,
     fault_at: float | None = None,
 ) -> IncidentStatus:
-    """An incident that the operator opens: the recovery leads to the job's next generation."""
+    """Return an incident that the operator opens. It leads to the job's next generation."""
     fault_time = min(now, failure.at if failure.at is not None else fault_at or now)
     return _with_times(
         IncidentStatus(
@@ -66,7 +67,7 @@ def operator_incident(
 def agent_incident(
     incident: Incident, *, job: Job, members: Sequence[GangMember], now: float
 ) -> IncidentStatus:
-    """A restart in place as the agents logged it."""
+    """Return a restart in place from the agents' log."""
     culprit = next((member for member in members if member.index == incident.culprit_index), None)
     entry = IncidentStatus(
         generation=incident.generation,
@@ -86,10 +87,10 @@ def agent_incident(
 def merged_with_agents(
     entry: IncidentStatus, incident: Incident, *, job: Job, now: float
 ) -> IncidentStatus:
-    """The operator's entry of an incident with what the agents logged about the same one.
+    """Merge the operator's entry of an incident with the agents' log of the same one.
 
-    The earlier time of the fault counts. For an incident of the operator (attempt 0) detection and
-    decision are the operator's; all later boundaries are the agents'.
+    The earlier time of the fault counts. For an incident of the operator (attempt 0), detection and
+    decision are the operator's, and all later boundaries are the agents'.
     """
     own, reported = boundary_times(entry), agent_boundary_times(incident, now=now)
     times = list(reported)
@@ -102,7 +103,7 @@ def merged_with_agents(
 
 
 def with_boundary(entry: IncidentStatus, number: int, *, at: float) -> IncidentStatus:
-    """The incident with this boundary at `at`; a boundary that is known already stays."""
+    """Return the incident with this boundary at `at`. A known boundary stays."""
     times = boundary_times(entry)
     if times[number] is not None:
         return entry
@@ -111,17 +112,17 @@ def with_boundary(entry: IncidentStatus, number: int, *, at: float) -> IncidentS
 
 
 def is_over(entry: IncidentStatus) -> bool:
-    """Whether the first training step after the fault was finished."""
+    """Return whether the first training step after the fault was finished."""
     return entry.first_step_milliseconds is not None
 
 
 def total_milliseconds(entry: IncidentStatus) -> int:
-    """Milliseconds from the fault to the last known boundary."""
+    """Return the milliseconds from the fault to the last known boundary."""
     return sum(getattr(entry, phase) or 0 for phase in PHASES)
 
 
 def boundary_times(entry: IncidentStatus) -> list[float | None]:
-    """All seven boundaries (seconds since the epoch); None for those not reached yet."""
+    """Return all seven boundaries in seconds since the epoch. None for those not reached yet."""
     moment = parse_timestamp(entry.fault_at)
     times: list[float | None] = [moment]
     for phase in PHASES:
@@ -135,7 +136,7 @@ def boundary_times(entry: IncidentStatus) -> list[float | None]:
 
 
 def agent_boundary_times(incident: Incident, *, now: float) -> list[float | None]:
-    """All seven boundaries as the agents logged them, clamped around `now`."""
+    """Return all seven boundaries of the agents' log, clamped around `now`."""
     reported = (
         incident.fault_at,
         incident.detected_at,
@@ -149,6 +150,7 @@ def agent_boundary_times(incident: Incident, *, now: float) -> list[float | None
 
 
 def _with_times(entry: IncidentStatus, times: Sequence[float | None]) -> IncidentStatus:
+    # Later boundaries are never before earlier ones, although clocks of several hosts are mixed.
     start = times[0] or 0.0
     last = max(position for position, time in enumerate(times) if time is not None)
     lengths: dict[str, int | None] = dict.fromkeys(PHASES)
@@ -161,9 +163,9 @@ def _with_times(entry: IncidentStatus, times: Sequence[float | None]) -> Inciden
 
 
 def _with_steps(entry: IncidentStatus, incident: Incident, *, job: Job) -> IncidentStatus:
-    """The incident with lost steps and restore tier, which are known once the state is restored.
+    """Add lost steps and the restore tier, which are known once the state is restored.
 
-    A program of the user need not say its steps: then its agents know none, and they stay unknown.
+    A user's program may not report its steps. Then its agents know none, and they stay unknown.
     """
     if not job.runs_trainer and incident.failed_step == incident.restored_step == 0:
         return entry
