@@ -120,11 +120,12 @@ def _supervised(pod: PodInput, spec: Json, *, template: PodTemplate, launch: Lau
     """Add an agent that starts the command.
 
     The command and its arguments stay in `args`, so that the kubelet expands `$(NAME)` in them as
-    in any container. Those of the launcher are no variables of the container: the agent sets them
-    for each attempt, and expands them likewise.
+    in any container. The launcher's variables are not variables of the container: the agent sets
+    them for each attempt, and expands them likewise.
     """
     (container,) = spec["containers"]
     code = template.code
+    # The agent is process 1. The command becomes its arguments.
     variables = {
         Env.LAUNCH: _launch_settings(template, launch).encode(),
         Env.GRACE_SECONDS: str(pod.grace_seconds),
@@ -146,6 +147,7 @@ def _supervised(pod: PodInput, spec: Json, *, template: PodTemplate, launch: Lau
             TOKEN_MOUNT,
         ],
     }
+    # The init container copies the agent before the main container starts.
     return {
         **_with_install(pod, spec, code=code),
         "containers": [container],

@@ -52,7 +52,7 @@ class PodInput:
     trainer_variables: dict[str, str]
     """Environment variables that the bundled trainer reads. Empty with a template."""
     launch: Launch | None
-    """How an agent starts the template's command. None: the kubelet starts it."""
+    """Launch of the template's command by an agent. None: the kubelet starts it."""
     joins: bool
     """True if an init container waits for the gang before the kubelet starts the command."""
 
@@ -94,7 +94,7 @@ def pod_inputs(
     Raises:
         ConfigError: the trainer's configuration is invalid.
     """
-    # The same for all pods of the gang.
+    # Phase 1: values that are the same for all pods of the gang, computed once.
     spec, template, chosen = job.spec, job.spec.template, frozenset(indices)
     launch, has_agents = job.launch, job.has_agents
     hardware = None if spec.gpu_partition else gpus.hardware
@@ -107,6 +107,7 @@ def pod_inputs(
     grace = template.termination_grace_period_seconds if template else _TRAINER_GRACE_SECONDS
 
     def pod_input(member: GangMember) -> PodInput:
+        # Phase 2: values of one pod. A pod of a role has another container and other GPUs.
         pod = role_pod(spec, member.index)
         role = pod.role if pod is not None else None
         count = spec.gpus_per_node if role is None else role.gpus_per_node

@@ -1,4 +1,4 @@
-"""What the operator's installation decides about pods, and the image that a pod runs."""
+"""Platform settings of pods from the operator's installation, and the image that a pod runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What the operator's installation decides about every pod."""
+    """Settings of the operator's installation for every pod."""
 
     trainer_image: str
     join_image: str

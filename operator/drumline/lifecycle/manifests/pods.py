@@ -113,6 +113,7 @@ def _metadata(pod: PodInput) -> Json:
 
 
 def _pod_spec(pod: PodInput) -> Json:
+    # Claims must be allocated before the pod is bound, so the device binder binds it later.
     bound = {"schedulerName": DEVICE_BINDER} if pod.by_claims else {"nodeName": pod.member.node}
     return {
         **bound,
@@ -137,6 +138,7 @@ def _user(pod: PodInput) -> Json:
     named = pod.template.run_as_user if pod.template else None
     groups = pod.template.supplemental_groups if pod.template else None
     user = pod.settings.user
+    # An OpenShift constraint assigns user and group. Fixed ones would be rejected.
     if user is None:  # the group is root's, which owns no right in a pod, or the constraint's
         chosen = {} if named is None else {"runAsUser": named}
     else:

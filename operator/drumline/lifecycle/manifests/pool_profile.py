@@ -1,7 +1,7 @@
-"""What a pool's administrator adds to its pods: the last step of making one.
+"""Additions of a pool's administrator to its pods, the last step of a manifest.
 
-Nothing of a job can undo it: annotations of the profile count before those of the job, and its
-volumes have names that no job can refer to.
+A job cannot undo them. Annotations of the profile override those of the job, and its volumes have
+names that no job can use.
 """
 
 from __future__ import annotations

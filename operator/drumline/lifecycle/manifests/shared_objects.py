@@ -56,6 +56,8 @@ def shared_policy(
         operator_namespace: namespace from which the operator connects.
         metrics_from: NetworkPolicyPeers that may scrape metrics from the agent's port.
     """
+    # Pods of all gangs share one label, so one policy covers the namespace. Separation of jobs is
+    # not a goal of it: the token authenticates agents.
     gangs = {"matchLabels": {LABEL_GANG_NETWORK: "true"}}
     operator = {"matchLabels": {"kubernetes.io/metadata.name": operator_namespace}}
     return {

@@ -62,12 +62,14 @@ def trainer_config(
         ConfigError: the model is unknown, an override is not a field of the trainer's schema, or
             the batch does not split over the ranks. The message names the field under spec.trainer.
     """
+    # Phase 1: the job's fields, the pool's hardware and the overrides, in this order.
     if spec.trainer is None:
         raise ConfigError("trainer is missing; set trainer or template")
     base = _base(spec, spec.trainer)
     if hardware is not None:
         base["hardware"] = asdict(hardware)
     raw = merge(base, _overrides(spec.trainer))
+    # Phase 2: without the model, only rules that hold for every model can be checked.
     if spec.trainer.model in (MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS):
         described = FolderConfig.from_dict(raw)
         if not is_auto(described.settings):
@@ -75,6 +77,7 @@ def trainer_config(
                 _check_for_any_model(described.settings, world_size=size * spec.gpus_per_node)
         return described
     config = TrainerConfig.from_dict(raw)
+    # Phase 3: every allowed size must have a legal layout, because the gang may get any of them.
     if is_auto(config):
         check_choosable(config, world_size=spec.nodes * spec.gpus_per_node)
         return config

@@ -1,10 +1,9 @@
-"""Volumes of pods, and where the main container mounts them.
+"""Volumes of pods, and their mounts in the main container.
 
-The claim of a volume that is made for each pod waits, as any claim does, until its node is written
-in it, where its storage class says WaitForFirstConsumer. Kubernetes makes that claim once the pod
-is there, and takes over the annotations of its template
-(https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#generic-ephemeral-volumes): so the
-node is in the template, and nobody has to look for the claim.
+A volume's claim that is made for each pod waits for a node if its storage class has
+WaitForFirstConsumer. Kubernetes makes that claim once the pod exists, with the annotations of its
+template (https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#generic-ephemeral-volumes).
+So the node is written into the template, and no component has to find the claim.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TOKEN_MOUNT: Final[Json] = {
     "mountPath": TOKEN_FILE.rsplit("/", 1)[0],
     "readOnly": True,
 }
-"""Where agents read the token."""
+"""Folder in which agents read the token."""
 _SHM_FOLDER: Final = "/dev/shm"  # noqa: S108 - the pod's own
 _SHM_VOLUME: Final[Json] = {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}}
 """NCCL and data workers need more than a runtime's default 64 MiB; counts as pod memory."""
@@ -84,6 +83,7 @@ def with_shared_claims(spec: Json) -> Json:
     A kubelet mounts a claim once for a pod: one read-only volume makes all of them read-only. So
     where the volumes of a claim differ, the mounts are read-only instead.
     """
+    # Phase 1: claims with a read-only and a writable volume.
     by_claim: dict[str, list[Json]] = {}
     for volume in spec["volumes"]:
         if "persistentVolumeClaim" in volume:
@@ -97,6 +97,7 @@ def with_shared_claims(spec: Json) -> Json:
     }
     if not protected:
         return spec
+    # Phase 2: mount their volumes writable, and protect the read-only mounts one by one.
     volumes = [
         _claim_volume(each["name"], each["persistentVolumeClaim"]["claimName"], read_only=False)
         if each["name"] in protected
