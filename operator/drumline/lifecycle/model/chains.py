@@ -1,10 +1,10 @@
-"""Jobs that start after other jobs: which of these still hold a job back, and since when none does.
+"""Jobs that start after other jobs: which predecessors hold a job back, and until when.
 
     train  after: [{job: tokenize}]      tokenize runs -> WaitedFor; failed -> Failed; ended -> met
 
-What was met is kept in `status.after`, so a predecessor may be deleted once it has ended, by its
-TTL too. A job is eligible from the end of its last predecessor on: to wait for others is no time in
-the queue (Slurm's priority by age counts from then on too).
+Met predecessors are stored in `status.after`, so a predecessor may be deleted once it has ended,
+also by its TTL. A job is eligible from the end of its last predecessor on. Waiting for others does
+not count as time in the queue (as in Slurm's priority by age).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from drumline_scheduler.model import Predecessor, PredecessorState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far a job's predecessors are."""
+    """State of a job's predecessors."""
 
     unmet: tuple[Predecessor, ...] = ()
-    """Those that hold it back."""
+    """Predecessors that hold the job back."""
     met: tuple[AfterSpec, ...] = ()
-    """Those that have ended as they should, and of which its status does not say so yet."""
+    """Predecessors that ended as required and are not in the job's status yet."""
     ended_at: float = 0.0
-    """When the last of `met` ended (seconds since the epoch)."""
+    """End of the last of `met` (seconds since the epoch)."""
 
 
 FREE = Standing()
-"""Of a job that nothing holds back."""
+"""Standing of a job that no predecessor holds back."""
 
 
 def unmet_of(job: Job) -> tuple[AfterSpec, ...]:
-    """What of its `after` the job's status does not show as met."""
+    """Return the entries of a job's `after` that its status does not show as met."""
     met = job.status.after or ()
     return tuple(after for after in job.spec.after or () if after not in met)
 
@@ -45,12 +45,12 @@ def unmet_of(job: Job) -> tuple[AfterSpec, ...]:
 def standing_of(
     job: Job, *, job_at: Callable[[str], Job | None], circle: tuple[str, ...] = ()
 ) -> Standing:
-    """How far the predecessors of a job are.
+    """Return the state of a job's predecessors.
 
     Args:
         job: the job.
-        job_at: the job with a key `namespace/name`; None: there is none.
-        circle: keys of the jobs that wait for each other, if this job is among them (`circles`).
+        job_at: returns the job with a key `namespace/name`, or None.
+        circle: keys of the jobs that wait for each other, if this job is one of them (`circles`).
     """
     unmet: list[Predecessor] = []
     met: list[AfterSpec] = []
@@ -77,14 +77,15 @@ def standing_of(
 
 
 def circles(edges: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-    """Jobs that wait for each other, each with such a circle: `(a, b, a)` where a is after b.
+    """Return the jobs that wait for each other, each with a circle: `(a, b, a)` if a is after b.
 
-    Of circles that share a job, those are found that a walk depth first closes, at least one; when
-    it is broken the next is. O(jobs + edges).
+    If circles share a job, at least one of them is found: those that a depth-first walk closes.
+    When that one is broken the next one is found. O(jobs + edges).
 
     Args:
         edges: for each job the jobs that it waits for, by key.
     """
+    # Depth first without recursion, because chains may be longer than Python's stack.
     circle_of: dict[str, tuple[str, ...]] = {}
     done: set[str] = set()
     for start in edges:
@@ -94,11 +95,13 @@ def circles(edges: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         position = {start: 0}
         ahead = [iter(edges[start])]
         while ahead:
+            # The next edge of the last job on the path.
             successor = next(ahead[-1], None)
             if successor is None:
                 ahead.pop()
                 done.add(path.pop())
                 continue
+            # An edge back to the path closes a circle.
             if successor in position and successor not in done:
                 circle = (*path[position[successor] :], successor)
                 circle_of.update((key, circle) for key in circle if key not in circle_of)
@@ -112,7 +115,7 @@ def circles(edges: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
 def _state_of(
     predecessor: Job | None, *, must_succeed: bool, is_circular: bool
 ) -> PredecessorState | None:
-    """Why it holds a job back; None: it does not any more."""
+    """Return why a predecessor holds a job back, or None if it does not."""
     if predecessor is None:
         return PredecessorState.NOT_FOUND
     if predecessor.finished:

@@ -1,4 +1,4 @@
-"""Conditions of a status, and the phase, reason and message that repeat the most important one.
+"""Conditions of a status, and the summary (phase, reason, message) of the most important one.
 
 A condition keeps its transition time while its status stays the same, as the API conventions
 require (metav1.Condition).
@@ -20,7 +20,7 @@ Truth = Literal["True", "False", "Unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a condition says."""
+    """Value, reason and message of a condition."""
 
     truth: Truth
     reason: str
@@ -35,12 +35,12 @@ def next_condition(
     generation: int,
     now: float,
 ) -> Condition:
-    """The condition of this type that follows these; it keeps its time while its truth stays.
+    """Return the next condition of this type. It keeps its time while its truth stays.
 
     Args:
-        before: the object's conditions.
-        kind: its type.
-        statement: what it says.
+        before: conditions of the object.
+        kind: type of the condition.
+        statement: value, reason and message of the condition.
         generation: metadata.generation of the object.
         now: seconds since the epoch.
     """
@@ -57,12 +57,12 @@ def next_condition(
 
 
 def condition(status: TrainingJobStatus, kind: ConditionType) -> Condition | None:
-    """The condition of this type; None if it was never set."""
+    """Return the condition of this type, or None if it was never set."""
     return next((c for c in status.conditions or [] if c.type == kind), None)
 
 
 def is_true(status: TrainingJobStatus, kind: ConditionType) -> bool:
-    """Whether the condition is set and True."""
+    """Return whether the condition is set and True."""
     current = condition(status, kind)
     return current is not None and current.status == "True"
 
@@ -76,7 +76,7 @@ def with_condition(  # noqa: PLR0917 - one line per condition in the transitions
     message: str,
     now: float,
 ) -> TrainingJobStatus:
-    """The status with this condition; its transition time changes only with its truth."""
+    """Return the status with this condition. Its transition time changes only with its truth."""
     entry = next_condition(
         status.conditions or (),
         kind,
@@ -91,7 +91,7 @@ def with_condition(  # noqa: PLR0917 - one line per condition in the transitions
 def cleared(
     status: TrainingJobStatus, job: Job, kind: ConditionType, reason: str, *, now: float
 ) -> TrainingJobStatus:
-    """The status with this condition set to False if it was True."""
+    """Return the status with this condition set to False if it was True."""
     return (
         with_condition(status, job, kind, "False", reason, "", now)
         if is_true(status, kind)
@@ -102,10 +102,10 @@ def cleared(
 def with_summary(
     status: TrainingJobStatus, phase: Phase, reason: str, message: str
 ) -> TrainingJobStatus:
-    """The status with phase, reason and message as printed by `kubectl get`."""
+    """Return the status with phase, reason and message as printed by `kubectl get`."""
     return changed(status, phase=phase, reason=str(reason), message=message[:2048])
 
 
 def changed(status: TrainingJobStatus, **fields: Any) -> TrainingJobStatus:
-    """The status with these fields."""
+    """Return a copy of the status with these fields changed."""
     return status.model_copy(update=fields)

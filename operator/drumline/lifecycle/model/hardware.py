@@ -26,19 +26,21 @@ class PoolHardware:
 
     pool: str
     config: HardwareConfig
-    """As the ranks get it."""
+    """Hardware in the form that the ranks get."""
     refuses: bool
-    """Whether a job that cannot fit is refused instead of warned."""
+    """True if a job that does not fit is refused, False if it is only warned."""
 
     domain: DomainSize | None = None
-    """Of the NVLink domains, where all pools that the job may run in have the same; None: they do
-    not, and nothing is asked for."""
+    """NVLink domains, if they are the same in all pools that the job may use.
+
+    None if they differ. Then no slice is requested.
+    """
     rack: DomainSize | None = None
-    """Of the racks, likewise."""
+    """Racks, if they are the same in all pools that the job may use."""
 
     @property
     def memory_bytes(self) -> int:
-        """Of a GPU."""
+        """Return the memory of one GPU in bytes."""
         return GPU_MODELS[self.config.gpu or ""].memory_bytes
 
 
@@ -53,11 +55,11 @@ class PoolGpus:
     profile: PodProfile | None = None
     """Additions of the pool's administrator to its pods."""
     by_claims: bool = False
-    """Whether pods get theirs by claims before they are bound."""
+    """True if pods get GPUs by claims before they are bound."""
 
     @classmethod
     def of(cls, spec: GpuPoolSpec) -> PoolGpus:
-        """Those of this pool."""
+        """Return the GPUs of a pool."""
         said = spec.hardware
         known = said is not None and said.gpu in GPU_MODELS
         return cls(
@@ -82,18 +84,20 @@ def hardware_config(hardware: HardwareSpec) -> HardwareConfig:
 def largest_hardware(
     spec: TrainingJobSpec, pools: Mapping[str, GpuPoolSpec]
 ) -> PoolHardware | None:
-    """Of the pools that the job may run in, the one whose GPUs have most memory. O(pools).
+    """Return the pool with the most memory per GPU of those that the job may use. O(pools).
 
-    What does not fit there fits nowhere. None where one of them does not say what it has: the job
-    may fit in that one. None, too, for parts of GPUs.
+    A job that does not fit there fits nowhere. None if a pool does not declare its hardware,
+    because the job may fit there. None also for parts of GPUs.
     """
     if spec.gpu_partition:
         return None
+    # Without named pools the job may run in all of them.
     named = [spec.gpu_pool] if spec.gpu_pool else spec.gpu_pools
     known: list[PoolHardware] = []
     names = list(pools if named is None else named)
     domain = _same({_domain(pools.get(name)) for name in names})
     rack = _same({_rack(pools.get(name)) for name in names})
+    # A pool without declared hardware makes the answer unknown.
     for name in names:
         pool = pools.get(name)
         if pool is None or pool.hardware is None or pool.hardware.gpu not in GPU_MODELS:
@@ -107,19 +111,20 @@ def largest_hardware(
                 rack=rack,
             )
         )
+    # Of equal memory, one that warns wins: the job may start there.
     return max(
         known, key=lambda hardware: (hardware.memory_bytes, not hardware.refuses), default=None
     )
 
 
 def _domain(pool: GpuPoolSpec | None) -> DomainSize | None:
-    """Of the pool's NVLink domains; None where it has no such level."""
+    """Return the NVLink domains of a pool, or None without such a level."""
     hardware = pool.hardware if pool is not None else None
     return None if hardware is None else _sized(pool, hardware.domain_level, hardware.domain_gpus)
 
 
 def _rack(pool: GpuPoolSpec | None) -> DomainSize | None:
-    """Of the pool's racks; None where it has no such level outside of its domains."""
+    """Return the racks of a pool, or None without such a level outside of its domains."""
     hardware = pool.hardware if pool is not None else None
     if pool is None or hardware is None:
         return None
@@ -137,7 +142,7 @@ def _sized(pool: GpuPoolSpec | None, level: str | None, gpus: int | None) -> Dom
 
 
 def _same(sizes: set[DomainSize | None]) -> DomainSize | None:
-    """What all of the pools have; None where they differ."""
+    """Return the common value of all pools, or None if they differ."""
     return next(iter(sizes)) if len(sizes) == 1 else None
 
 

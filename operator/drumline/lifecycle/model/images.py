@@ -1,8 +1,8 @@
-"""Images pinned by digest: all pods of a job run the same bytes, also replacements on other nodes.
+"""Images pinned by digest: all pods of a job run the same image, also later replacements.
 
-A tag may move while a job runs. The kubelet reports what it runs as `repository@sha256:...`; the
-digest is appended to the reference that was asked for (`repository:tag@sha256:...`), because then
-only the digest is used, and the tag still says what was asked for.
+A tag may move while a job runs. The kubelet reports the running image as `repository@sha256:...`.
+The digest is appended to the requested reference (`repository:tag@sha256:...`). Then only the
+digest is used, and the tag still shows the request.
 https://kubernetes.io/docs/concepts/containers/images/#image-names
 """
 
@@ -12,18 +12,18 @@ import re
 from typing import Final
 
 MAX_IMAGE_CHARS: Final = 512
-"""Longest reference that status can hold."""
+"""Longest reference that the status can hold."""
 _IMAGE_ID: Final = re.compile(
     r"(?:[a-z0-9-]+://)?(?P<repository>[^@\s]+)@(?P<digest>sha256:[0-9a-f]{64})"
 )
 
 
 def pinned_image(image: str, image_id: str) -> str:
-    """`image` with the digest that the kubelet reports; unchanged where none can be relied on.
+    """Return `image` with the digest that the kubelet reports. Unchanged without a reliable one.
 
-    No digest is taken of an image that was loaded onto its node (its id is no reference), and none
-    of another repository: a runtime reports one repository of several that hold the same content,
-    and the digest may not exist in the one that was asked for.
+    No digest is used for an image that was loaded onto its node, because its id is not a reference.
+    A digest of another repository is not used either: a runtime reports one of several repositories
+    with the same content, and the requested one may not contain the digest.
 
     Examples:
         "example.com/a:1", "example.com/a@sha256:11..." -> "example.com/a:1@sha256:11..."
@@ -32,7 +32,7 @@ def pinned_image(image: str, image_id: str) -> str:
 
     Args:
         image: the reference in the pod's spec.
-        image_id: `imageID` of the container's status; empty before it was pulled.
+        image_id: `imageID` of the container's status. Empty before the image was pulled.
     """
     match = _IMAGE_ID.fullmatch(image_id)
     if match is None or "@" in image or not _is_same_repository(match["repository"], image):
@@ -42,16 +42,15 @@ def pinned_image(image: str, image_id: str) -> str:
 
 
 def is_pinned_form(image: str, *, requested: str) -> bool:
-    """Whether `image` is the requested reference, with or without a digest appended."""
+    """Return whether `image` is the requested reference, with or without a digest."""
     return image == requested or image.startswith(f"{requested}@")
 
 
 def _is_same_repository(reported: str, image: str) -> bool:
-    """Whether a runtime reports the repository that was asked for.
+    """Return whether a runtime reports the requested repository.
 
-    It completes a short name by the registry that it found it in, and by `library/`.
-
-    Example: "python:3.11" is reported as "registry.example.com/library/python"
+    It completes a short name with the registry that has the image, and with `library/`. Example:
+    "python:3.11" is reported as "registry.example.com/library/python".
     """
     asked = _without_tag(image)
     registry, slash, path = asked.partition("/")

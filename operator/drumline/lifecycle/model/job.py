@@ -1,4 +1,4 @@
-"""A TrainingJob as its life is decided from: identity, spec and status at one resource version."""
+"""A TrainingJob for the lifecycle: identity, spec and status at one resource version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline_contract import Launch
 
 ARRIVAL_SECONDS: Final = 1e-6
-"""Between jobs that were created in the same second, in the order in which they were seen."""
+"""Distance between jobs of the same second of creation, in the order of arrival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,35 +25,35 @@ class Job:
     uid: str
     resource_version: str
     object_generation: int
-    """metadata.generation: counts changes of the spec; not the generation of the gang."""
+    """metadata.generation, which counts changes of the spec. Not the generation of the gang."""
     created_at: float
     spec: TrainingJobSpec
     status: TrainingJobStatus
     deleting: bool = False
-    """metadata.deletionTimestamp is set and a finalizer still holds the object."""
+    """True if metadata.deletionTimestamp is set and a finalizer still holds the object."""
     verdict: Verdict | None = None
-    """Of this spec, where somebody keeps it; None: whoever asks judges."""
+    """Verdict on this spec, if a cache keeps it. None: the caller judges it."""
     arrival: int = 0
-    """How many jobs of the same second of creation were seen before it; until it is queued."""
+    """Number of jobs of the same second of creation that arrived before. Until it is queued."""
 
     @property
     def unreadable(self) -> bool:
-        """Whether a field cannot be read: what the other fields say of it may be wrong."""
+        """Return whether a field cannot be read. Then other fields may be misleading."""
         return isinstance(self.verdict, Refusal) and self.verdict.reason is Reason.UNREADABLE
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
+        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def runs_trainer(self) -> bool:
-        """Whether the pods run the bundled trainer instead of a pod template."""
+        """Return whether the pods run the bundled trainer instead of a pod template."""
         return self.spec.trainer is not None
 
     @property
     def launch(self) -> Launch | None:
-        """How an agent starts the template's command; None: no agent does."""
+        """Return how an agent starts the template's command, or None if the kubelet does."""
         template = self.spec.template
         if template is None or template.launch in (None, "Direct"):
             return None
@@ -61,15 +61,16 @@ class Job:
 
     @property
     def is_supervised(self) -> bool:
-        """Whether an agent runs the ranks as long as each pod lives, as of the bundled trainer.
+        """Return whether an agent runs the ranks as long as each pod lives.
 
-        Such a gang restarts ranks in place, and replaces lost members alone.
+        Such a gang, like one of the bundled trainer, restarts ranks in place and replaces lost
+        members alone.
         """
         return self.runs_trainer or self.launch is not None
 
     @property
     def has_agents(self) -> bool:
-        """Whether the pods wait for a generation record.
+        """Return whether the pods wait for a generation record.
 
         A single pod of a template whose command the kubelet starts does not.
         """
@@ -77,36 +78,36 @@ class Job:
 
     @property
     def ranks_per_pod(self) -> int:
-        """Processes that the agent of a pod starts."""
+        """Return the number of processes that the agent of a pod starts."""
         return 1 if self.launch is Launch.PER_POD else self.spec.gpus_per_node
 
     @property
     def size(self) -> int:
-        """Members with ranks now; spec.nodes while it has no assignment."""
+        """Return the members with ranks now, or spec.nodes without an assignment."""
         return self.members - role_pods(self.spec)
 
     @property
     def members(self) -> int:
-        """Pods of the gang now, those of roles included; as asked for while it has no place."""
+        """Return the pods of the gang now including roles, or the wanted ones without places."""
         assignment = self.status.assignment
         return self.wanted if assignment is None else len(assignment.nodes)
 
     @property
     def wanted(self) -> int:
-        """Pods of the whole gang, those of roles included."""
+        """Return the pods of the whole gang, including roles."""
         return self.spec.nodes + role_pods(self.spec)
 
     @property
     def gpus(self) -> int:
-        """GPUs of the gang now, those of roles included."""
+        """Return the GPUs of the gang now, including roles."""
         return gang_gpus(self.spec, members=self.members)
 
     @property
     def queued_at(self) -> float:
-        """Since when it waits for GPUs, or did before it had them (seconds since the epoch).
+        """Return the time since which it waits, or waited, for GPUs (seconds since the epoch).
 
-        The API server counts seconds, so jobs of one second are told apart by microseconds, in the
-        order in which they were seen.
+        The API server counts seconds, so jobs of one second are distinguished by microseconds, in
+        the order of their arrival.
         """
         queued_at = self.status.queued_at
         if queued_at is None:
@@ -114,9 +115,9 @@ class Job:
         return parse_timestamp(queued_at)
 
     def queued_after(self, ended_at: float) -> float:
-        """The same for a job that waits for others, which ended then.
+        """Return the queue time of a job whose predecessors ended at `ended_at`.
 
-        Jobs that were applied in the same second keep their order.
+        Jobs that were created in the same second keep their order.
         """
         if ended_at <= self.queued_at:
             return self.queued_at
@@ -124,5 +125,5 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether the job succeeded or failed for good."""
+        """Return whether the job succeeded or failed for good."""
         return self.status.finished_at is not None

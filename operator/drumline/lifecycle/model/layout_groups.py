@@ -1,18 +1,18 @@
-"""Which neighbours of a gang want one NVLink domain, and which one rack: slices for the scheduler.
+"""Slices for the scheduler: neighbours of a gang that need one NVLink domain or one rack.
 
 Ranks are counted with the tensor axis fastest and the pipeline slowest
-(`drumline_contract.layout`), so the pods of every group of an axis are neighbours, and groups nest:
+(`drumline_contract.layout`). So the pods of every group of an axis are neighbours, and groups nest:
 
     tensor < tensor x context < copy (its shards) < stage (all copies of its layers) < gang
 
-The inner groups send most and want a domain. A stage and a copy sum gradients and gather weights in
-every step, and want a rack; between stages only hidden states travel, so the pipeline is what
-crosses racks (Narayanan et al. 2021, section 3). What does not fit in a rack is cut into its
-largest equal shares that do. All are preferred: without them the job is slower, and waiting costs
-more.
+The inner groups send most and need a domain. A stage and a copy sum gradients and gather weights in
+every step, and need a rack. Between stages only hidden states travel, so the pipeline is the axis
+that crosses racks (Narayanan et al. 2021, section 3). A group that does not fit in a rack is
+divided into the largest equal shares that do. All slices are preferred, not required: without them
+the job is slower, but waiting costs more.
 
-Example: 16 pods of 8 GPUs, pipeline 4, tensor 16, domains of 16 and racks of 64 GPUs. A tensor is
-2 pods, a stage is 4: every 4 in one rack, every 2 in one domain.
+Example: 16 pods of 8 GPUs, pipeline 4, tensor 16, domains of 16 and racks of 64 GPUs. A tensor
+group is 2 pods and a stage is 4 pods: every 4 in one rack, every 2 in one domain.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from drumline_scheduler.model import Slice
 def layout_slices(
     spec: TrainingJobSpec, hardware: PoolHardware | None, *, sizes: Sequence[int]
 ) -> tuple[Slice, ...]:
-    """What the layout wants, broadest first; every size is made of whole ones.
+    """Return the slices that the layout needs, broadest first. They divide every size.
 
     Args:
-        spec: of the job.
-        hardware: of its pools; None: they do not say what they have, and nothing is asked for.
+        spec: spec of the job.
+        hardware: hardware of its pools. None if it is not declared: no slice is requested.
         sizes: numbers of pods that the gang may have.
     """
     if hardware is None or spec.trainer is None or spec.trainer.parallelism is None:
@@ -57,16 +57,17 @@ def _domain_pods(
     *,
     sizes: Sequence[int],
 ) -> int:
-    """So many neighbours belong in one domain: 1 where a pod is enough, or no pool says.
+    """Return the number of neighbours that belong in one domain.
 
-    The ranks that share a tensor, and a sequence where both fit; where the ranks choose their
-    layout, as many as a domain has.
+    They are the ranks that share a tensor, and a sequence if both fit. If the ranks choose their
+    layout, it is as many as a domain has. 1 if a pod is enough or no pool declares domains.
     """
     if hardware.domain is None:
         return 1
     domain, gpus, whole = hardware.domain.gpus, spec.gpus_per_node, math.gcd(*sizes)
     if degrees.mode == "Auto":
         return _largest(whole, most=domain // gpus)
+    # The larger group first: tensor and context together, if a domain has enough GPUs.
     for group in (degrees.tensor * degrees.context, degrees.tensor):
         pods, rest = divmod(group, gpus)
         if pods > 1 and not rest and group <= domain and whole % pods == 0:
@@ -82,15 +83,17 @@ def _rack_pods(
     sizes: Sequence[int],
     inner: int,
 ) -> int:
-    """So many neighbours belong in one rack: 1 where the whole gang is one group, or no pool says.
+    """Return the number of neighbours that belong in one rack.
 
-    A gang of one group is kept together by packing alone.
+    1 if the whole gang is one group, which packing keeps together, or if no pool declares racks.
     """
     if hardware.rack is None:
         return 1
+    # At most one pod less than the gang: a slice of the whole gang says nothing.
     most = min(hardware.rack.gpus // spec.gpus_per_node, spec.nodes - 1)
     if any(size % degrees.pipeline for size in sizes):
         return 1
+    # A stage, or a copy of its layers, is what communicates in every step.
     stage = math.gcd(*sizes) // degrees.pipeline
     if degrees.mode == "Auto":
         return _largest(stage, most=most, multiple_of=inner)
@@ -101,13 +104,13 @@ def _rack_pods(
 
 
 def _largest(pods: int, *, most: int, multiple_of: int = 1, beside: int = 1) -> int:
-    """The largest equal share of `pods` within a limit; 1: there is none.
+    """Return the largest equal share of `pods` within a limit, or 1.
 
     Args:
-        pods: are shared.
-        most: of a share.
-        multiple_of: so many stay together.
-        beside: a share is made of whole groups of so many, or such a group of whole shares.
+        pods: number of pods to divide.
+        most: limit of a share.
+        multiple_of: number of pods that stay together.
+        beside: a share consists of whole groups of this size, or such a group of whole shares.
     """
     return max(
         (

@@ -1,11 +1,11 @@
 """The members of a gang: each has an index, a node and a pod generation.
 
-The pod generation is the generation in which the member's pod was created; it is part of the pod's
-name. A pod of another generation than its member's pod generation, or with an index that no member
-has, is an *orphan pod*. Members that survive a recovery keep their pod generations, so nothing that
-is done to one member can affect the pod of another.
+The pod generation is the generation in which the member's pod was created. It is part of the pod's
+name. A pod of another generation than its member's pod generation, or with an index of no member,
+is an *orphan pod*. Members that survive a recovery keep their pod generations, so an action on one
+member can never affect the pod of another.
 
-`Assignment` stores this compressed; this module decodes and encodes it. O(members).
+`Assignment` stores members in compressed form. This module decodes and encodes it. O(members).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from drumline_api.jobstatus import TrainingJobStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangMember:
-    """One member of a gang: its node, and the generation of the pod that represents it."""
+    """A member of a gang: its node, and the generation of the pod that represents it."""
 
     index: int
     node: str
     pod_generation: int
     surplus_pool: str | None = None
-    """The spot pool of its node, where it is surplus; None: the node is in the gang's pool."""
+    """Spot pool of its node if it is surplus. None: the node is in the gang's pool."""
 
 
 def members_of(status: TrainingJobStatus) -> tuple[GangMember, ...]:
-    """All members by position, lost members included; empty without an assignment.
+    """Return all members by position, including lost ones. Empty without an assignment.
 
     Raises:
         ValueError: the assignment contradicts itself.
@@ -38,6 +38,7 @@ def members_of(status: TrainingJobStatus) -> tuple[GangMember, ...]:
     assignment = status.assignment
     if assignment is None:
         return ()
+    # Most members were created together. Only later pods are listed with their generation.
     base = assignment.generation or status.generation or 0
     pod_generations = {
         index: renewal.generation
@@ -67,14 +68,15 @@ def assignment_of(
     lost: Collection[int] = (),
     joining: Collection[int] = (),
 ) -> Assignment:
-    """`members` as status stores them.
+    """Return `members` in the form that the status stores.
 
     Args:
-        pool: their GpuPool, but for surplus members.
+        pool: GpuPool of the members, except surplus members.
         members: at least one.
-        lost: indices of members that were given up.
+        lost: indices of lost members.
         joining: indices of members that do not train yet while the gang grows.
     """
+    # The most frequent pod generation is stored once, and only the others are listed.
     ordered = sorted(members, key=lambda member: member.index)
     base = Counter(member.pod_generation for member in ordered).most_common(1)[0][0]
     later: dict[int, list[int]] = defaultdict(list)
@@ -82,6 +84,7 @@ def assignment_of(
         if member.pod_generation != base:
             later[member.pod_generation].append(member.index)
     indices = {member.index for member in ordered}
+    # Indices have gaps after a gang has shrunk. The gaps are fewer than the members.
     absent = [index for index in range(ordered[-1].index) if index not in indices]
     surplus = {member.index: member.surplus_pool for member in ordered if member.surplus_pool}
     compressed = pool_nodes(pool, [member.node for member in ordered])
@@ -102,13 +105,13 @@ def assignment_of(
 
 
 def _surplus_members(pools: Mapping[int, str]) -> SurplusMembers:
-    """From the pool of each; all are in one."""
+    """Return the surplus members, which are all in one pool."""
     (pool,) = set(pools.values())
     return SurplusMembers(gpu_pool=pool, indices=sorted(pools))
 
 
 def pool_nodes(pool: str, nodes: Sequence[str]) -> PoolNodes:
-    """The nodes of a pool with their common prefix stored once."""
+    """Return the nodes of a pool with their common prefix stored once."""
     prefix = nodes[0]
     for name in nodes:
         while not name.startswith(prefix):
@@ -119,7 +122,7 @@ def pool_nodes(pool: str, nodes: Sequence[str]) -> PoolNodes:
 def with_new_pods(
     members: Iterable[GangMember], indices: Collection[int], *, pod_generation: int
 ) -> list[GangMember]:
-    """The members; those with these indices get new pods on their nodes."""
+    """Return the members. Those with these indices get new pods on their nodes."""
     chosen = frozenset(indices)
     return [
         replace(each, pod_generation=pod_generation) if each.index in chosen else each
@@ -134,7 +137,7 @@ def with_new_nodes(
     *,
     pod_generation: int,
 ) -> list[GangMember]:
-    """The members; those at these positions get new pods on `nodes[position]`."""
+    """Return the members. Those at these positions get new pods on `nodes[position]`."""
     return [
         replace(member, node=nodes[position], pod_generation=pod_generation)
         if position in positions
@@ -151,7 +154,7 @@ def resized_members(
     pod_generation: int,
     surplus_pool: str | None = None,
 ) -> list[GangMember]:
-    """The members at the kept positions, and new ones on the added nodes (of `surplus_pool`).
+    """Return the members at the kept positions, and new ones on the added nodes.
 
     New members take the lowest free indices.
 
@@ -171,7 +174,7 @@ def resized_members(
 
 
 def base_size(status: TrainingJobStatus) -> int:
-    """How many of the members are not surplus: those come first. 0 without an assignment."""
+    """Return the number of members that are not surplus. They come first. 0 without places."""
     assignment = status.assignment
     if assignment is None:
         return 0
@@ -180,7 +183,7 @@ def base_size(status: TrainingJobStatus) -> int:
 
 
 def indices_by_pool(status: TrainingJobStatus, indices: Iterable[int]) -> dict[str, list[int]]:
-    """These members, by the pool of their nodes."""
+    """Return these members by the pool of their nodes."""
     assignment = status.assignment
     surplus = assignment.surplus if assignment is not None else None
     beyond = frozenset(surplus.indices if surplus is not None else ())
@@ -193,7 +196,7 @@ def indices_by_pool(status: TrainingJobStatus, indices: Iterable[int]) -> dict[s
 
 
 def nodes_by_pool(status: TrainingJobStatus) -> dict[str, list[str]]:
-    """The node of each member, by pool: the gang's own first, then that of its surplus."""
+    """Return the node of each member by pool: first the gang's own pool, then its surplus's."""
     assignment = status.assignment
     if assignment is None:
         return {}
@@ -205,7 +208,7 @@ def nodes_by_pool(status: TrainingJobStatus) -> dict[str, list[str]]:
 
 
 def lost_positions(status: TrainingJobStatus) -> frozenset[int]:
-    """Positions in the assignment of lost members: the scheduler places them again."""
+    """Return positions of lost members in the assignment. The scheduler places them again."""
     assignment = status.assignment
     if assignment is None or not assignment.lost:
         return frozenset()

@@ -1,4 +1,4 @@
-"""What is known of a job besides its object: pods, nodes, and what its agents reported."""
+"""Observations about a job besides its object: pods, nodes, and reports of its agents."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from drumline_api.trainingqueue import IdleRules
 from drumline_contract import Incident, NoticeAnswer, Pause, Progress, Remark
 
 DEFAULT_IDLE_RULES: Final = IdleRules()
-"""Of a queue that says nothing of idle GPUs."""
+"""Rules of a queue without rules about idle GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEnd:
-    """How a pod ended."""
+    """The end of a pod."""
 
     succeeded: bool
     exit_code: int | None = None
-    """Of the main container; None if the kubelet refused the pod or its node was lost."""
+    """Exit code of the main container. None if the kubelet refused the pod or the node was lost."""
     reason: str = ""
-    """Of the container (`OOMKilled`, `Error`) or of the pod (`Evicted`, `OutOfcpu`)."""
+    """Reason of the container (`OOMKilled`, `Error`) or of the pod (`Evicted`, `OutOfcpu`)."""
     message: str = ""
     """Termination message: a `FinalReport` if the agent wrote one, otherwise text."""
     ended_at: float | None = None
-    """When the container ended, by the kubelet's clock."""
+    """End of the container, by the kubelet's clock."""
     own_limit: str = ""
-    """The kubelet's sentence where it evicted the pod for a limit of the pod's own, as that of its
-    scratch space; empty otherwise."""
+    """The kubelet's message if it evicted the pod for one of its own limits, such as scratch space.
+
+    Empty otherwise.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,36 +49,35 @@ class PodFacts:
     ready: bool = False
     """Readiness: the agent answers (bundled trainer) or the container runs (pod template)."""
     joining: bool = False
-    """The init container that waits for the generation record runs."""
+    """True if the init container that waits for the generation record runs."""
     unbound: bool = False
-    """It is about to be bound to its node, and takes nothing of it yet."""
+    """True if it is not bound to its node yet, and takes no resources of it."""
     terminating: bool = False
     terminates_by: float | None = None
-    """When the grace period of a terminating pod is over (seconds since the epoch)."""
+    """End of a terminating pod's grace period (seconds since the epoch)."""
     protected: bool | None = None
-    """Whether the namespace's budget denies its eviction; None: a budget of its job's own does."""
+    """True if the namespace's budget denies its eviction. None: a budget of its job does."""
     evicted: bool = False
-    """Its deletion was asked for through the eviction API, as by `kubectl drain`."""
+    """True if its deletion was requested through the eviction API, as by `kubectl drain`."""
     waiting: str = ""
-    """The waiting reason of a container that does not start, e.g. `ImagePullBackOff: ...`."""
+    """Waiting reason of a container that does not start, e.g. `ImagePullBackOff: ...`."""
     image_id: str = ""
-    """What the main container runs, as the kubelet says; empty before its image is there."""
+    """Image of the main container by the kubelet. Empty before it was pulled."""
     end: PodEnd | None = None
-    """How its main container ended, or the pod as a whole; None before."""
+    """End of its main container, or of the pod as a whole. None before."""
     lingers: bool = False
-    """Whether other containers (sidecars) still run after `end`."""
+    """True if other containers (sidecars) still run after `end`."""
     closing: bool = False
-    """Whether these are native sidecars alone, which the kubelet ends by itself within the grace
-    period (KEP-753)."""
+    """True if only native sidecars still run, which the kubelet ends by itself (KEP-753)."""
 
     @property
     def holds_node(self) -> bool:
-        """Whether it takes resources of its node."""
+        """Return whether it takes resources of its node."""
         return self.end is None or self.lingers
 
     @property
     def reachable(self) -> bool:
-        """Whether its agent can receive the generation record."""
+        """Return whether its agent can receive the generation record."""
         return bool(self.ip) and (self.ready or self.joining)
 
 
@@ -88,13 +89,13 @@ class PodEvent:
     """CamelCase: `FailedMount`, `Pulling`, ..."""
     message: str
     at: float
-    """When it happened last (seconds since the epoch)."""
+    """Time of its last occurrence (seconds since the epoch)."""
     warning: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvents:
-    """The events of one pod that did not come up when they were read."""
+    """Events of one pod that had not started when they were read."""
 
     read_at: float
     """Seconds since the epoch."""
@@ -108,62 +109,76 @@ class NodeDisruption:
     node: str
     kind: DisruptionKind
     source: str
-    """What announced it: the key of a taint or label, the type of a condition."""
+    """Source of the announcement: the key of a taint or label, or the type of a condition."""
     deadline: float | None = None
-    """Until then pods may run on the node (seconds since the epoch); None: no deadline is known."""
+    """Time until which pods may run on the node (seconds since the epoch). None if not known."""
     certain: bool = True
-    """False: only likely, as with a cordon. Members there move if another node is found."""
+    """False if the disruption is only likely, as with a cordon.
+
+    Members there move if another node is available.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What is known of a job besides its object."""
+    """Observations about a job besides its object."""
 
     pods: tuple[PodFacts, ...] = ()
     acknowledged_generation: int | None = None
-    """The generation whose record the store's agent has acknowledged to this operator."""
+    """Generation whose record the store's agent has acknowledged to this operator."""
     contradicted_generation: int | None = None
-    """A generation for which the store's agent has a record with other members than status has."""
+    """Generation for which the store's agent has a record with other members than the status."""
     evictable: int | None = None
-    """How many members the job's own PodDisruptionBudget lets a drain evict; None: this operator
-    does not know whether there is one. It counts only where pods are not in the namespace's."""
+    """Number of members that the job's own PodDisruptionBudget lets a drain evict.
+
+    None if this operator does not know whether it exists. It counts only for pods that the
+    namespace's budget does not protect.
+    """
     predecessors: Standing = FREE
-    """How far the jobs are that this one starts after."""
+    """State of the jobs that this one starts after."""
     is_awaited: bool = False
-    """It has ended, and the status of a job that starts after it does not say so yet."""
+    """True if it has ended and a successor has not recorded that yet."""
     progress: Progress | None = None
-    """The agents' figures, if a refresh of those in status is due."""
+    """The agents' figures, if a refresh of the status is due."""
     refresh_due: bool = True
-    """Whether the write budget allows a status that only refreshes figures and messages."""
+    """True if the write budget allows a status that only refreshes figures and messages."""
     expected_pods: frozenset[str] = field(default_factory=frozenset[str])
     """Names of pods that this operator created and that are not in the cache yet."""
     pod_events: Mapping[str, PodEvents] = field(default_factory=dict[str, PodEvents])
-    """Events of pods that do not come up, by the pod's uid, as read last. Of a large gang only some
-    pods are looked at."""
+    """Events of pods that do not start, by the pod's uid, as read last.
+
+    For a large gang only the events of some pods are read.
+    """
     silent: frozenset[str] = frozenset()
     """Uids of pods whose agents answer neither their peers nor the operator."""
     gone_nodes: frozenset[str] = frozenset()
     """Nodes that were deleted or are marked out of service."""
     waiting_for: str | None = None
-    """Why the gang waits instead of training, in its agents' words; empty: it does not wait; None:
-    no agent has reported."""
+    """Why the gang waits instead of training, as its agents report it.
+
+    Empty if it does not wait, None without a report.
+    """
     remark: Remark | None = None
-    """What else the agents have to say of a gang that trains."""
+    """Other remark of the agents about a training gang."""
     pause: Pause | None = None
-    """How long no rank has shown work, 0 s where the agents cannot tell; None: they are not heard,
-    or do not know this generation yet."""
+    """Time for which no rank has shown work, 0 s if the agents cannot determine it.
+
+    None without a report of this generation.
+    """
     idle_rules: IdleRules = DEFAULT_IDLE_RULES
-    """Of the job's queue."""
+    """Rules of the job's queue."""
     node_disruptions: tuple[NodeDisruption, ...] = ()
-    """Announced disruptions of nodes on which the job has members, at most one a node."""
+    """Announced disruptions of nodes with members of the job, at most one for each node."""
     incidents: tuple[Incident, ...] = ()
     """The agents' log of recoveries, oldest first."""
     notice: NoticeAnswer | None = None
     """The agents' answer to the newest notice that they have."""
     acknowledges_saves: bool = False
-    """The program of a template answers notices, its agents say: it uses the client."""
+    """True if the agents report that a template's program answers notices with the client."""
     notified: str = ""
-    """Id of the notice that the agents acknowledged to this operator; empty again after they
-    acknowledged its withdrawal."""
+    """Id of the notice that the agents acknowledged to this operator.
+
+    Empty again after they acknowledged its withdrawal.
+    """
     withdrawn: str = ""
     """Id of the notice whose withdrawal the agents acknowledged last."""

@@ -1,16 +1,16 @@
-"""What every written status says of itself: which spec it is about, and whether all is well.
+"""Fields of every written status: the spec that it is about, and whether the job is ready.
 
 Failed starts are counted for one spec: the first status of a newer spec has none.
 
-Derived from the phase in one place, so that no transition can forget it. kstatus (Flux, Argo CD,
-`kpt live`) and `kubectl wait` read it:
+The conditions are derived from the phase in one place, so that no transition can forget them.
+kstatus (Flux, Argo CD, `kpt live`) and `kubectl wait` read them:
 
     phase                               Ready  Stalled  kstatus
     Running, Succeeded, Suspended       True   -        Current
     Pending, Starting, Recovering       False  -        InProgress
     Failed; Pending with InvalidConfig  False  True     Failed
 
-As for batch/v1 Jobs, a job is as asked once it runs, and while it is suspended on request.
+As for batch/v1 Jobs, a job is ready once it runs, and while it is suspended on request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _AS_ASKED = frozenset({Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED})
 
 
 def as_written(job: Job, status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
-    """The status with `observedGeneration` and the conditions Ready and Stalled.
+    """Return the status with `observedGeneration` and the conditions Ready and Stalled.
 
     Args:
         job: the version of the job that the status was decided from.
-        status: what was decided.
+        status: the decided status.
         now: seconds since the epoch.
     """
     if is_unobserved(job) and status.assignment is None and status.phase != Phase.FAILED:
@@ -47,6 +47,6 @@ def as_written(job: Job, status: TrainingJobStatus, *, now: float) -> TrainingJo
 
 
 def is_unobserved(job: Job) -> bool:
-    """Whether the status is about an older spec; a job without a status has nothing to say yet."""
+    """Return whether the status is about an older spec. A job without a status is not."""
     observed = job.status.observed_generation
     return observed is not None and observed != job.object_generation

@@ -15,16 +15,15 @@ from drumline_contract.layout_validation import divisors
 def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     """Return the numbers of pods that the gang may have, ascending. The last is spec.nodes.
 
-    The global batch is the same at every size, so it has to split evenly over the data-parallel
-    ranks; model-parallel groups stay whole, and no slice of the topology is cut.
+    The global batch is the same at every size, so it must divide evenly over the data-parallel
+    ranks. Model-parallel groups stay whole, and no slice of the topology is cut.
 
     Example: nodes=8, minNodes=2, gpusPerNode=8, globalBatchSize=64, no parallelism: of 16, 24, 32,
     40, 48, 56 and 64 ranks only 16, 32 and 64 divide the batch, so the sizes are (2, 4, 8).
 
-    What the ranks of a template's program split is its own business: any number of pods.
-
-    Where the ranks choose their layout its verdict has them (`plan.auto_sizes`), and only `nodes`
-    is certain here.
+    A template's program divides its work itself, so any number of pods is allowed. If the ranks
+    choose their layout, the verdict has the sizes (`plan.auto_sizes`), and only `nodes` is certain
+    here.
     """
     return (spec.nodes,) if chooses_layout(spec) else even_sizes(spec)
 
@@ -54,10 +53,10 @@ def even_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
 
 
 def may_keep(spec: TrainingJobSpec, size: int) -> bool:
-    """Whether a gang that has this size may keep it.
+    """Return whether a gang that has this size may keep it.
 
-    Where the ranks choose their layout any size within the bounds: they trained on it, and its
-    verdict may not be known yet, as after a start of the operator.
+    If the ranks choose their layout, any size within the bounds may be kept. The ranks trained on
+    it, and the verdict may not be known yet, for example after a start of the operator.
     """
     if chooses_layout(spec) and spec.min_nodes is not None:
         return spec.min_nodes <= size <= spec.nodes
@@ -79,7 +78,7 @@ def sizes_of(job: Job) -> tuple[int, ...]:
 
 
 def chooses_layout(spec: TrainingJobSpec) -> bool:
-    """Whether the ranks choose their layout (`parallelism.mode: Auto`)."""
+    """Return whether the ranks choose their layout (`parallelism.mode: Auto`)."""
     degrees = spec.trainer.parallelism if spec.trainer is not None else None
     return degrees is not None and degrees.mode == "Auto"
 

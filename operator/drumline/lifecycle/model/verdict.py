@@ -1,4 +1,4 @@
-"""Whether a job can be scheduled as it is written: judged once for each metadata.generation."""
+"""Verdict on a job: whether it can be scheduled as written. One for each metadata.generation."""
 
 from __future__ import annotations
 
@@ -10,49 +10,51 @@ from drumline_api.conditions import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryShortage:
-    """By the planner's bill the job does not fit in its GPUs; it may start all the same."""
+    """The planner predicts that the job does not fit in its GPUs. It may start anyway."""
 
     message: str
-    """What it needs of what there is, and the smallest change with which it would fit."""
+    """Needed and available memory, and the smallest change with which the job would fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedulable:
-    """Nothing speaks against it."""
+    """The job can be scheduled."""
 
     shortage: MemoryShortage | None = None
     hardware: PoolHardware | None = None
-    """That its memory was judged on; None: nobody says what its GPUs are."""
+    """Hardware that its memory was judged on. None if the pools do not declare it."""
     sizes: tuple[int, ...] = ()
-    """Numbers of pods that it may have where its ranks choose their layout; empty: they follow
-    from the spec alone (`sizes.allowed_sizes`)."""
+    """Numbers of pods that it may have if its ranks choose their layout.
+
+    Empty if they depend on the spec alone (`sizes.allowed_sizes`).
+    """
 
     @property
     def by_the_spec(self) -> bool:
-        """Whether the same spec and hardware give the same verdict."""
+        """Return whether the same spec and hardware give the same verdict."""
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unjudged:
-    """Not known yet: it is being judged beside the event loop."""
+    """The verdict is not known yet, because a thread is judging the spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """It cannot be; the job shows this as its condition InvalidConfig."""
+    """The job cannot be scheduled. Its condition InvalidConfig shows that."""
 
     reason: Reason
     message: str
-    """Begins with the field at fault."""
+    """Message that begins with the wrong field."""
     hardware: PoolHardware | None = None
-    """That its memory was judged on."""
+    """Hardware that its memory was judged on."""
 
     @property
     def by_the_spec(self) -> bool:
-        """Whether the same spec and hardware give the same verdict.
+        """Return whether the same spec and hardware give the same verdict.
 
-        Not where the operator failed at the job, or cannot read it.
+        False if the operator failed at the job, or cannot read it.
         """
         return self.reason in (Reason.CONFIG_REFUSED, Reason.MEMORY_EXCEEDED)
 

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def counted(count: int, noun: str) -> str:
-    """`count` and the noun, in the plural unless the count is 1."""
+    """Return `count` and the noun, in the plural unless the count is 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
