@@ -1,7 +1,7 @@
-"""Transitions of nomination and disruption: nodes held for a job, an eviction announced or done.
+"""Transitions of nomination and disruption: reserved nodes, announced and finished evictions.
 
-A disruption is durable in status before any notice is sent for it, and is removed in the same write
-in which the job gives up its nodes or some members.
+A disruption is written to the status before any notice is sent for it. It is removed in the same
+write in which the job gives up its nodes or some members.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _REASONS = {
     DisruptionKind.QUEUE_STOPPED: Reason.QUEUE_STOPPED,
     DisruptionKind.IDLE: Reason.STAYS_IDLE,
 }
-"""Of disruptions that are no node's."""
+"""Reasons of disruptions that no node causes."""
 
 
 def nominated(
     job: Job, *, pool: str, nodes: Sequence[str], reason: str, message: str, now: float
 ) -> TrainingJobStatus:
-    """Waits for its victims to leave: these nodes are held for it."""
+    """Return the status of a job whose nodes are reserved until its victims leave."""
     status = waiting(job, reason=reason, message=message, now=now)
     return changed(status, nominated=pool_nodes(pool, nodes))
 
 
 def nomination_cleared(job: Job) -> TrainingJobStatus:
-    """No nodes are held for it any more; it waits like any other job."""
+    """Return the status without reserved nodes. The job waits like any other job."""
     return changed(job.status, nominated=None)
 
 
@@ -51,23 +51,25 @@ def disrupted(
     movable: bool = False,
     renewed: bool = False,
 ) -> TrainingJobStatus:
-    """Has to leave its nodes, or some of them: its agents are asked to save by `deadline`.
+    """Return the status of a job that must leave all or some of its nodes by `deadline`.
 
-    A node disruption that affects further members keeps its notice, as all members save together.
-    A job that is preempted as a whole loses its own nomination (but see `nominated_for_move`).
+    A node disruption that affects further members keeps its notice, because all members save
+    together. A job that is preempted as a whole loses its own nomination (but see
+    `nominated_for_move`).
 
     Args:
-        job: has an assignment.
+        job: the job. It has an assignment.
         kind: kind of the disruption.
         by: the preemptor (namespace/name), or the source of the announcement.
-        message: the reason, for people.
-        deadline: seconds since the epoch; None: members stay until there is another node.
+        message: the reason for users.
+        deadline: seconds since the epoch. None: members stay until there is another node.
         now: seconds since the epoch.
         by_uid: uid of the preemptor.
-        indices: members that have to leave; None: all.
+        indices: members that must leave. None: all.
         movable: whether these members may be placed elsewhere from now on.
         renewed: whether the agents are asked again, with a new notice.
     """
+    # Phase 1: does the notice that the agents have still apply? Then its id and time stay.
     before = job.status.disruption
     in_part = before is not None and before.indices is not None and indices is not None
     continues = in_part and not renewed
@@ -83,6 +85,7 @@ def disrupted(
         indices=None if indices is None else sorted(indices),
         movable=movable or None,
     )
+    # Phase 2: a job that leaves as a whole does not need its reserved nodes any more.
     reason = _REASONS.get(kind, Reason.NODE_DISRUPTED)
     nominated = None if kind in _REASONS and indices is None else job.status.nominated
     status = changed(job.status, disruption=disruption, nominated=nominated)
@@ -91,7 +94,10 @@ def disrupted(
 
 
 def movable(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """The members of its disruption have saved, or need not: they may be placed elsewhere."""
+    """Return the status after the disrupted members have saved, or need not save.
+
+    They may be placed elsewhere from now on.
+    """
     disruption = job.status.disruption
     assert disruption is not None  # noqa: S101 - the caller asked for the save that it names
     status = changed(job.status, disruption=disruption.model_copy(update={"movable": True}))
@@ -103,12 +109,12 @@ def movable(job: Job, *, message: str, now: float) -> TrainingJobStatus:
 def nominated_for_move(
     status: TrainingJobStatus, *, pool: str, nodes: Sequence[str]
 ) -> TrainingJobStatus:
-    """Is preempted in order to move: these nodes are held for it until it has left its old ones."""
+    """Return the status with nodes reserved for a move, until the job has left its old ones."""
     return changed(status, nominated=pool_nodes(pool, nodes))
 
 
 def disruption_withdrawn(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """The disruption is over before the job left: it stays."""
+    """Return the status after a disruption ended before the job left: it stays."""
     status = changed(job.status, disruption=None, nominated=None)
     reason = Reason.WITHDRAWN
     status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)
@@ -116,10 +122,12 @@ def disruption_withdrawn(job: Job, *, message: str, now: float) -> TrainingJobSt
 
 
 def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
-    """Gives its nodes to another job, moves, or its queue has it leave; keeps its queue position.
+    """Return the status of a job that gave its nodes back. It keeps its queue position.
+
+    Another job needs them, the job moves, or its queue is stopped.
 
     Args:
-        job: with the disruption and the newest checkpoint.
+        job: the job with the disruption and the newest checkpoint.
         saved: whether its agents acknowledged that checkpoint on request.
         now: seconds since the epoch.
     """
@@ -131,6 +139,7 @@ def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
     reason = Reason.PREEMPTED
     if disruption is not None and disruption.kind is DisruptionKind.QUEUE_STOPPED:
         left, reason = disruption.reason, Reason.QUEUE_STOPPED
+    # A move is the operator's choice, so it does not count as a preemption.
     elif job.status.nominated is None:
         times = [*(job.status.preempted_at or ()), timestamp(now)]
         job = replace(job, status=changed(job.status, preempted_at=times[-MAX_PREEMPTIONS:]))

@@ -1,4 +1,4 @@
-"""Transitions of a job whose GPUs are idle: said, taken back, suspended for it."""
+"""Transitions of a job with idle GPUs: reported, withdrawn, suspended."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from drumline_contract import ExitCode
 
 
 def idle(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
-    """Its GPUs are idle, and how far that has come. What its agents say otherwise stays shown.
+    """Return the status with the condition Idle. Another report of its agents stays visible.
 
-    The condition's time is that of its reason: so long its owner has known it.
+    The condition's time is that of its reason: the owner has known the reason since then.
     """
+    # Remove the old condition first, so that a new reason gets a new time.
     kept = [entry for entry in job.status.conditions or () if entry.type != ConditionType.IDLE]
     status = changed(job.status, conditions=kept)
     status = with_condition(status, job, ConditionType.IDLE, "True", reason, message, now)
@@ -33,7 +34,7 @@ def idle(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobSt
 
 
 def works_again(job: Job, *, now: float) -> TrainingJobStatus:
-    """It shows work, or is about to start again."""
+    """Return the status of a job that works again, or will start again."""
     status = cleared(job.status, job, ConditionType.IDLE, Reason.TRAINING, now=now)
     if status.reason not in IDLE_REASONS:
         return status
@@ -41,7 +42,7 @@ def works_again(job: Job, *, now: float) -> TrainingJobStatus:
 
 
 def idle_eviction(job: Job, *, message: str, deadline: float, now: float) -> TrainingJobStatus:
-    """Its agents are asked to save, as it is to be suspended for its idle GPUs."""
+    """Return the status of a job that must save, because its idle GPUs suspend it."""
     return disrupted(
         job,
         kind=DisruptionKind.IDLE,
@@ -53,10 +54,10 @@ def idle_eviction(job: Job, *, message: str, deadline: float, now: float) -> Tra
 
 
 def suspended_for_idleness(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
-    """Holds no nodes any more, though its spec does not ask for that.
+    """Return the status of a job that was suspended for idle GPUs, not by its spec.
 
     Args:
-        job: with the disruption and the newest checkpoint.
+        job: the job with the disruption and the newest checkpoint.
         saved: whether its agents acknowledged that checkpoint on request.
         now: seconds since the epoch.
     """
@@ -72,7 +73,7 @@ def suspended_for_idleness(job: Job, *, saved: bool, now: float) -> TrainingJobS
 
 
 def suspended_with_its_terminal(job: Job, *, ended_at: float, now: float) -> TrainingJobStatus:
-    """The same of a job whose command ended because nobody used its terminal."""
+    """Return the status of a job that was suspended because its terminal was idle."""
     message = (
         f"its terminal was idle: its command ended at {timestamp(ended_at)} with exit code"
         f" {ExitCode.IDLE.value}. drumline shell {job.name} starts it again: files on claims are"
@@ -82,7 +83,10 @@ def suspended_with_its_terminal(job: Job, *, ended_at: float, now: float) -> Tra
 
 
 def is_suspended_for_idleness(job: Job) -> bool:
-    """Whether it is, and nobody has changed its spec since, as whoever resumes it does."""
+    """Return whether it is suspended for idle GPUs and its spec is unchanged since.
+
+    A user resumes the job with any change of its spec.
+    """
     shown = condition(job.status, ConditionType.SUSPENDED)
     return (
         shown is not None

@@ -1,7 +1,7 @@
 """Transitions that change the members of a gang: a new generation, or lost members.
 
-A generation is durable before any action is taken for it: its pods are created afterwards, and its
-record is pushed last. Members that a transition does not name keep node, pod generation and pod.
+A generation is stored before any action for it. Its pods are created afterwards, and its record is
+pushed last. Members that a transition does not name keep node, pod generation and pod.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ def admitted(
     surplus_pool: str | None = None,
     surplus: Sequence[str] = (),
 ) -> TrainingJobStatus:
-    """Placed by the scheduler; an elastic gang possibly on fewer nodes than spec.nodes.
+    """Return the status of a placed job. An elastic gang may have fewer nodes than spec.nodes.
 
     Args:
-        job: waits.
-        pool: the GpuPool of its nodes.
-        nodes: by position.
-        epoch: the leadership that writes this.
-        image: what its pods run from now on.
-        priority: the one that it was ordered by; later ones count up to this.
+        job: a waiting job.
+        pool: GpuPool of its nodes.
+        nodes: nodes by position.
+        epoch: epoch of the leader that writes this.
+        image: image of its pods from now on.
+        priority: its priority in this cycle. Later ones count at most as much.
         now: seconds since the epoch.
-        signing_key: name of the key that its token follows from, where it has agents.
-        agent_image: what its pods take their agent from, where that is another image.
-        share: what of a GPU each of its GPUs is; None: all.
-        surplus_pool: the spot pool of its surplus, if it starts with any.
-        surplus: the nodes of that.
+        signing_key: name of the key of its token, if it has agents.
+        agent_image: image of its agents, if that is another one.
+        share: fraction of a GPU that each of its GPUs is. None means 1.
+        surplus_pool: spot pool of its surplus, if it starts with one.
+        surplus: nodes of the surplus.
     """
+    # A new generation is one write: members, image, key and times change together.
     generation = (job.status.generation or 0) + 1
     members = _first_members(nodes, surplus, pool=surplus_pool, generation=generation)
     status = changed(
@@ -92,6 +93,7 @@ def admitted(
         ready=f"0/{len(members)}",
         restarts=job.status.restarts or 0,
     )
+    # GPU-seconds count from the assignment on, because the nodes are held from here.
     status = with_boundary_passed(counting_started(status, now=now, share=share), DECIDED, now=now)
     where = f"in pool {pool}" + (f", surplus in pool {surplus_pool}" if surplus else "")
     return _starting(status, job, where=where, now=now)
@@ -108,7 +110,7 @@ def _first_members(
 
 
 def _starting(status: TrainingJobStatus, job: Job, *, where: str, now: float) -> TrainingJobStatus:
-    """With the conditions of a gang that has its places and no pods yet."""
+    """Return the status with the conditions of a gang that has places and no pods yet."""
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED):
         status = with_condition(status, job, kind, "True", Reason.PLACED, where, now)
     if condition(status, ConditionType.RUNNING) is not None:
@@ -126,7 +128,7 @@ def _code_digest(job: Job) -> str | None:
 def members_lost(
     job: Job, *, indices: Collection[int], reason: Reason, message: str, now: float
 ) -> TrainingJobStatus:
-    """These members are given up: the scheduler places them again, or the gang shrinks."""
+    """Return the status with lost members: they are placed again, or the gang shrinks."""
     assignment = job.status.assignment
     assert assignment is not None  # noqa: S101 - only an admitted job has members
     lost = sorted({*indices, *(assignment.lost or ())})
@@ -146,13 +148,13 @@ def members_lost(
 def members_replaced(
     job: Job, *, nodes: Sequence[str], replaced: Collection[int], epoch: int, now: float
 ) -> TrainingJobStatus:
-    """A new generation in which the members at these positions get new pods on `nodes[position]`.
+    """Return a new generation in which some members get new pods on `nodes[position]`.
 
     Args:
-        job: has an assignment, possibly with lost members.
-        nodes: the nodes of the whole gang, by position.
+        job: the job. It has an assignment, perhaps with lost members.
+        nodes: nodes of the whole gang, by position.
         replaced: positions (not indices) of the members that get new pods.
-        epoch: the leadership that writes this.
+        epoch: epoch of the leader that writes this.
         now: seconds since the epoch.
     """
     generation = (job.status.generation or 0) + 1
@@ -178,28 +180,31 @@ def resized(
     now: float,
     surplus_pool: str | None = None,
 ) -> TrainingJobStatus:
-    """A new generation of another size.
+    """Return a new generation of another size.
 
     If members are only added while the job runs, the present members train until the new ones are
     ready.
 
     Args:
-        job: elastic, with an assignment.
+        job: the job. It is elastic and has an assignment.
         kept: positions of members that stay.
         added: nodes of new members.
-        surplus_pool: the spot pool of these nodes, where the new members are surplus.
-        epoch: the leadership that writes this.
+        surplus_pool: spot pool of these nodes, if the new members are surplus.
+        epoch: epoch of the leader that writes this.
         now: seconds since the epoch.
     """
+    # Phase 1: the new members.
     before = members_of(job.status)
     generation = (job.status.generation or 0) + 1
     members = resized_members(
         before, kept=kept, added=added, pod_generation=generation, surplus_pool=surplus_pool
     )
+    # Phase 2: does the gang only grow while it trains? Then nobody has to stop now.
     joining = [member.index for member in members if member.pod_generation == generation]
     text = f"from {len(before)} to {len(members)} of {job.spec.nodes} nodes"
     grows = len(kept) == len(before) and is_true(job.status, ConditionType.RUNNING)
     status = _next(job, members, joining=joining if grows else (), epoch=epoch, now=now)
+    # Phase 3: otherwise all ranks start again in the new size.
     if grows:
         return with_summary(status, Phase.RUNNING, Reason.GROWS, text)
     status = with_condition(status, job, ConditionType.PLACED, "True", Reason.SHRUNK, text, now)
@@ -207,7 +212,7 @@ def resized(
 
 
 def growth_abandoned(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """The joining members are given up; the others train on and never knew of them."""
+    """Return the status without joining members. The others continue and never knew of them."""
     assignment = job.status.assignment
     joining = frozenset((assignment.joining if assignment else None) or ())
     members = [member for member in members_of(job.status) if member.index not in joining]
@@ -230,7 +235,7 @@ def restarted(
     epoch: int,
     now: float,
 ) -> TrainingJobStatus:
-    """A new generation on the same nodes, in which these members (possibly none) get new pods."""
+    """Return a new generation on the same nodes, in which some members get new pods."""
     generation = (job.status.generation or 0) + 1
     members = with_new_pods(members_of(job.status), indices, pod_generation=generation)
     assignment = job.status.assignment
@@ -249,11 +254,12 @@ def _next(
     lost: Collection[int] = (),
     joining: Collection[int] = (),
 ) -> TrainingJobStatus:
-    """The next generation with these members.
+    """Return the next generation with these members.
 
-    A disruption that is still announced is announced again once they train, because a notice is
-    for one generation.
+    A disruption that still applies is announced again once they train, because a notice is for one
+    generation.
     """
+    # The time until now belongs to the old generation.
     generation = (job.status.generation or 0) + 1
     pool = job.status.assignment.gpu_pool if job.status.assignment else ""
     surviving = sum(member.pod_generation < generation for member in members)

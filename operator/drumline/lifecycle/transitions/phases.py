@@ -27,19 +27,26 @@ from drumline_contract import Progress, Remark, RemarkKind, rank_compute, step_s
 
 MAX_INCIDENT_CHARACTERS = 8192
 MOST_SECONDS_LEFT = 10 * 366 * 86_400.0
-"""Whoever reports more has a step that takes for ever, or is not honest."""
+"""Longest remaining time that counts. A longer one is a step without end, or a false report."""
 END_SECONDS = 60.0
 END_SHARE = 0.05
+"""An expected end that moves by less than this share of the remaining time is kept.
+
+The same holds for less than END_SECONDS.
+"""
 _REMARKED = {
     RemarkKind.HELD: Reason.HELD,
     RemarkKind.RANKS_ENDED: Reason.RANKS_ENDED,
     RemarkKind.PROGRESS_UNREADABLE: Reason.PROGRESS_UNREADABLE,
 }
-"""Of the time that is left: an expected end that moves by less, and by END_SECONDS, is kept."""
+"""Remarks of agents and their reasons."""
 
 
 def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobStatus:
-    """Not placed, or with lost members, and why. Equal to the old status if nothing changed."""
+    """Return the status of a job that waits with a reason. Equal if nothing changed.
+
+    It has no places, or lost members.
+    """
     held = job.status.assignment is not None
     status = changed(
         job.status,
@@ -52,7 +59,10 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
 
 
 def predecessors_met(job: Job, predecessors: Standing) -> TrainingJobStatus:
-    """Jobs of spec.after have ended; its place in the queue counts from the last of them on."""
+    """Return the status after jobs of spec.after ended.
+
+    Its place in the queue counts from the end of the last of them.
+    """
     eligible_at = job.queued_after(predecessors.ended_at)
     return changed(
         job.status,
@@ -62,14 +72,14 @@ def predecessors_met(job: Job, predecessors: Standing) -> TrainingJobStatus:
 
 
 def _still_asked_for(job: Job) -> list[AfterSpec]:
-    """What was met before, as far as the spec names it: that may have changed."""
+    """Return the predecessors that were met before and are still in the spec."""
     return [after for after in job.status.after or () if after in (job.spec.after or ())]
 
 
 def with_expected_start(
     status: TrainingJobStatus, *, start: float | None, by: float | None
 ) -> TrainingJobStatus:
-    """The status with the forecast start: the median (`start`) and nine in ten (`by`)."""
+    """Return the status with the forecast start: median (`start`) and 90th percentile (`by`)."""
     return changed(
         status,
         expected_start=None if start is None else timestamp(start),
@@ -78,18 +88,20 @@ def with_expected_start(
 
 
 def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobStatus:
-    """All members run and have the generation record: training goes on.
+    """Return the status of a job whose members all run and have the generation record.
 
     Args:
-        job: has an assignment.
+        job: the job. It has an assignment.
         now: seconds since the epoch.
-        image: the job's image with the digest that its pods run; None: as it is.
+        image: the job's image with the digest that its pods run. None: unchanged.
     """
+    # Phase 1: close the boundary of an open incident.
     status = with_boundary_passed(with_elapsed(job, now=now), REPLACED, now=now)
     all_new = all(member.pod_generation == status.generation for member in members_of(status))
     if job.launch is not None and all_new and status.step is None:
         # No step will show the end of the recovery, and agents of new pods do not know of it.
         status = with_boundary_passed(status, FIRST_STEP, now=now)
+    # Phase 2: the members train from now on, so the failed starts of this spec are over.
     assignment = status.assignment
     status = changed(
         status,
@@ -100,6 +112,7 @@ def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobSta
         ready=f"{job.members}/{job.members}",
         ranks=job.size * job.spec.gpus_per_node if job.is_supervised else None,
     )
+    # Phase 3: conditions.
     status = with_condition(status, job, ConditionType.RUNNING, "True", Reason.TRAINING, "", now)
     status = cleared(status, job, ConditionType.RECOVERING, Reason.TRAINING, now=now)
     if job.runs_trainer and job.spec.checkpoint is None:
@@ -111,7 +124,7 @@ def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobSta
 
 
 def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
-    """Gives its nodes back and is queued again with its old queue position (`queuedAt`)."""
+    """Return the status of a job that gave its nodes back. It keeps its `queuedAt`."""
     status = changed(
         with_elapsed(job, now=now),
         assignment=None,
@@ -133,7 +146,7 @@ def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJ
 def suspended(
     job: Job, *, now: float, reason: Reason = Reason.SUSPENDED_BY_USER, message: str = ""
 ) -> TrainingJobStatus:
-    """Holds no nodes, because spec.suspend is true, or for another reason."""
+    """Return the status of a job without nodes that is not queued, for this reason."""
     status = changed(
         with_elapsed(job, now=now),
         assignment=None,
@@ -154,14 +167,14 @@ def suspended(
 
 
 def resumed(job: Job, *, now: float) -> TrainingJobStatus:
-    """Queued again with a new queue position, behind jobs that are waiting already."""
+    """Return the status of a job that is queued again, behind the jobs that already wait."""
     status = changed(job.status, queued_at=order_timestamp(now))
     status = with_condition(status, job, ConditionType.SUSPENDED, "False", Reason.RESUMED, "", now)
     return with_summary(status, Phase.PENDING, Reason.RESUMED, "")
 
 
 def invalid_config(job: Job, refusal: Refusal, *, now: float) -> TrainingJobStatus:
-    """The job cannot be scheduled as it is written. One that holds nodes keeps its phase."""
+    """Return the status of a job that cannot be scheduled. With nodes it keeps its phase."""
     reason, message = refusal.reason, refusal.message
     status = changed(job.status, observed_generation=job.object_generation)
     status = with_condition(status, job, ConditionType.INVALID_CONFIG, "True", reason, message, now)
@@ -171,7 +184,7 @@ def invalid_config(job: Job, refusal: Refusal, *, now: float) -> TrainingJobStat
 
 
 def valid_config(job: Job, *, now: float) -> TrainingJobStatus:
-    """The configuration is valid again."""
+    """Return the status of a job whose configuration is valid again."""
     status = changed(job.status, observed_generation=job.object_generation)
     return with_condition(
         status, job, ConditionType.INVALID_CONFIG, "False", Reason.RESUMED, "", now
@@ -179,7 +192,7 @@ def valid_config(job: Job, *, now: float) -> TrainingJobStatus:
 
 
 def memory_judged(job: Job, shortage: MemoryShortage | None, *, now: float) -> TrainingJobStatus:
-    """Whether the planner's bill of the job is larger than its GPUs."""
+    """Return the status with the planner's verdict on the memory of its GPUs."""
     status = changed(job.status, observed_generation=job.object_generation)
     kind = ConditionType.EXCEEDS_MEMORY
     if shortage is None:
@@ -189,7 +202,7 @@ def memory_judged(job: Job, shortage: MemoryShortage | None, *, now: float) -> T
 
 
 def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
-    """Every pod succeeded."""
+    """Return the status of a job whose pods all succeeded."""
     status = with_progress(job, with_elapsed(job, now=now), progress, now=now)
     ready = f"{job.members}/{job.members}"
     status = changed(
@@ -212,7 +225,7 @@ def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJob
 
 
 def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
-    """Failed for good; the message says why and what to do."""
+    """Return the status of a job that failed for good. The message has the reason and a remedy."""
     status = changed(
         with_elapsed(job, now=now),
         finished_at=timestamp(now),
@@ -232,7 +245,7 @@ def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJob
 def with_progress(
     job: Job, status: TrainingJobStatus, progress: Progress | None, *, now: float
 ) -> TrainingJobStatus:
-    """The status with newer figures; the checkpoint never goes back."""
+    """Return the status with newer figures. The checkpoint never goes back."""
     if progress is None:
         return status
     speed, predicted = progress.tokens_per_second, progress.predicted_tokens_per_second
@@ -257,7 +270,7 @@ def with_progress(
 
 
 def _series(known: str | None, recent: str) -> str | None:
-    """The figures over all steps, with those that agents have added."""
+    """Return the figures over all steps, with those that agents have added."""
     newer = step_series.decode(recent, most=step_series.RECENT_POINTS)
     if not newer:
         return known
@@ -268,7 +281,7 @@ def _series(known: str | None, recent: str) -> str | None:
 
 
 def _compute_by_rank(known: str | None, recent: str) -> str | None:
-    """The same of the ranks' compute times."""
+    """Return the ranks' compute times over all steps, with those that agents have added."""
     newer = rank_compute.decode(recent, most=rank_compute.RECENT_COMPUTE_POINTS)
     if not newer:
         return known
@@ -279,10 +292,10 @@ def _compute_by_rank(known: str | None, recent: str) -> str | None:
 
 
 def _expected_end(before: str | None, left: float | None, *, now: float) -> str | None:
-    """The end by the newest figure, or the one before where it differs by little.
+    """Return the expected end by the newest figure, or the old one if it differs by little.
 
-    Every write wakes the scheduler and its forecasts: a pace that swings by a few percent is none
-    of their concern.
+    Every write wakes the scheduler and its forecasts, and a pace that varies by a few percent does
+    not matter to them.
     """
     if left is None or not 0.0 <= left <= MOST_SECONDS_LEFT:
         return before
@@ -295,14 +308,15 @@ def _expected_end(before: str | None, left: float | None, *, now: float) -> str 
 def with_agents_words(
     status: TrainingJobStatus, *, waiting_for: str | None, remark: Remark | None = None
 ) -> TrainingJobStatus:
-    """The status of a running job with what its agents say of it; if that is nothing, it trains.
+    """Return the status of a running job with its agents' report. Without one it trains.
 
     Args:
-        status: of the job; a summary of something else stays, but that a gang which is held grows.
-        waiting_for: why they wait for the storage of its checkpoints; empty: they do not wait;
-            None: they did not report.
-        remark: what else they say.
+        status: status of the job. Another summary stays, except that a held gang may grow.
+        waiting_for: why they wait for the storage of checkpoints. Empty: they do not wait. None: no
+            report.
+        remark: another remark of the agents.
     """
+    # Only replace a summary that this function wrote, or the plain one of training.
     said = status.reason in {Reason.STORAGE_UNAVAILABLE, *_REMARKED.values()}
     held = remark is not None and remark.kind is RemarkKind.HELD
     said = said or (held and status.reason == Reason.GROWS)
@@ -318,9 +332,10 @@ def with_agents_words(
 def with_checkpoint(
     job: Job, status: TrainingJobStatus, step: int, digest: str, *, now: float
 ) -> TrainingJobStatus:
-    """The status with this checkpoint, unless it has a newer one.
+    """Return the status with this checkpoint, unless it has a newer one.
 
-    Of the bundled trainer it is committed and verified; of a template its program has said so.
+    For the bundled trainer it is committed and verified. For a template its program has reported
+    it.
     """
     if status.checkpoint is not None and step <= status.checkpoint.step:
         return status
@@ -332,7 +347,7 @@ def with_checkpoint(
 
 
 def _loss_text(loss: float) -> str:
-    """A text that fits the field for any float: a diverged loss must not make status invalid."""
+    """Return a text that fits the field for any float: a diverged loss must not break it."""
     return f"{loss:.4f}" if abs(loss) < 1e12 else f"{loss:.4e}"
 
 
@@ -341,14 +356,14 @@ def _int64(figure: float) -> int:
 
 
 def with_epoch(job: Job, *, epoch: int) -> TrainingJobStatus:
-    """A new leader takes the job over: writes of earlier leaders get a conflict (409)."""
+    """Return the status with a new leader's epoch. Writes of earlier leaders then conflict."""
     return changed(job.status, epoch=epoch)
 
 
 def _without_disruption(
     status: TrainingJobStatus, job: Job, reason: Reason, *, now: float
 ) -> TrainingJobStatus:
-    """Neither Recovering, Disrupted nor Idle any more: the job ended or holds no nodes."""
+    """Return the status without Recovering, Disrupted and Idle: the job ended or has no nodes."""
     for kind in (ConditionType.RECOVERING, ConditionType.DISRUPTED, ConditionType.IDLE):
         status = cleared(status, job, kind, reason, now=now)
     return status
