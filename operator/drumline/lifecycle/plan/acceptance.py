@@ -1,4 +1,4 @@
-"""Whether a job is this operator's, whether it can be scheduled, and whether it is queued."""
+"""Decide whether a job belongs to this operator, can be scheduled, and is queued."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ _JUDGED = (
 
 
 def is_ours(job: Job) -> bool:
-    """Whether this operator reconciles the job (`managedBy` as in batch/v1 Job)."""
+    """Return whether this operator reconciles the job (`managedBy` as in batch/v1 Job)."""
     return job.spec.managed_by in (None, MANAGER)
 
 
 def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedulable | Refusal:
-    """Whether a spec can be scheduled. Bounded by its schema, and for any spec a verdict.
+    """Return the verdict on a spec: whether it can be scheduled. Any spec gets one.
 
-    Rules that the API server asks too are asked again: their policy may have been deleted.
+    The schema bounds the work. Rules of the API server are checked again, because their policy may
+    have been deleted.
 
     Args:
-        spec: of the job.
-        hardware: the largest GPUs that it may get; None: nobody says, and its memory is not judged.
+        spec: spec of the job.
+        hardware: the largest GPUs that it may get. None if not declared: its memory is not judged.
     """
+    # Cheap checks first. The first one that fails gives the message.
     if broken := broken_rules(spec):
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain("; ".join(map(str, broken))))
     if spec.template is not None:
@@ -49,6 +51,7 @@ def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedu
             return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(error))
     if spec.trainer is None:
         return Schedulable()
+    # Only the bundled trainer has a configuration to validate and memory to predict.
     try:
         config = trainer_config(spec)
         shortage = _shortage(spec, config, hardware)
@@ -73,10 +76,10 @@ def _shortage(
 def _sizes(
     spec: TrainingJobSpec, config: TrainerConfig | FolderConfig, hardware: PoolHardware | None
 ) -> tuple[int, ...]:
-    """Of an elastic gang whose ranks choose their layout; else they follow from the spec alone.
+    """Return the sizes of an elastic gang whose ranks choose their layout, otherwise ().
 
-    Of a folder's model only those are sure at which ranks that do not share a sample divide the
-    batch: that needs neither heads nor layers of the model.
+    For a folder's model, only sizes are certain at which ranks that do not share a sample divide
+    the batch. That depends neither on heads nor on layers of the model.
     """
     if not chooses_layout(spec) or spec.min_nodes is None:
         return ()
@@ -86,7 +89,7 @@ def _sizes(
 
 
 def is_judged_alike(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:
-    """Whether two specs differ in nothing that a verdict depends on."""
+    """Return whether two specs are equal in everything that a verdict depends on."""
     return all(getattr(before, name) == getattr(after, name) for name in _JUDGED)
 
 
@@ -114,12 +117,12 @@ def refusal_of(job: Job) -> Refusal | None:
 
 
 def is_queued(job: Job) -> bool:
-    """Whether the scheduler has to place the job. O(1) where its verdict is kept."""
+    """Return whether the scheduler must place the job. O(1) with a stored verdict."""
     return waits(job) and isinstance(verdict_of(job), Schedulable)
 
 
 def waits(job: Job) -> bool:
-    """Whether the job waits for nodes, whatever its spec says."""
+    """Return whether the job waits for nodes, whatever the verdict on its spec is."""
     return (
         job.status.assignment is None
         and job.status.finished_at is None

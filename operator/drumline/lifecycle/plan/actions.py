@@ -1,4 +1,4 @@
-"""What a plan asks the controller to do, as values."""
+"""Actions of a plan for the controller, as values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline_contract import GenerationRecord, Notice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateMembers:
-    """Create the job's children where they are missing, then the pods with these indices."""
+    """Create the job's missing children, then the pods with these indices."""
 
     indices: tuple[int, ...]
 
@@ -27,7 +27,7 @@ class DeleteGenerations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePods:
-    """Delete exactly these pods, gracefully: other pods of their generations stay."""
+    """Delete only these pods, gracefully. Other pods of their generations stay."""
 
     pods: tuple[PodFacts, ...]
 
@@ -41,10 +41,10 @@ class PushRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectMembers:
-    """Create the job's own PodDisruptionBudget, or change how many members a drain may evict.
+    """Create the job's own PodDisruptionBudget, or change the number of evictable members.
 
-    Only once all members run: the disruption controller writes a budget's status at every change
-    of its pods, and the pods of a gang that starts change many times.
+    Only once all members run. The disruption controller writes a budget's status at every change of
+    its pods, and the pods of a starting gang change many times.
     """
 
     evictable: int = 0
@@ -53,22 +53,22 @@ class ProtectMembers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelPods:
-    """Put pods under their namespace's PodDisruptionBudget, or take them from it.
+    """Put pods under their namespace's PodDisruptionBudget, or release them from it.
 
-    Nothing has to be remembered: the labels are seen with the pods.
+    The labels are visible on the pods, so the operator need not remember them.
     """
 
     protect: tuple[PodFacts, ...] = ()
     release: tuple[PodFacts, ...] = ()
-    """A drain may evict these."""
+    """Pods that a drain may evict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPodEvents:
-    """Read the events of these pods, which do not come up: the kubelet says there why.
+    """Read the events of pods that do not start. The kubelet explains the reason there.
 
-    Events are not watched: a cluster writes more of them than of anything else, and only a start
-    that lasts needs some.
+    Events are not watched: a cluster writes more events than anything else, and only a slow start
+    needs some.
     """
 
     pods: tuple[PodFacts, ...]
@@ -76,7 +76,7 @@ class ReadPodEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreChildren:
-    """Create the job's Secret again: somebody deleted it."""
+    """Create the job's Secret again after it was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteJob:
-    """Delete the job: its ttlSecondsAfterFinished is over."""
+    """Delete the job, because its ttlSecondsAfterFinished is over."""
 
 
 Action = (
@@ -107,13 +107,13 @@ Action = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """One reconcile: the status is written first; actions are taken only if that succeeded."""
+    """One reconcile: the status is written first, and actions follow only if that succeeded."""
 
     status: TrainingJobStatus | None = None
-    """None: nothing to write."""
+    """None if there is nothing to write."""
     actions: tuple[Action, ...] = ()
     requeue_at: float | None = None
-    """Plan again at this time (seconds since the epoch), whether or not an event comes."""
+    """Time of the next plan without an event (seconds since the epoch)."""
 
 
 def delete_actions(

@@ -1,15 +1,15 @@
 """The claims of a job before its pods are created: bound, to be bound on a node, or unusable.
 
-kube-scheduler binds claims of storage classes with volumeBindingMode WaitForFirstConsumer, and it
-never sees pods that are created bound (docs/decisions/0008). For volumes that are provisioned it
-only writes the annotation `volume.kubernetes.io/selected-node` on the claim, for which the volume
-controller waits: so that is done here. Volumes that exist already (class without provisioner) it
-binds by itself; that would take the right to change every PersistentVolume of the cluster.
-https://kubernetes.io/docs/concepts/storage/storage-classes/#volume-binding-mode
+kube-scheduler binds claims of storage classes with volumeBindingMode WaitForFirstConsumer. It never
+sees pods that are created bound (docs/decisions/0008). For provisioned volumes it only writes the
+annotation `volume.kubernetes.io/selected-node` to the claim, for which the volume controller waits.
+This module decides that write. Existing volumes (class without provisioner) are bound by
+kube-scheduler itself. Doing that here would require the right to change every PersistentVolume of
+the cluster. https://kubernetes.io/docs/concepts/storage/storage-classes/#volume-binding-mode
 kubernetes/kubernetes#89953
 
-Claims that are made for each pod are there only after it; their node is written in the pod
-(`manifests.volumes`), and only their storage class is looked at before.
+Claims that are made for each pod exist only after the pod. Their node is written in the pod
+(`manifests.volumes`), and only their storage class is checked before.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ClaimFacts:
     storage_class: str = ""
     bound: bool = False
     lost: bool = False
-    """Its volume is gone."""
+    """True if its volume is gone."""
     selected_node: str = ""
-    """Where its volume is being provisioned."""
+    """Node for which its volume is being provisioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +46,19 @@ class StorageClassFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimReady:
-    """Nothing is to be done: the claim is bound, or others bind it."""
+    """The claim needs no action: it is bound, or another component binds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectNode:
-    """The claim's volume is to be provisioned where this node can use it."""
+    """The claim's volume must be provisioned where this node can use it."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimUnusable:
-    """No pod can use this claim: none is created, so that no GPU is held for it."""
+    """No pod can use this claim, so none is created and no GPU is held."""
 
     message: str
     remedy: str
@@ -68,7 +68,7 @@ ClaimStep = ClaimReady | SelectNode | ClaimUnusable
 
 
 def claim_names(job: Job) -> tuple[str, ...]:
-    """The claims that the job names, each once."""
+    """Return the claims that the job names, each once."""
     spec, names = job.spec, list[str]()
     if spec.template is not None:
         claims = (volume.persistent_volume_claim for volume in spec.template.volumes or ())
@@ -82,10 +82,10 @@ def claim_names(job: Job) -> tuple[str, ...]:
 
 
 def pod_claim_classes(job: Job) -> tuple[tuple[str, str], ...]:
-    """Of volumes whose claims are made for each pod: volume and storage class, where it names one.
+    """Return volume and storage class of volumes whose claims are made for each pod.
 
-    What the cluster's default class is only a list of all classes says, which the operator may not
-    read.
+    Volumes without a named class are left out. The cluster's default class is known only from a
+    list of all classes, which the operator may not read.
     """
     template = job.spec.template
     volumes = (template.volumes if template is not None else None) or ()
@@ -100,12 +100,12 @@ def pod_claim_classes(job: Job) -> tuple[tuple[str, str], ...]:
 def pod_claim_trouble(
     volume: str, storage_class: str, storage: StorageClassFacts | None
 ) -> ClaimUnusable | None:
-    """Why no pod would get its claim bound; None where its storage class provisions a volume.
+    """Return why no pod would get its claim bound, or None.
 
     Args:
-        volume: of the template.
-        storage_class: that it names.
-        storage: that class; None where it does not exist.
+        volume: volume of the template.
+        storage_class: name of its storage class.
+        storage: that class, or None if it does not exist.
     """
     remedy = f"name a StorageClass with a provisioner in volume {volume} of the template"
     if storage is None:
@@ -121,7 +121,7 @@ def pod_claim_trouble(
 
 
 def missing_claim(name: str) -> ClaimUnusable:
-    """There is no claim of this name."""
+    """Return the error about a claim that does not exist."""
     return ClaimUnusable(
         message=f'persistentvolumeclaim "{name}" not found',
         remedy=f"create the PersistentVolumeClaim {name}, or correct its name in the job",
@@ -129,23 +129,26 @@ def missing_claim(name: str) -> ClaimUnusable:
 
 
 def claim_step(job: Job, claim: ClaimFacts, storage: StorageClassFacts | None) -> ClaimStep:
-    """What is to be done about a claim before the job's pods are created.
+    """Return the action for a claim before the job's pods are created.
 
-    A gang shares its claims: the volume is provisioned for the node of its lowest member, and the
-    others have to reach it from theirs.
+    A gang shares its claims. The volume is provisioned for the node of its lowest member, and the
+    other nodes must be able to reach it.
 
     Args:
-        job: has an assignment.
+        job: the job. It has an assignment.
         claim: the claim.
-        storage: its storage class; None where it has none.
+        storage: its storage class, or None if it has none.
     """
+    # The volume is lost: pods would hang in ContainerCreating with their GPUs.
     if claim.lost:
         return ClaimUnusable(
             message=f'persistentvolumeclaim "{claim.name}" has lost its volume',
             remedy=f"restore the volume, or create the PersistentVolumeClaim {claim.name} again",
         )
+    # The volume controller binds these without a node.
     if claim.bound or claim.selected_node or storage is None or not storage.waits_for_consumer:
         return ClaimReady()
+    # Nobody would choose a node for an existing volume: kube-scheduler never sees the pods.
     if storage.provisioner == NO_PROVISIONER:
         return ClaimUnusable(
             message=f'persistentvolumeclaim "{claim.name}" is not bound, and its storage class'

@@ -1,6 +1,6 @@
-"""Deadlines of a start and of a run, the restart backoff, the pace of what agents say.
+"""Deadlines of a start and a run, the restart backoff, and the pace of agents' reports.
 
-In seconds since the epoch.
+All times are in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from drumline_api.conditions import ConditionType, Reason
 from drumline_api.jobstatus import TrainingJobStatus
 
 SENTENCE_SECONDS: Final = 10.0
-"""After so long the write budget allows another sentence of the agents."""
+"""Time after which the write budget allows another message of the agents."""
 MAX_BACKOFF_SECONDS: Final = 300.0
 BACKOFF_MEMORY_SECONDS: Final = 3600.0
-"""Restarts longer ago do not count for the backoff."""
+"""Age beyond which restarts do not count for the backoff."""
 _OWN_FAULTS: Final = (Reason.POD_FAILED, Reason.OUT_OF_MEMORY, Reason.HANG)
 
 
 def generation_at(job: Job) -> float:
-    """When the current generation began."""
+    """Return the start of the current generation."""
     return parse_timestamp(job.status.generation_at) if job.status.generation_at else job.created_at
 
 
 def backoff_seconds(status: TrainingJobStatus) -> float:
-    """How long the creation of this generation's pods is delayed; 0 unless the program failed.
+    """Return the seconds by which the creation of this generation's pods is delayed.
 
-    The first restart within an hour is not delayed, the next ones by 5 s, 10 s, 20 s ... 300 s.
+    0 unless the program failed. The first restart within an hour is not delayed, the next ones by
+    5, 10, 20 ... 300 s.
     """
     recovering = condition(status, ConditionType.RECOVERING)
     if recovering is None or recovering.status != "True" or status.generation_at is None:
@@ -50,14 +51,14 @@ def backoff_seconds(status: TrainingJobStatus) -> float:
 
 
 def restart_backoff_seconds(restarts: int) -> float:
-    """0 s before the first restart, then 5, 10, 20 ... up to 300 s."""
+    """Return 0 s before the first restart, then 5, 10, 20 ... up to 300 s."""
     return 0.0 if restarts <= 1 else min(MAX_BACKOFF_SECONDS, 5.0 * 2 ** min(restarts - 2, 16))
 
 
 def start_deadline(job: Job) -> float:
-    """When all members must run; with lost members, when they must have been placed again.
+    """Return the time by which all members must run, or lost members must be placed again.
 
-    For lost members it counts from the loss where that came later than the generation.
+    For lost members it counts from the loss, if that is later than the generation.
     """
     begin = generation_at(job) + backoff_seconds(job.status)
     recovering = condition(job.status, ConditionType.RECOVERING)
@@ -67,7 +68,7 @@ def start_deadline(job: Job) -> float:
 
 
 def active_deadline(job: Job) -> float | None:
-    """When activeDeadlineSeconds is over; None without a limit and while the job does not run."""
+    """Return the end of activeDeadlineSeconds, or None without a limit or a running job."""
     limit = job.spec.active_deadline_seconds
     if limit is None or job.status.started_at is None:
         return None

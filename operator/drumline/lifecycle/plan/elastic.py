@@ -1,12 +1,12 @@
-"""An elastic gang grows: its members continue training until the new members are ready.
+"""Growth of an elastic gang: its members continue training until the new members are ready.
 
-Then they save, because another number of ranks can only continue from a checkpoint, and all members
+Then they save, because another number of ranks can continue only from a checkpoint, and all members
 get the record of the new generation. If the new members do not start in time, or the save fails,
-the gang continues at its old size. A certain node disruption also ends the attempt, as it leaves no
-time for growing.
+the gang continues with its old size. A certain node disruption also ends the attempt, because it
+leaves no time for growing.
 
-A template's program that does not use the client cannot be asked: its ranks start again at the new
-size from what they have saved, as under torchrun.
+A template's program that does not use the client cannot save on request. Its ranks start again at
+the new size from their own checkpoints, as under torchrun.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from drumline_contract import Notice
 
 
 def growth_notice_id(job: Job) -> str:
-    """Id of the notice that asks the training members to save before the gang grows."""
+    """Return the id of the notice that asks the training members to save before growth."""
     return f"Grow-{job.status.generation}"
 
 
 def grow_gang(situation: Situation) -> JobPlan:
-    """The next step towards the larger gang; the job trains."""
+    """Return the next step towards the larger gang. The job trains."""
     job, gang, observed = situation.job, situation.gang, situation.observed
     deadline = start_deadline(job)
+    # Phase 1: the agents have the record, so the growth cannot be abandoned any more.
     if situation.is_acknowledged:
         return _finish_growth(situation) if gang.complete else JobPlan(requeue_at=deadline)
+    # Phase 2: reasons to give the growth up. The members that train are not affected.
     leaving = next((entry for entry in observed.node_disruptions if entry.certain), None)
     if leaving is not None:
         return _abandon(situation, f"node {leaving.node} is about to go")
@@ -47,6 +49,7 @@ def grow_gang(situation: Situation) -> JobPlan:
             return _abandon(situation, why)
         text = f"the new members were not ready within {seconds} s"
         return _abandon(situation, f"{text}: {why}" if why else text)
+    # Phase 3: create the new members and wait for them.
     if gang.missing:
         return start.create_members(situation)
     if late.pods:
@@ -54,6 +57,7 @@ def grow_gang(situation: Situation) -> JobPlan:
         return JobPlan(requeue_at=due)
     if not gang.complete:
         return JobPlan(requeue_at=deadline)
+    # Phase 4: all are ready. Save if possible, then push the record.
     if job.launch is not None and not situation.saves_on_request:
         return JobPlan(actions=(PushRecord(record=generation_record(job, gang)),))
     return _save_and_push_record(situation)

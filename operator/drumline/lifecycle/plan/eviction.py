@@ -1,8 +1,8 @@
-"""Evictions: a notice is sent, a checkpoint is waited for, then nodes are given up.
+"""Evictions: send a notice, wait for a checkpoint, then give up nodes.
 
-A preempted job, and one whose queue is stopped, leaves as a whole, and its agents stop once they
-have saved; an elastic job may be asked for some members only and continues without them. After the
-deadline the last verified checkpoint counts.
+A preempted job, and a job whose queue is stopped, leaves as a whole, and its agents stop once they
+have saved. An elastic job may have to give up only some members, and continues without them. After
+the deadline the last verified checkpoint counts.
 """
 
 from __future__ import annotations
@@ -34,15 +34,13 @@ _EVICTIONS: Final = (DisruptionKind.PREEMPTION, DisruptionKind.QUEUE_STOPPED)
 
 
 def preempt(situation: Situation) -> JobPlan | None:
-    """The next step of a job that is preempted, wholly or in part, or whose queue is stopped.
-
-    None where it is neither.
-    """
+    """Return the next step of a job that is preempted or whose queue is stopped, or None."""
     disruption = situation.job.status.disruption
     if disruption is None or disruption.kind not in _EVICTIONS:
         return None
     if disruption.indices is not None:
         return _evict_surplus(situation, disruption)
+    # Leave as soon as waiting cannot gain anything: saved, ended, or not able to save.
     saved = saved_checkpoint(situation, disruption)
     ended = all(pod.end is not None for pod in situation.gang.present)
     if saved is not None or ended or not can_save(situation, disruption):
@@ -51,14 +49,16 @@ def preempt(situation: Situation) -> JobPlan | None:
 
 
 def _evict_surplus(situation: Situation, disruption: DisruptionStatus) -> JobPlan | None:
-    """The next step of an elastic job that gives members up; None where failures come first."""
+    """Return the next step of an elastic job that gives members up. None if failures come first."""
     job, gang, now = situation.job, situation.gang, situation.now
     if gang.lost or member_failures(situation):
         return None
     answer = answer_to(situation.observed, disruption)
+    # The others can continue only from a checkpoint, so save first.
     saved = answer is not None and answer.step is not None
     if not saved and can_save(situation, disruption):
         return request_save(situation, disruption, leave=False)
+    # The checkpoint, the incident and the smaller gang are one write.
     status = with_answer(job, answer, now=now)
     step = answer.step if answer is not None else None
     status = ledger.with_incident(status, _incident(job, disruption, failed_step=step, now=now))
@@ -71,10 +71,11 @@ def _evict_surplus(situation: Situation, disruption: DisruptionStatus) -> JobPla
 
 
 def saved_checkpoint(situation: Situation, disruption: DisruptionStatus) -> tuple[int, str] | None:
-    """Step and digest that the agents acknowledged, in their answer or in their final reports."""
+    """Return step and digest that the agents acknowledged, in an answer or in final reports."""
     answer = answer_to(situation.observed, disruption)
     if answer is not None and answer.step is not None:
         return answer.step, answer.digest
+    # Agents that left have no status any more. All of them must have reported.
     left = [pod for pod in situation.gang.present if _left_on_request(pod)]
     if len(left) < situation.job.size:
         return None
@@ -91,7 +92,7 @@ def _left_on_request(pod: PodFacts) -> bool:
 
 
 def can_save(situation: Situation, disruption: DisruptionStatus) -> bool:
-    """Whether the agents may still report a checkpoint before the deadline."""
+    """Return whether the agents may still report a checkpoint before the deadline."""
     answer = answer_to(situation.observed, disruption)
     failed = any(
         failure.failure_class is not FailureClass.LEFT_ON_REQUEST

@@ -1,9 +1,9 @@
-"""Failure handling: members whose pods failed, vanished or became silent, and what their gang does.
+"""Handle failures: members whose pods failed, vanished or became silent, and their gang.
 
-Where agents supervise the ranks the other members keep their pods. A member whose node or pod is
-lost waits for another node (`status.assignment.lost`); a member whose program failed gets a new pod
-on its node. A gang whose template's command the kubelet starts knows no partial recovery: it
-restarts as a whole.
+If agents supervise the ranks, the other members keep their pods. A member whose node or pod is lost
+waits for another node (`status.assignment.lost`). A member whose program failed gets a new pod on
+its node. A gang whose template's command the kubelet starts has no partial recovery: it restarts as
+a whole.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from drumline_api.jobstatus import TrainingJobStatus
 from drumline_contract import FaultClass, Progress, pod_name
 
 PEER_LOST_PATIENCE_SECONDS: Final = 10.0
-"""How long members may blame a peer before that peer's own end has to be visible."""
+"""Time for which members may blame a peer before that peer's own end must be visible."""
 MAX_REPEATS: Final = 3
-"""After so many faults of the program in a row without a step between them the job fails."""
+"""Faults of the program in a row, without a step in between, after which the job fails."""
 MAX_NAMED: Final = 3
-"""Of the members lost at once, so many are named in the ledger."""
+"""Lost members that the ledger names for one loss."""
 MAX_MESSAGE_CHARS: Final = 300
 _OF_INFRASTRUCTURE: Final = (FailureClass.DEVICE, FailureClass.INFRASTRUCTURE)
 _OF_AGENTS: Final = (
@@ -58,25 +58,27 @@ _TERMINAL: Final = (FailureClass.CONFIGURATION, FailureClass.CORRUPT_CHECKPOINT)
 
 
 def handle_failures(situation: Situation) -> JobPlan | None:
-    """What the failures of members require; None where no member failed.
+    """Return the reaction to the failures of members. None if no member failed.
 
-    In order: a failure that no restart can repair fails the job. After the last step a failure does
-    not matter. Failed members that were to join an elastic gang only end its growth. Members that
-    blame a peer wait for the peer's own end. Members that lost their node or pod are rescheduled.
-    All other failures restart pods in place.
+    In this order: a failure that no restart can repair fails the job. After the last step a failure
+    does not matter. Failed members that were joining an elastic gang only end its growth. Members
+    that blame a peer wait for the peer's own end. Members that lost their node or pod are
+    rescheduled. All other failures restart pods in place.
 
-    Example, 4 members: pods 0, 2 and 3 exit with PeerLost at t=0 and pod 1 shows no end. Until
-    t=10 s the plan only waits: a kubelet may report pod 1 as OOMKilled, which restarts all four in
-    place. Without such a report pod 1 counts as lost at t=10 s: member 1 is given up and placed
-    again by the scheduler, the other three keep their nodes.
+    Example, 4 members: pods 0, 2 and 3 exit with PeerLost at t=0 and pod 1 shows no end. Until t=10
+    s the plan only waits: a kubelet may report pod 1 as OOMKilled, which restarts all four in
+    place. Without such a report pod 1 counts as lost at t=10 s. Member 1 is given up and placed
+    again by the scheduler, and the other three keep their nodes.
     """
     gang, now = situation.gang, situation.now
     failed = member_failures(situation)
     if not failed:
         return None
+    # Phase 1: remember failed devices. Every later write contains them.
     status = with_failed_devices(situation.job.status, failed, now=now)
     situation = situation.with_status(status)
     job = situation.job
+    # Phase 2: failures after which the job does not recover as a whole.
     cause = root_cause(failed)
     if cause.failure_class in _TERMINAL:
         status = transitions.failed(job, reason=cause.reason, message=cause.message, now=now)
@@ -87,6 +89,7 @@ def handle_failures(situation: Situation) -> JobPlan | None:
     if gang.joining and all(failure.index in gang.joining for failure in failed):
         status = transitions.growth_abandoned(job, message=cause.message, now=now)
         return JobPlan(status=status)
+    # Phase 3: a peer that others blame may still show its own end.
     if cause.failure_class is FailureClass.PEER_LOST:
         unexplained = [pod for pod in gang.present if pod.end is None and _is_rank(job, pod)]
         patience = _peer_lost_deadline(gang)
@@ -95,6 +98,7 @@ def handle_failures(situation: Situation) -> JobPlan | None:
         if unexplained:
             lost = [_lost_peer(pod, cause) for pod in unexplained]
             return JobPlan(status=_reschedule(situation, lost))
+    # Phase 4: give up members with their node, or restart pods in place.
     rescheduled = [failure for failure in failed if failure.failure_class in RESCHEDULED]
     if rescheduled:
         return JobPlan(status=_reschedule(situation, rescheduled))
@@ -102,12 +106,13 @@ def handle_failures(situation: Situation) -> JobPlan | None:
 
 
 def member_failures(situation: Situation) -> list[Failure]:
-    """The failure of every member that failed, by position; members without a pod last."""
+    """Return the failure of every failed member by position. Members without a pod come last."""
     job, gang = situation.job, situation.gang
     failed = [
         failure for pod in gang.present if (failure := _failure_of(situation, pod)) is not None
     ]
     for member in gang.missing:
+        # Before the record was acknowledged, a missing pod is simply created again.
         had_pod = situation.is_running and member.index not in gang.joining
         if had_pod or (job.is_supervised and situation.is_acknowledged):
             name = pod_name(job.name, member.index, member.pod_generation)
@@ -116,10 +121,10 @@ def member_failures(situation: Situation) -> list[Failure]:
 
 
 def training_is_complete(job: Job, gang: ObservedGang) -> bool:
-    """Whether a member's end says that all ranks have done all of their work.
+    """Return whether a member's end proves that all ranks have done all of their work.
 
     A rank of the bundled trainer exits with success only after the final checkpoint, which takes
-    all ranks. The agent of a template's pod does once the leader has seen every rank of the gang
+    all ranks. The agent of a template's pod does so once the leader has seen every rank of the gang
     exit with 0.
     """
     if not job.runs_trainer:
@@ -133,7 +138,7 @@ def training_is_complete(job: Job, gang: ObservedGang) -> bool:
 
 
 def final_progress(gang: ObservedGang) -> Progress | None:
-    """The last figures of the lowest member that succeeded."""
+    """Return the last figures of the lowest member that succeeded, or None."""
     ends = (pod.end for pod in gang.present if pod.end is not None and pod.end.succeeded)
     report = next((report for end in ends if (report := final_report(end)) is not None), None)
     return report.progress if report is not None else None
@@ -148,9 +153,10 @@ def give_up_members(
     message: str,
     now: float,
 ) -> TrainingJobStatus:
-    """Marks these members lost; requeues the job where no other member would remain.
+    """Mark these members as lost. Requeue the job if no other member would remain.
 
-    Members that have to leave by a deadline go with them: the gang recovers once, not twice.
+    Members that must leave by a deadline are given up too, so that the gang recovers once, not
+    twice.
     """
     given_up = set(indices)
     disruption = job.status.disruption
@@ -166,6 +172,7 @@ def give_up_members(
 
 def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
     job, observed = situation.job, situation.observed
+    # Node and silence first: such a pod shows no end by itself.
     if pod.end is None and pod.node in observed.gone_nodes:
         return _uncharged(situation, failures.on_gone_node(pod))
     if pod.end is None and not pod.terminating and pod.uid in observed.silent:
@@ -185,7 +192,7 @@ def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
 
 
 def _uncharged(situation: Situation, failure: Failure) -> Failure:
-    """The failure; a pod that is lost with a node whose end was announced is charged to no budget.
+    """Return the failure, not charged if the pod's node had an announced end.
 
     A component may delete pods itself at the end of its notice, and a machine may be gone before.
     """
@@ -201,9 +208,10 @@ def _uncharged(situation: Situation, failure: Failure) -> Failure:
 
 
 def _lost_peer(pod: PodFacts, blamed: Failure) -> Failure:
-    """The failure of a pod that its peers lost and that shows no end: its node counts as lost.
+    """Return the failure of a pod that its peers lost and that shows no end.
 
-    If the peers had given up because of the program before, their report says so.
+    Its node counts as lost. If the peers had given up because of the program before, their report
+    says so.
     """
     failure = failures.silent(pod)
     text = f"its peers lost {pod.name} on {pod.node}, which did not report how it ended"
@@ -217,23 +225,26 @@ def _peer_lost_deadline(gang: ObservedGang) -> float:
 
 
 def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> TrainingJobStatus:
-    """Gives these members up, and with them members that an announced disruption would evict.
+    """Give these members up, and members that an announced disruption would evict.
 
-    An infrastructure failure opens an incident and is charged to its budget; a refused admission
+    An infrastructure failure opens an incident and is charged to its budget. A refused admission
     and a pod that left on request are not charged.
     """
     job, now = situation.job, situation.now
+    # Phase 1: the cause. Infrastructure explains the other failures.
     infrastructure = [
         failure for failure in rescheduled if failure.failure_class in _OF_INFRASTRUCTURE
     ]
     cause = root_cause(infrastructure or rescheduled)
     further = len(rescheduled) - 1
     text = f"{cause.message}; and {counted(further, 'more member')}" if further else cause.message
+    # Phase 2: a refused start counts as a failed start instead of an incident.
     if cause.failure_class is FailureClass.REFUSED:
         job = _with_refused_start(situation, text)
         if job.finished:
             return job.status
     status = job.status
+    # Phase 3: the incident begins when the member was last heard.
     if cause.failure_class is not FailureClass.REFUSED:
         silence = job.spec.recovery.lost_after_seconds
         fault_at = now - silence if cause.reason is Reason.MEMBER_SILENT else now
@@ -242,11 +253,13 @@ def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> Trainin
             named, job=job, fault_class=cause.charged_to, now=now, fault_at=fault_at
         )
         status = ledger.with_incident(status, incident)
+    # Phase 4: charge the budget. It may be used up, and then the job fails.
     if infrastructure:
         charged = _charge(replace(job, status=status), cause, message=text, now=now)
         if charged.finished:
             return charged.status
         status = charged.status
+    # Phase 5: members, incident and charge are one write.
     return give_up_members(
         replace(job, status=status),
         situation.gang,
@@ -258,7 +271,10 @@ def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> Trainin
 
 
 def _with_refused_start(situation: Situation, message: str) -> Job:
-    """The job with one more failed start, if kubelets refused a gang that has not trained yet."""
+    """Return the job with one more failed start, if kubelets refused a new gang.
+
+    A gang that has trained before is not new.
+    """
     job, ends = situation.job, [pod.end for pod in situation.gang.present if pod.end is not None]
     if job.status.started_at is not None or not any(map(counts_as_failed_start, ends)):
         return job
@@ -270,7 +286,7 @@ def _with_refused_start(situation: Situation, message: str) -> Job:
 
 
 def _summary_of(lost: Sequence[Failure]) -> str:
-    """One sentence about all lost members, the root cause first; of many only some are named."""
+    """Return one sentence about the lost members, the root cause first, with a few of them."""
     cause = root_cause(lost)
     further = [failure for failure in lost if failure is not cause]
     named = [failure.message[:MAX_MESSAGE_CHARS] for failure in (cause, *further[: MAX_NAMED - 1])]
@@ -279,8 +295,9 @@ def _summary_of(lost: Sequence[Failure]) -> str:
 
 
 def _restart_or_fail(situation: Situation, cause: Failure) -> TrainingJobStatus:
-    """New pods on the same nodes for all members whose pods ended or will end."""
+    """Return new pods on the same nodes for all members whose pods ended or will end."""
     gang, now = situation.gang, situation.now
+    # Recoveries in progress end with their gang, so charge them first.
     status = ledger.with_agent_incidents(
         situation.job, situation.observed, now=now, include_running=True
     )
@@ -301,7 +318,7 @@ def _restart_or_fail(situation: Situation, cause: Failure) -> TrainingJobStatus:
 
 
 def _is_charged(status: TrainingJobStatus, cause: Failure) -> bool:
-    """Whether this is a consequence of the loss that the open incident is about."""
+    """Return whether this is a consequence of the loss that the open incident is about."""
     last = status.last_incident
     return (
         cause.failure_class is FailureClass.PEER_LOST
@@ -312,11 +329,12 @@ def _is_charged(status: TrainingJobStatus, cause: Failure) -> bool:
 
 
 def _open_and_charge(job: Job, cause: Failure, *, now: float) -> Job:
-    """The job with the failure in its ledger and its budget; failed where no restart can help."""
+    """Return the job with the failure in ledger and budget. Failed if a restart cannot help."""
     incident = timeline.operator_incident(cause, job=job, fault_class=cause.charged_to, now=now)
     before = job.status.last_incident
     job = replace(job, status=ledger.with_incident(job.status, incident))
     last = job.status.last_incident
+    # The same fault without a step in between: another restart would only cost GPU time.
     if last is not None and last.repeats >= MAX_REPEATS:
         same = before is not None and cause.error != "" and cause.error in before.cause
         what = "the same error" if same else "a fault"
@@ -330,7 +348,7 @@ def _open_and_charge(job: Job, cause: Failure, *, now: float) -> Job:
 
 
 def _charge(job: Job, cause: Failure, *, message: str, now: float) -> Job:
-    """The job with one more fault of this class; failed where the budget allows no more."""
+    """Return the job with one more fault of this class. Failed if the budget is used up."""
     recovery, fault_class = job.spec.recovery, cause.charged_to
     limit = budgets.limit_of(recovery, fault_class)
     used = budgets.used(job.status, recovery, fault_class, at=now)
@@ -350,10 +368,10 @@ def _restart_count(job: Job, fault_class: FaultClass, *, now: float) -> str:
 
 
 def _ending_members(job: Job, gang: ObservedGang) -> list[int]:
-    """Indices of members whose pods ended or will end.
+    """Return indices of members whose pods ended or will end.
 
-    Where an agent reports that the gang gave up, all agents end, though their kubelets report it
-    pod by pod. A pod of a role that has done its work is not needed again.
+    If an agent reports that the gang gave up, all agents end, although their kubelets report them
+    one by one. A pod of a role that has finished its work is not needed again.
     """
     ends = {
         pod.index: pod.end

@@ -12,11 +12,13 @@ from drumline_contract import GenerationRecord, Member, host_name
 
 
 def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:
-    """The record of the job's current generation; deterministic, so it can be pushed again.
+    """Return the record of the job's current generation. It can be pushed again.
+
+    The record is deterministic, so a repeated push has no effect.
 
     Args:
-        job: has an assignment.
-        gang: complete, each pod with an address.
+        job: the job. It has an assignment.
+        gang: the complete gang. Each pod has an address.
     """
     checkpoint = job.status.checkpoint
     recovery = job.spec.recovery
@@ -46,7 +48,7 @@ def _hold_seconds(job: Job) -> float | None:
 
 
 def _has_agent(job: Job, pod: PodFacts) -> bool:
-    """Where the kubelet starts the commands, pods of roles wait for the gang as all others do."""
+    """Return whether the pod waits for the record. Pods of supervised roles do not."""
     return not job.is_supervised or role_pod(job.spec, pod.index) is None
 
 

@@ -1,14 +1,14 @@
-"""A gang whose GPUs are idle: warned of, notified about, saved and suspended.
+"""React to a gang with idle GPUs: warn, notify, save and suspend.
 
-Its agents report how long no rank has shown work (`contract.Pause`); what follows is its queue's to
-say (`spec.idle`). Nothing is judged while a gang starts, recovers, changes its size, saves for a
-disruption, waits for its storage or is held, and nothing is concluded from agents that do not
-answer: what was said of the gang stays, and time alone takes it no further. Once they may have the
-notice to save and leave, it is seen through: it cannot be taken back from ranks that have agreed.
+Its agents report for how long no rank has shown work (`contract.Pause`). The queue's `spec.idle`
+decides the consequences. A gang is not judged while it starts, recovers, changes its size, saves
+for a disruption, waits for its storage or is held. Agents that do not answer prove nothing: the
+stage stays, and time alone does not raise it. Once they may have the notice to save and leave, the
+suspension is completed, because ranks that have agreed cannot be stopped any more.
 
-Agents may change their mind at every answer, so what was said stays for `SENTENCE_SECONDS` before
-the next is written. The condition's own time counts them, so a restart of the operator begins
-nothing anew, and a timer says what was held back, also where no agent says it again.
+Agents may change their report at every answer, so a stage stays for `SENTENCE_SECONDS` before the
+next one is written. The condition's own time measures that, so a restart of the operator does not
+restart it. A timer writes the delayed stage, even if no agent reports again.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ _REASONS: Final = {
     IdleStage.WARNED: Reason.NO_STEPS,
     IdleStage.NOTIFIED: Reason.STAYS_IDLE,
 }
-"""What is said of a gang that goes on to train."""
+"""Reasons of the condition Idle by stage, for a gang that continues to train."""
 
 
 def judge(situation: Situation) -> JobPlan:
-    """What to write of a gang that trains, and when to look again; an empty plan: nothing."""
+    """Return the status to write about a training gang, and the time of the next look.
+
+    An empty plan means nothing to do.
+    """
+    # Phase 1: the stage, from the pause and the time of the notification.
     pause = _pause(situation)
     if pause is None:
         return JobPlan()
@@ -51,8 +55,10 @@ def judge(situation: Situation) -> JobPlan:
         may_suspend=job.spec.when_idle != "Keep",
         notified_seconds=notified,
     )
+    # Phase 2: suspension starts at once.
     if verdict.stage is IdleStage.SUSPENDED:
         return JobPlan(status=_eviction(situation, pause))
+    # Phase 3: nothing new to write, or its time has not come.
     reason = _REASONS[verdict.stage]
     untold = reason is Reason.STAYS_IDLE and notified is None
     if said == reason and not untold:
@@ -61,6 +67,7 @@ def judge(situation: Situation) -> JobPlan:
     held_until = _held_until(shown, now=now)
     if held_until is not None:
         return JobPlan(requeue_at=held_until)
+    # Phase 4: write the stage.
     if reason is None:
         return JobPlan(status=transitions.works_again(job, now=now))
     message = _sentence(situation, pause)
@@ -68,7 +75,7 @@ def judge(situation: Situation) -> JobPlan:
 
 
 def leave(situation: Situation) -> JobPlan | None:
-    """The next step of a job that is to be suspended for its idle GPUs; None where it is not."""
+    """Return the next step of a job that is suspended for idle GPUs, or None."""
     disruption = situation.job.status.disruption
     if disruption is None or disruption.kind is not DisruptionKind.IDLE:
         return None
@@ -80,16 +87,17 @@ def leave(situation: Situation) -> JobPlan | None:
         # One write: if it were idle again before a second, it would be evicted again at once.
         job = situation.with_status(status).job
         return JobPlan(status=transitions.works_again(job, now=situation.now))
+    # Suspend as soon as waiting cannot gain anything: saved, ended, or not able to save.
     if saved is not None or ended or not can_save(situation, disruption):
         return JobPlan(status=_suspended_status(situation, saved))
     return request_save(situation, disruption, leave=True)
 
 
 def leave_terminal(situation: Situation) -> JobPlan | None:
-    """Suspends a job of one pod whose command ended because nobody uses its terminal.
+    """Suspend a job of one pod whose command ended because its terminal was idle.
 
-    None where it did not. Of several pods another one's terminal may be in use, so there it is a
-    failure, as it is of a job with `whenIdle: Keep`.
+    None if it did not. In a job of several pods another terminal may be in use, so there it is a
+    failure, as for a job with `whenIdle: Keep`.
     """
     job, present = situation.job, situation.gang.present
     template = job.spec.template
@@ -104,7 +112,7 @@ def leave_terminal(situation: Situation) -> JobPlan | None:
 
 
 def ended(situation: Situation) -> JobPlan | None:
-    """A gang that does not train any more is not idle; None where that is said already."""
+    """Clear the condition of a gang that does not train any more. None if it is cleared."""
     if not is_true(situation.job.status, ConditionType.IDLE):
         return None
     if situation.is_running and not situation.gang.joining:
@@ -113,7 +121,7 @@ def ended(situation: Situation) -> JobPlan | None:
 
 
 def _pause(situation: Situation) -> Pause | None:
-    """What the agents report; None where nothing follows from it."""
+    """Return the agents' report, or None if it proves nothing."""
     observed, gang = situation.observed, situation.gang
     if observed.pause is None or situation.job.status.disruption is not None:
         return None
@@ -125,7 +133,10 @@ def _pause(situation: Situation) -> Pause | None:
 
 
 def _held_until(shown: Condition | None, *, now: float) -> float | None:
-    """Until when what was said stays; None: no longer, also where its time is yet to come."""
+    """Return the time until which the last stage stays, or None if it may change.
+
+    None also if its time lies in the future, because the clock of an earlier leader was ahead.
+    """
     if shown is None:
         return None
     until = parse_timestamp(shown.last_transition_time) + SENTENCE_SECONDS
@@ -133,10 +144,10 @@ def _held_until(shown: Condition | None, *, now: float) -> float | None:
 
 
 def _notified_seconds(shown: Condition | None, pause: Pause, *, now: float) -> float | None:
-    """Since when its owner knows of this pause; None: they do not.
+    """Return the seconds since the owner was notified of this pause, or None.
 
-    Its agents may have worked while the operator was away: then what is said is about a pause
-    before. It is a minute old at least before it is said, so an older report does no harm.
+    The agents may have worked while the operator was away. Then the condition is about an earlier
+    pause. A pause is at least a minute old before it is reported, so an older report does no harm.
     """
     if shown is None or (shown.status, shown.reason) != ("True", Reason.STAYS_IDLE):
         return None
@@ -145,16 +156,17 @@ def _notified_seconds(shown: Condition | None, pause: Pause, *, now: float) -> f
 
 
 def _may_have_notice(situation: Situation, disruption: DisruptionStatus) -> bool:
-    """Whether its agents may act on the notice by now: ranks that have agreed to save leave.
+    """Return whether its agents may act on the notice by now.
 
-    They show no pause while they save, so from here on that is no sign that it trains again.
+    Ranks that have agreed to save will leave. They show no pause while they save, so a missing
+    pause does not mean that they train again.
     """
     observed = situation.observed
     return observed.notified == disruption.id or answer_to(observed, disruption) is not None
 
 
 def _works(situation: Situation) -> bool:
-    """Whether its agents say so: of a pause that they cannot tell nothing follows."""
+    """Return whether its agents report work. A pause that they cannot measure proves nothing."""
     pause = situation.observed.pause
     return pause is not None and pause.usual_seconds > 0 and not pause.is_idle
 

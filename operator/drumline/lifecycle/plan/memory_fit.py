@@ -1,7 +1,7 @@
-"""Whether a job can fit in its GPUs' memory: said before it waits for them, not after an hour.
+"""Check whether a job fits in its GPUs' memory before it waits for them.
 
-The bill is the planner's (`drumline_planner`): bounded, some milliseconds, no search. It
-may be some percent off either way, so it warns, and refuses only in pools that ask for that.
+The estimate is the planner's (`drumline_planner`): bounded, some milliseconds, without a search. It
+may be some percent off either way, so it warns, and refuses only in pools that require it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ _FIELDS = {
     "parallelism.tensor": "trainer.parallelism.tensor",
     "parallelism.data_parallel": "trainer.parallelism.dataParallel",
 }
-"""Where a job writes them; all others are overrides."""
+"""Fields of a job for these settings. All others are overrides."""
 
 
 def memory_shortage(
     spec: TrainingJobSpec, config: TrainerConfig, hardware: PoolHardware
 ) -> MemoryShortage | None:
-    """What a rank needs of what its GPU has, and what would help; None: it fits, or is not billed.
+    """Return the memory that a rank lacks, and a remedy. None if it fits or is not estimated.
 
     Args:
-        spec: of the job.
-        config: its ranks' configuration.
+        spec: spec of the job.
+        config: configuration of its ranks.
         hardware: the largest GPUs that it may get.
     """
+    # Phase 1: the estimate for the whole gang.
     cluster = machine(
         hardware.config, gpus=spec.nodes * spec.gpus_per_node, gpus_per_node=spec.gpus_per_node
     )
     check = check_memory(config, cluster=cluster)
     if check is None or check.fits:
         return None
+    # Phase 2: the message, with the smallest change that fits.
     needs = (
         f"trainer: a rank needs {check.needed_bytes / _GIB:.1f} GiB of the"
         f" {check.capacity_bytes / _GIB:.1f} GiB of an {cluster.gpu.name} (GpuPool"
@@ -53,7 +55,7 @@ def memory_shortage(
 
 
 def worded_change(change: MemoryChange, spec: TrainingJobSpec) -> str:
-    """The fields of the job to set, with their values."""
+    """Return the fields of the job to set, with their values."""
     words = [
         f"{_FIELDS.get(name, f'trainer.overrides.{name}')}: {value}"
         for name, value in change.fields

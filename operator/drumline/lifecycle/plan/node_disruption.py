@@ -1,22 +1,20 @@
-"""Members on nodes that are about to go: they save, and move, stay or leave.
+"""Members on nodes with an announced end: they save, and move, stay or leave.
 
-| disruption | job | first | then | at the deadline |
-|---|---|---|---|---|
-| likely (a cordon) | saves | asked to save | moves to a found node, else stays | |
-| likely | other | | stays | |
-| certain | saves | asked to save | moves to a found node, else trains on | leaves |
-| certain | template | | moves to found nodes as a whole, else runs on | leaves as a whole |
-| certain | no checkpoint | | trains on: a restart begins at step 0 | leaves |
+| disruption | job | first | then | at the deadline | |---|---|---|---|---| | likely (a cordon) |
+saves | asked to save | moves to a found node, otherwise stays | | | likely | other | | stays | | |
+certain | saves | asked to save | moves to a found node, otherwise trains | leaves | | certain |
+template | | moves to found nodes as a whole, otherwise runs | leaves as a whole | | certain | no
+checkpoint | | trains: a restart begins at step 0 | leaves |
 
 A job *saves* if it runs the bundled trainer with a checkpoint, or a program that acknowledges saves
-by the client; what another template has saved is not known, so only a certain disruption moves it.
-The scheduler finds the other nodes and places the members there in one write (`evacuated`): none
-gives its node up before another one is found. A drain shows in no field of a node, so the
-PodDisruptionBudget lets it evict those members once they have saved; `failure` reschedules a member
-that was evicted.
+with the client. It is not known what another template has saved, so only a certain disruption moves
+it. The scheduler finds the other nodes and places the members there in one write (`evacuated`). No
+member gives its node up before another one is found. A drain shows in no field of a node, so the
+PodDisruptionBudget lets it evict those members once they have saved. `failure` reschedules an
+evicted member.
 
 Example, a node is cordoned at t=0 and no other is free: the gang saves until t=8, the budget opens,
-the gang trains on. At t=3600 `kubectl drain` evicts the pod: its agent has the gang save again, and
+the gang trains. At t=3600 `kubectl drain` evicts the pod. Its agent makes the gang save again, and
 the member waits for a node.
 """
 
@@ -49,44 +47,46 @@ from drumline_api.conditions import Reason
 from drumline_api.jobstatus import DisruptionStatus, TrainingJobStatus
 
 LAST_SAVE_SECONDS: Final = 60.0
-"""Members that found no other node save once more, so long before they leave."""
+"""Time before the deadline at which members without another node save once more."""
 LEAVE_MARGIN_SECONDS: Final = 10.0
-"""Pods of a template get SIGTERM so long before their grace period must begin."""
+"""Time before the grace period at which pods of a template get SIGTERM."""
 
 
 class Workload(StrEnum):
-    """What a job loses when its members leave a node."""
+    """Loss of a job whose members leave a node."""
 
     SAVES = "Saves"
-    """The bundled trainer with a checkpoint, or a program of a template that acknowledges saves:
-    nothing, if it is asked to save first."""
+    """Nothing, if it is asked to save first.
+
+    The bundled trainer with a checkpoint, or a template's program that acknowledges saves.
+    """
     TEMPLATE = "Template"
-    """Another pod template: what it does not save at SIGTERM."""
+    """Everything that it does not save at SIGTERM. Another pod template."""
     UNSAVED = "Unsaved"
-    """The bundled trainer without a checkpoint: all its work, unless peers hold its snapshots."""
+    """All its work, unless peers have its snapshots. The bundled trainer without a checkpoint."""
 
 
 class Step(StrEnum):
-    """What is next for the members of a node disruption."""
+    """Next step for the members of a node disruption."""
 
     SAVE = "Save"
-    """Their agents are asked to save; the answer is waited for."""
+    """Their agents are asked to save, and the answer is awaited."""
     STAY = "Stay"
-    """They run on; a drain may evict them."""
+    """They continue. A drain may evict them."""
     MOVE_IF_PLACED = "MoveIfPlaced"
-    """They run on until the scheduler has another node, or a drain evicts them."""
+    """They continue until the scheduler has another node, or a drain evicts them."""
     LEAVE = "Leave"
-    """They give their nodes up now."""
+    """They give up their nodes now."""
 
 
 def next_step(workload: Workload, *, certain: bool, saved: bool, late: bool) -> Step:
-    """The next step of members on a node that is about to go.
+    """Return the next step of members on a node with an announced end.
 
     Args:
-        workload: what the job loses when they leave.
-        certain: whether the node certainly goes; else it is only likely to.
+        workload: loss of the job if they leave.
+        certain: whether the end is certain, not only likely.
         saved: whether the request to save is settled: answered, refused, or too old.
-        late: whether a certain disruption leaves no time any more.
+        late: whether a certain disruption leaves no more time.
     """
     if certain and late:
         return Step.LEAVE
@@ -97,17 +97,18 @@ def next_step(workload: Workload, *, certain: bool, saved: bool, late: bool) -> 
 
 
 def workload_of(situation: Situation) -> Workload:
-    """What this job loses when its members leave a node."""
+    """Return the loss of this job if its members leave a node."""
     if situation.saves_on_request:
         return Workload.SAVES
     return Workload.UNSAVED if situation.job.runs_trainer else Workload.TEMPLATE
 
 
 def leave_nodes(situation: Situation) -> JobPlan | None:
-    """The next step for members on nodes with an announced disruption; None: train on.
+    """Return the next step for members on nodes with an announced end. None: train.
 
     The gang is complete and runs.
     """
+    # Phase 1: compare the announcements with the status. They may have ended or changed.
     disruption = situation.job.status.disruption
     announced = _announced(situation)
     if not announced:
@@ -116,9 +117,11 @@ def leave_nodes(situation: Situation) -> JobPlan | None:
     status = _announced_status(situation, announced, affected)
     if disruption is None or _has_changed(disruption, status.disruption):
         return JobPlan(status=status)
+    # Phase 2: a last save for members that have trained since their first one.
     if _saves_again(situation, disruption):
         status = _announced_status(situation, announced, affected, renewed=True)
         return JobPlan(status=status)
+    # Phase 3: the table of the module.
     certain = disruption.deadline is not None
     late = situation.now >= _leave_at(situation, disruption)
     saved = _is_settled(situation, disruption)
@@ -134,7 +137,7 @@ def leave_nodes(situation: Situation) -> JobPlan | None:
 
 
 def due_at(situation: Situation) -> float | None:
-    """When time alone changes the next step of the members of a node disruption."""
+    """Return the time at which time alone changes the next step, or None."""
     disruption = situation.job.status.disruption
     if disruption is None or disruption.deadline is None:
         return None
@@ -146,15 +149,15 @@ def due_at(situation: Situation) -> float | None:
 def evacuated(
     job: Job, *, nodes: Sequence[str], positions: Collection[int], epoch: int, now: float
 ) -> TrainingJobStatus:
-    """A new generation in which the members of the disruption are on other nodes.
+    """Return a new generation with the disrupted members on other nodes.
 
-    A gang of a template without agents starts again as a whole: it knows no partial recovery.
+    A gang of a template without agents restarts as a whole, because it has no partial recovery.
 
     Args:
-        job: with a disruption whose members are movable.
-        nodes: the nodes of the whole gang, by position.
-        positions: of the members on other nodes.
-        epoch: the leadership that writes this.
+        job: the job. Its disruption's members are movable.
+        nodes: nodes of the whole gang, by position.
+        positions: positions of the members on other nodes.
+        epoch: epoch of the leader that writes this.
         now: seconds since the epoch.
     """
     disruption = job.status.disruption
@@ -171,9 +174,9 @@ def evacuated(
 
 
 def _announced(situation: Situation) -> list[tuple[GangMember, NodeDisruption]]:
-    """The affected members: of the certain disruptions, or of the likely ones if none is certain.
+    """Return members of the certain disruptions, or of the likely ones if none is certain.
 
-    Members on a node that is only likely to go are not asked to leave with others.
+    Members on a node with a likely end do not have to leave with others.
     """
     by_node = {entry.node: entry for entry in situation.observed.node_disruptions}
     members = [
@@ -186,7 +189,7 @@ def _announced(situation: Situation) -> list[tuple[GangMember, NodeDisruption]]:
 
 
 def _over(situation: Situation, disruption: DisruptionStatus | None) -> JobPlan | None:
-    """No node is about to go: the budget protects all members again, then the notice is over."""
+    """End the disruption: the budget protects all members again, then the notice is over."""
     closing = protection(situation, asks=disruption is not None)
     if closing is not None or disruption is None:
         return closing
@@ -196,10 +199,11 @@ def _over(situation: Situation, disruption: DisruptionStatus | None) -> JobPlan 
 
 
 def _leave_at(situation: Situation, disruption: DisruptionStatus) -> float:
-    """When members without another node leave: a template's pods need their grace period.
+    """Return the time at which members without another node leave.
 
-    A program that acknowledges saves has half of a short notice to do so, before SIGTERM has what
-    is left: with 30 s, a grace period of 20 s and the margin, it would never be asked.
+    A template's pods need their grace period. A program that acknowledges saves has half of a short
+    notice for that, and SIGTERM gets the remaining half. Otherwise, with a notice of 30 s, a grace
+    period of 20 s and the margin, it would never be asked.
     """
     deadline = save_deadline(disruption)
     template = situation.job.spec.template
@@ -212,7 +216,7 @@ def _leave_at(situation: Situation, disruption: DisruptionStatus) -> float:
 
 
 def _saves_again(situation: Situation, disruption: DisruptionStatus) -> bool:
-    """Whether members that found no other node save a last time, as they have trained since."""
+    """Return whether members without another node save a last time, after more training."""
     if disruption.deadline is None or not disruption.movable or not situation.saves_on_request:
         return False
     deadline = parse_timestamp(disruption.deadline)
@@ -228,7 +232,7 @@ def _is_settled(situation: Situation, disruption: DisruptionStatus) -> bool:
 
 
 def _movable_status(situation: Situation, disruption: DisruptionStatus) -> TrainingJobStatus:
-    """Saved, or not able to: what was saved counts, and the members may be placed elsewhere."""
+    """Return the status with the saved step. The members may be placed elsewhere now."""
     job, now = situation.job, situation.now
     answer = answer_to(situation.observed, disruption)
     job = replace(job, status=with_answer(job, answer, now=now))
@@ -236,7 +240,7 @@ def _movable_status(situation: Situation, disruption: DisruptionStatus) -> Train
 
 
 def _left_status(situation: Situation, disruption: DisruptionStatus) -> TrainingJobStatus:
-    """The deadline is near and no other node was found: the affected members leave."""
+    """Return the status of members that leave, because the deadline is near."""
     job, now = situation.job, situation.now
     answer = answer_to(situation.observed, disruption)
     step = answer.step if answer is not None else None
@@ -253,7 +257,7 @@ def _left_status(situation: Situation, disruption: DisruptionStatus) -> Training
 
 
 def _outcome(situation: Situation, disruption: DisruptionStatus) -> str:
-    """What is disrupted, and whether the members saved."""
+    """Return what is disrupted, and whether the members saved."""
     workload = workload_of(situation)
     if workload is Workload.TEMPLATE:
         return f"{disruption.reason}; its pods get SIGTERM and their grace period"
@@ -265,9 +269,9 @@ def _outcome(situation: Situation, disruption: DisruptionStatus) -> str:
 
 
 def _has_changed(before: DisruptionStatus, after: DisruptionStatus | None) -> bool:
-    """Whether other members are affected, or the deadline or the kind is another.
+    """Return whether other members, the deadline or the kind have changed.
 
-    A cordon is often only the first sign of what follows.
+    A cordon is often only the first sign of a later disruption.
     """
     if after is None:
         return True
@@ -282,16 +286,17 @@ def _announced_status(
     *,
     renewed: bool = False,
 ) -> TrainingJobStatus:
-    """The status that announces the disruption of these members.
+    """Return the status that announces the disruption of these members.
 
-    The deadline is the earliest that was ever announced for the affected nodes; the disruption that
-    states it names kind and source. If all of them are only likely, there is none. Members that
-    have saved are asked again when a likely disruption becomes certain.
+    The deadline is the earliest that was ever announced for the affected nodes. The disruption with
+    that deadline determines kind and source. Without any certain disruption there is no deadline.
+    Members that have saved are asked again when a likely disruption becomes certain.
 
     Example at t=0: node-b goes (no deadline) and node-c is reclaimed at t=120. The disruption is
     SpotReclaim of node-c "and 1 more" with deadline t=120. If the reclaim is withdrawn later, the
-    deadline stays t=120: the agents were asked to save by then.
+    deadline stays t=120, because the agents were asked to save by then.
     """
+    # Phase 1: the deadline. It never moves back, because the agents have it.
     job, now, known = situation.job, situation.now, situation.job.status.disruption
     likely = not announced[0][1].certain
     earlier = None
@@ -303,6 +308,7 @@ def _announced_status(
     deadlines = stated if earlier is None else [*stated, earlier]
     first = min(entries, key=lambda entry: (entry.deadline or default, entry.node))
     deadline = None if likely else min(deadlines, default=default)
+    # Phase 2: the message and whether the agents must be asked again.
     left = ""
     if deadline is not None and first.deadline is not None:
         left = f", {max(0, int(deadline - now))} s left"

@@ -1,7 +1,7 @@
 """Notices: a gang is asked to save by a deadline, answers, or need not save any more.
 
-A request is durable in status (`status.disruption`) before it is sent; the answer is written to
-`status.checkpoint` in the same write that follows from it.
+A request is stored in the status (`status.disruption`) before it is sent. The answer is written to
+`status.checkpoint` in the same write as its consequence.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from drumline_api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline_contract import FaultClass, Notice, NoticeAnswer
 
 SAVE_SECONDS: Final = 300.0
-"""How long a save is waited for where no deadline is announced."""
+"""Time for which a save is awaited if no deadline is announced."""
 
 
 def save_deadline(disruption: DisruptionStatus) -> float:
-    """Until when a save is waited for (seconds since the epoch)."""
+    """Return the time until which a save is awaited (seconds since the epoch)."""
     if disruption.deadline is None:
         return parse_timestamp(disruption.requested_at) + SAVE_SECONDS
     return parse_timestamp(disruption.deadline)
 
 
 def request_save(situation: Situation, disruption: DisruptionStatus, *, leave: bool) -> JobPlan:
-    """Sends the notice, once, and waits for its answer."""
+    """Send the notice once, and wait for its answer."""
     deadline = save_deadline(disruption)
     answered = answer_to(situation.observed, disruption) is not None
     if answered or situation.observed.notified == disruption.id:
@@ -42,20 +42,21 @@ def request_save(situation: Situation, disruption: DisruptionStatus, *, leave: b
 
 
 def answer_to(observed: Observed, disruption: DisruptionStatus) -> NoticeAnswer | None:
-    """What the agents answered to this disruption's notice; None: they do not have it."""
+    """Return the agents' answer to this disruption's notice, or None if they do not have it."""
     answer = observed.notice
     return answer if answer is not None and answer.id == disruption.id else None
 
 
 def with_answer(job: Job, answer: NoticeAnswer | None, *, now: float) -> TrainingJobStatus:
-    """The job's status with the checkpoint that the agents acknowledged, if they did."""
+    """Return the job's status with the checkpoint that the agents acknowledged, if any."""
     if answer is None or answer.step is None:
         return job.status
     return transitions.with_checkpoint(job, job.status, answer.step, answer.digest, now=now)
 
 
 def withdraw_notice(job: Job, observed: Observed) -> tuple[Notify, ...]:
-    """Withdraws a notice that the agents still hold though its disruption is over."""
+    """Withdraw a notice that the agents still hold although its disruption is over."""
+    # An answered notice needs no withdrawal: the agents are done with it.
     answer, disruption = observed.notice, job.status.disruption
     settled = answer is not None and (answer.step is not None or answer.error != "")
     sent = observed.notified or (answer.id if answer is not None else "")
@@ -70,7 +71,7 @@ def withdraw_notice(job: Job, observed: Observed) -> tuple[Notify, ...]:
 def announced_incident(
     job: Job, disruption: DisruptionStatus, *, begin: float, failed_step: int | None
 ) -> IncidentStatus:
-    """The incident of an announced fault: it begins, already detected, at `begin`."""
+    """Return the incident of an announced fault. It begins at `begin`, already detected."""
     incident = IncidentStatus(
         generation=(job.status.generation or 0) + 1,
         attempt=0,

@@ -1,8 +1,8 @@
-"""One job: plan_job(job, observed, now) -> which status to write and which actions to take.
+"""Plan one job: plan_job(job, observed, now) -> the status to write and the actions to take.
 
-Level-triggered: the plan depends on the state, never on past events, so a crash between any two
-writes is repaired by planning again. The order of the checks is the order of precedence. Each step
-that changes the status returns at once: the controller writes it, durably, and plans again.
+The plan is level-triggered: it depends on the state, never on past events. So a crash between any
+two writes is repaired by planning again. The order of the checks is their precedence. A step that
+changes the status returns at once. The controller writes it and plans again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from drumline_api.conditions import ConditionType, Reason
 from drumline_api.jobstatus import TrainingJobStatus
 
 SUCCESSOR_SECONDS: Final = 1.0
-"""Until it is asked again whether its successors know that it has ended."""
+"""Time after which the successors of an ended job are checked again."""
 
 
 def plan_job(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
@@ -55,15 +55,18 @@ def plan_job(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan
 
 
 def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
+    # Jobs of others, deleted and finished jobs.
     if not is_ours(job):
         return JobPlan()
     if job.deleting:
         return JobPlan(actions=tuple(delete_actions(observed.pods)))
     if job.finished:
         return _plan_finished(job, observed, now=now)
+    # Changes that do not depend on what the job does.
     noted = _noted(job, observed, now=now)
     if noted != job.status:
         return JobPlan(status=noted)
+    # Jobs that hold no nodes, or must give them up.
     if job.spec.suspend or is_true(job.status, ConditionType.SUSPENDED):
         return _plan_suspension(job, observed, now=now)
     if job.status.assignment is None:  # a newer schema is not applied to a job that runs
@@ -76,6 +79,7 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
         text = f"resized to {job.spec.nodes} nodes while it held its nodes"
         status = transitions.requeued(job, reason=Reason.RESIZED, message=text, now=now)
         return JobPlan(status=status)
+    # Take over jobs of an earlier leader: its late writes must conflict.
     if job.status.epoch != epoch:
         return JobPlan(status=transitions.with_epoch(job, epoch=epoch))
     if isinstance(job.verdict, Schedulable) and not _shows_memory(job, job.verdict):
@@ -92,10 +96,10 @@ def _noted(job: Job, observed: Observed, *, now: float) -> TrainingJobStatus:
 
 
 def _plan_finished(job: Job, observed: Observed, *, now: float) -> JobPlan:
-    """Deletes pods that still run; ended ones stay for their logs until the TTL.
+    """Delete pods that still run. Ended pods stay for their logs until the TTL.
 
-    A pod whose main container ended counts as running while an injected sidecar holds its GPUs,
-    but for native sidecars: the kubelet ends these itself, and the logs stay.
+    A pod whose main container ended counts as running while an injected sidecar holds its GPUs.
+    Native sidecars do not count: the kubelet ends them itself, and the logs stay.
     """
     live = tuple(
         pod for pod in observed.pods if pod.holds_node and not pod.terminating and not pod.closing
@@ -107,6 +111,7 @@ def _plan_finished(job: Job, observed: Observed, *, now: float) -> JobPlan:
     if ttl is None or job.status.finished_at is None:
         return JobPlan(actions=actions)
     due = parse_timestamp(job.status.finished_at) + ttl
+    # A successor has not recorded the end yet. Deleting the job now would block it forever.
     if now >= due and observed.is_awaited:
         return JobPlan(actions=actions, requeue_at=now + SUCCESSOR_SECONDS)
     if now >= due:
@@ -124,9 +129,9 @@ def _plan_suspension(job: Job, observed: Observed, *, now: float) -> JobPlan:
 
 
 def _plan_waiting(job: Job, observed: Observed, *, now: float) -> JobPlan:
-    """Says whether the job can be scheduled; pods of an earlier start are deleted.
+    """Write whether the job can be scheduled, and delete pods of an earlier start.
 
-    Not those of a job that cannot be read: it may hold places that its status does not show.
+    Pods of a job that cannot be read stay: it may hold places that its status does not show.
     """
     verdict = verdict_of(job)
     if isinstance(verdict, Refusal) and not _shows(job, verdict):
@@ -139,10 +144,10 @@ def _plan_waiting(job: Job, observed: Observed, *, now: float) -> JobPlan:
 
 
 def _plan_unreadable(job: Job, observed: Observed, *, now: float) -> JobPlan:
-    """Holds nodes, and what should run there cannot be read any more: it goes on as it is.
+    """Let a job that holds nodes and cannot be read any more continue as it is.
 
-    It says so, and ends when its pods do. Nothing is started, replaced or released by a spec of
-    which a part is missing.
+    Its status reports that, and it ends with its pods. Nothing is started, replaced or released by
+    an incomplete spec.
     """
     gang = observed_gang(job, observed)
     if _has_succeeded(job, gang):
@@ -171,12 +176,15 @@ def _shows_memory(job: Job, verdict: Schedulable) -> bool:
 
 def _plan_admitted(situation: Situation) -> JobPlan:
     job, gang, now = situation.job, situation.gang, situation.now
+    # Success first: after it no failure matters.
     if _has_succeeded(job, gang):
         progress = failure.final_progress(gang)
         return JobPlan(status=transitions.succeeded(job, progress=progress, now=now))
+    # Charge the agents' restarts before a decision that depends on the budgets.
     counted = ledger.with_agent_incidents(job, situation.observed, now=now)
     if counted != job.status:
         return JobPlan(status=counted)
+    # Reasons to leave or to fail, in the order of precedence.
     decided = (
         idle.leave_terminal(situation)
         or eviction.preempt(situation)
@@ -187,6 +195,7 @@ def _plan_admitted(situation: Situation) -> JobPlan:
     )
     if decided is not None:
         return decided
+    # Nothing of that: start, grow, leave nodes, or train.
     if not situation.is_running:
         return start.start_gang(situation)
     if gang.joining:
@@ -205,8 +214,9 @@ def _fail_when_overdue(job: Job, *, now: float) -> JobPlan | None:
 
 
 def _continue_training(situation: Situation) -> JobPlan:
-    """During training only figures change, as often as the write budget allows."""
+    """Write figures while the job trains, as often as the write budget allows."""
     job, gang = situation.job, situation.gang
+    # Phase 1: figures and the agents' reports.
     status = _with_figures(situation)
     observed = situation.observed
     said = transitions.with_agents_words(
@@ -217,9 +227,11 @@ def _continue_training(situation: Situation) -> JobPlan:
         status = said
     if status != job.status:
         return JobPlan(status=status)
+    # Phase 2: idle GPUs.
     judged = idle.judge(situation)
     if judged.status is not None:
         return judged
+    # Phase 3: nothing to write. Withdraw old notices, and delete orphans.
     actions = (
         *notices.withdraw_notice(job, situation.observed),
         *delete_actions(gang.orphans, members=gang.members),
@@ -262,7 +274,7 @@ def _with_figures(situation: Situation) -> TrainingJobStatus:
 
 
 def _has_succeeded(job: Job, gang: ObservedGang) -> bool:
-    """Whether all pods that decide it have succeeded: those with ranks, unless roles do."""
+    """Return whether all deciding pods have succeeded: those with ranks, unless roles decide."""
     deciding = [member for member in gang.members if decides(job.spec, member.index)]
     pods = [gang.pods.get(member.index) for member in deciding or gang.members]
     return all(pod is not None and pod.end is not None and pod.end.succeeded for pod in pods)

@@ -1,8 +1,8 @@
-"""Which members a drain may evict, and how the eviction API is told.
+"""Select the members that a drain may evict, and how the eviction API is controlled.
 
-The pods of a small gang are in their namespace's PodDisruptionBudget, which denies every eviction:
-a pod that may go is taken from it by its label. A large gang has a budget of its own, and so has
-one that was started by an earlier version: there the number of those who may go is changed.
+The pods of a small gang are in their namespace's PodDisruptionBudget, which denies every eviction.
+A pod that may be evicted is released from it by its label. A large gang, and a gang that an earlier
+version started, has its own budget, whose number of evictable pods is changed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from drumline.lifecycle.plan.situation import Situation
 def protection(
     situation: Situation, *, evictable: Collection[int] = (), asks: bool = True
 ) -> JobPlan | None:
-    """What makes exactly these members evictable; None: they are.
+    """Return the action that makes exactly these members evictable. None if they are.
 
     Args:
-        situation: of a gang with an assignment.
+        situation: situation of a gang with an assignment.
         evictable: indices of the members that a drain may evict.
-        asks: whether a budget of the job's own is made where this operator does not know of one.
+        asks: whether to create the job's own budget if this operator does not know one.
     """
     pods = situation.gang.present
     if any(pod.protected is None for pod in pods):

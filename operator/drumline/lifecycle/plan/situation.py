@@ -1,4 +1,4 @@
-"""What one plan is made from: the job, its gang, what is observed, the time and the leader."""
+"""Input of a plan: the job, its gang, the observations, the time and the leader."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ class Situation:
     now: float
     """Seconds since the epoch."""
     epoch: int
-    """The operator's leadership that writes what is decided."""
+    """Epoch of the leader that writes the decision."""
 
     @classmethod
     def of(cls, job: Job, observed: Observed, *, now: float, epoch: int) -> Situation:
-        """The situation of a job that has an assignment. O(members + pods)."""
+        """Return the situation of a job that has an assignment. O(members + pods)."""
         gang = observed_gang(job, observed)
         return cls(job=job, gang=gang, observed=observed, now=now, epoch=epoch)
 
     @property
     def is_running(self) -> bool:
-        """Whether the job's condition Running is True."""
+        """Return whether the job's condition Running is True."""
         return is_true(self.job.status, ConditionType.RUNNING)
 
     @property
     def is_held(self) -> bool:
-        """Whether the agents say that they keep the pods of a gang that has failed for good."""
+        """Return whether the agents keep the pods of a gang that has failed for good."""
         remark = self.observed.remark
         return remark is not None and remark.kind is RemarkKind.HELD
 
     @property
     def saves_on_request(self) -> bool:
-        """Whether the agents can be asked to save: of a template only where the program says so.
+        """Return whether the agents can be asked to save.
 
-        A gang that is held has nothing to save any more.
+        For a template only if its program acknowledges saves. A held gang has nothing to save any
+        more.
         """
         if self.is_held:
             return False
@@ -56,9 +57,9 @@ class Situation:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether the store's agent has acknowledged the record of the current generation."""
+        """Return whether the store's agent has acknowledged the record of this generation."""
         return self.observed.acknowledged_generation == self.job.status.generation
 
     def with_status(self, status: TrainingJobStatus) -> Situation:
-        """The situation after this status is written; gang and observation stay as they are."""
+        """Return the situation with another status. Gang and observations stay."""
         return replace(self, job=replace(self.job, status=status))

@@ -1,11 +1,11 @@
-"""A start that lasts: why, how long it may hold its GPUs, and what a failed start costs the job.
+"""A slow start: its reason, how long it may hold its GPUs, and the cost of a failed start.
 
-After `SLOW_START_SECONDS` status says what the start waits for, in the kubelet's words: from the
-pods' status where it says so, else from their events, which are read for a few of the late pods
-only, and ever more rarely. Time in which images are pulled does not count against
+After `SLOW_START_SECONDS` the status shows why the start waits, with the kubelet's message. The
+message comes from the pods' status, or from their events. Events are read only for a few late pods,
+and less and less often. Time in which images are pulled does not count against
 startDeadlineSeconds. A definite trouble (`start_troubles`) ends the start after
-`BLOCKED_START_SECONDS`. Starts that fail in a row are counted, and the last one that is allowed
-fails the job: compare Kueue's requeuingStrategy.backoffLimitCount (KEP-349).
+`BLOCKED_START_SECONDS`. Failed starts in a row are counted, and the last allowed one fails the job.
+Compare Kueue's requeuingStrategy.backoffLimitCount (KEP-349).
 
 Example: 2 pods, the claim `dta` does not exist, 5 starts are allowed.
 
@@ -13,7 +13,7 @@ Example: 2 pods, the claim `dta` does not exist, 5 starts are allowed.
     10 s   events are read: StartBlocked, `persistentvolumeclaim "dta" not found`
     30 s   requeued, failedStarts 1; again after 10, 20, 40, 80 s; the fifth fails the job
 
-So GPUs are held by failing starts for at most maxFailedStarts x (startDeadlineSeconds + pulls).
+So failing starts hold GPUs for at most maxFailedStarts x (startDeadlineSeconds + pulls).
 """
 
 from __future__ import annotations
@@ -42,38 +42,40 @@ from drumline_api.conditions import Phase, Reason
 from drumline_api.jobstatus import TrainingJobStatus
 
 SLOW_START_SECONDS: Final = 10.0
-"""After so long status says what the start waits for, as soon as a kubelet gives a reason."""
+"""Time after which the status shows why the start waits, if a kubelet gives a reason."""
 SILENT_START_SECONDS: Final = 30.0
-"""After so long also where no kubelet gives a reason: before, the write would say nothing and only
-load a busy API server."""
+"""Time after which it does so without a kubelet's reason.
+
+Before that the write would contain nothing and only load a busy API server.
+"""
 BLOCKED_START_SECONDS: Final = 30.0
-"""So long a start goes on that waiting cannot repair: what is missing may come a moment late."""
+"""Time for which a start with a definite trouble continues. A missing object may come late."""
 MAX_PULL_SECONDS: Final = 3600.0
-"""At most so much of the time in which images are pulled is not counted."""
+"""Longest pull time that does not count against the deadline."""
 MAX_NAMED: Final = 3
-"""So many pods are named in a message, and have their events read."""
+"""Pods that a message names, and whose events are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatePods:
-    """The pods of a complete gang that are not up, and what is known about why."""
+    """The pods of a complete gang that are not ready, and the known reasons."""
 
     pods: tuple[PodFacts, ...]
     gang_size: int
     leader: str
-    """The pod whose agent has to take the generation record."""
+    """Pod whose agent must receive the generation record."""
     troubles: tuple[StartTrouble, ...]
-    """Of those pods whose kubelets have said why."""
+    """Troubles of pods whose kubelets have given a reason."""
     pulling: bool
-    """Whether one of them pulls an image now."""
+    """True if one of them pulls an image now."""
     deadline: float
-    """When the start is over (seconds since the epoch)."""
+    """End of the start (seconds since the epoch)."""
     blocked_at: float
-    """When it is given up because of `definite`; infinity without such a trouble."""
+    """Time at which it is given up because of `definite`. Infinite without such a trouble."""
 
     @classmethod
     def of(cls, situation: Situation) -> LatePods:
-        """The late pods of this gang. O(members)."""
+        """Return the late pods of this gang. O(members)."""
         job, present = situation.job, situation.gang.present
         late = tuple(pod for pod in present if not pod.reachable and pod.end is None)
         seen = situation.observed.pod_events
@@ -92,11 +94,11 @@ class LatePods:
 
     @property
     def definite(self) -> StartTrouble | None:
-        """A trouble that waiting does not repair, of the lowest index; None without one."""
+        """Return a trouble that waiting does not repair, of the lowest index, or None."""
         return next((trouble for trouble in self.troubles if trouble.definite), None)
 
     def description(self) -> str:
-        """Part of a message: how many pods are late, and why; empty where none is."""
+        """Return the number of late pods and their reasons as part of a message, or ''."""
         if not self.pods:
             return ""
         sentences = {trouble.pod.uid: trouble.sentence for trouble in self.troubles}
@@ -110,7 +112,10 @@ class LatePods:
         return f"{len(self.pods)} of {self.gang_size} pods are not running: {named}{tail}"
 
     def of_complete_gang(self) -> str:
-        """The same of a gang whose pods all exist: where none is late, no record was taken."""
+        """Return the message about a gang whose pods all exist.
+
+        If no pod is late, the agent did not accept the record.
+        """
         untaken = (
             f"the pods are running, but the agent in {self.leader} does not accept a"
             " generation record"
@@ -121,11 +126,13 @@ class LatePods:
 def wait_for_ready(
     situation: Situation, late: LatePods, *, deletions: tuple[Action, ...]
 ) -> JobPlan:
-    """All pods exist and some are not up: wait, say why, or give the start up."""
+    """Wait, explain, or give up, while all pods exist and some are not ready."""
     job, now = situation.job, situation.now
+    # Phase 1: read events that are due. They decide everything below.
     looking = look_for_reasons(situation, late)
     if looking is not None:
         return JobPlan(actions=(*deletions, looking))
+    # Phase 2: a definite trouble, or the deadline. A missing Secret of ours is repaired.
     definite = late.definite
     if definite is not None and definite.missing == child_name(job) and now < late.deadline:
         return _restore_children(situation, late, deletions=deletions)
@@ -133,6 +140,7 @@ def wait_for_ready(
         return JobPlan(status=_start_blocked(job, late, definite, now=now))
     if now >= late.deadline:
         return JobPlan(status=_start_deadline_exceeded(job, late, now=now))
+    # Phase 3: show the reason once the start is slow, at the pace of the write budget.
     explained = bool(late.troubles) or late.pulling
     slow_at = _begin(job) + (SLOW_START_SECONDS if explained else SILENT_START_SECONDS)
     if now >= slow_at:
@@ -145,7 +153,7 @@ def wait_for_ready(
 
 
 def with_failed_start(job: Job, *, message: str, remedy: str, now: float) -> Job:
-    """The job with one more failed start; failed where it may have no more."""
+    """Return the job with one more failed start. Failed if no more are allowed."""
     count, limit = (job.status.failed_starts or 0) + 1, job.spec.recovery.max_failed_starts
     job = replace(job, status=changed(job.status, failed_starts=count))
     if count < limit:
@@ -164,7 +172,7 @@ def start_refused(
     now: float,
     reason: Reason = Reason.START_BLOCKED,
 ) -> TrainingJobStatus:
-    """This start cannot succeed: the job is queued again, or fails where it may try no more."""
+    """Return the status after a start that cannot succeed: queued again, or failed."""
     job = with_failed_start(job, message=message, remedy=remedy, now=now)
     if job.finished:
         return job.status
@@ -177,14 +185,14 @@ def _begin(job: Job) -> float:
 
 
 def _deadline(job: Job, seen: Iterable[PodEvents]) -> float:
-    """The start deadline, counted from the end of the last pull that is known of."""
+    """Return the start deadline, counted from the end of the last known pull."""
     ends = (pulled_until(events) for events in seen)
     pulling = max((end - _begin(job) for end in ends if end is not None), default=0.0)
     return start_deadline(job) + min(max(0.0, pulling), MAX_PULL_SECONDS)
 
 
 def look_for_reasons(situation: Situation, late: LatePods) -> ReadPodEvents | None:
-    """The events that are to be read now, if any."""
+    """Return the events that must be read now, or None."""
     if situation.now < next_look(situation, late):
         return None
     silent = [pod for pod in late.pods if is_silent(pod)]
@@ -192,9 +200,9 @@ def look_for_reasons(situation: Situation, late: LatePods) -> ReadPodEvents | No
 
 
 def next_look(situation: Situation, late: LatePods) -> float:
-    """When events are read next: at 10, 20, 40 ... s, and before the start is given up.
+    """Return the time of the next read of events: at 10, 20, 40 ... s, and before giving up.
 
-    Infinity where every late pod's own status says why.
+    Infinite if every late pod's own status gives a reason.
     """
     silent = [pod for pod in late.pods if is_silent(pod)][:MAX_NAMED]
     if not silent:
@@ -211,7 +219,7 @@ def next_look(situation: Situation, late: LatePods) -> float:
 def _restore_children(
     situation: Situation, late: LatePods, *, deletions: tuple[Action, ...]
 ) -> JobPlan:
-    """Somebody deleted the job's own Secret: kubelets try to mount it again by themselves."""
+    """Create the job's deleted Secret again. The kubelets retry the mount by themselves."""
     due = min(late.deadline, next_look(situation, late), situation.now + SLOW_START_SECONDS)
     return JobPlan(actions=(*deletions, RestoreChildren()), requeue_at=due)
 
@@ -234,7 +242,7 @@ def _start_deadline_exceeded(job: Job, late: LatePods, *, now: float) -> Trainin
 
 
 def _slow_start_status(job: Job, late: LatePods) -> TrainingJobStatus:
-    """What a slow start waits for."""
+    """Return the status that shows why a start is slow."""
     definite = late.definite
     pulling = late.pulling or any("Image" in pod.waiting for pod in late.pods)
     reason = Reason.PULLING_IMAGES if pulling else Reason.WAITING_FOR_AGENTS

@@ -1,7 +1,7 @@
-"""A generation starts: orphan pods are deleted, pods are created, all members get the record.
+"""Start of a generation: delete orphan pods, create pods, push the record to all members.
 
 The start deadline bounds all of it: a gang that is not complete and ready by then gives all its
-nodes back (invariant I3). What happens until then where pods do not come up is in `slow_start`.
+nodes back (invariant I3). `slow_start` handles pods that do not start in time.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ from drumline_api.conditions import Reason
 
 
 def start_gang(situation: Situation) -> JobPlan:
-    """The next step towards a gang whose members all run."""
+    """Return the next step towards a gang whose members all run."""
+    # Phase 1: the deadline, and lost members that wait for the scheduler.
     job, gang = situation.job, situation.gang
     deadline = start_deadline(job)
     if not gang.complete and situation.now >= deadline:
         return _give_incomplete_gang_up(situation)
     if gang.lost:
         return JobPlan(actions=tuple(_delete_orphans(gang)), requeue_at=deadline)
+    # Phase 2: agents or pods that belong to an older set of members.
     contradicted = situation.observed.contradicted_generation == job.status.generation
     spent = [pod for pod in gang.present if _is_spent(job, pod)]
     if spent or contradicted or (gang.missing and situation.is_acknowledged):
         return _restart_with_new_pods(situation, spent)
+    # Phase 3: create pods, then wait until the watch shows them, then push the record.
     if gang.missing:
         return create_members(situation)
     if not gang.complete:  # created, and not in the watch cache yet
@@ -50,15 +53,16 @@ def start_gang(situation: Situation) -> JobPlan:
 
 
 def create_members(situation: Situation) -> JobPlan:
-    """Creates missing members, each once the orphan pods on its node have released their GPUs.
+    """Create missing members, each once the orphan pods on its node have released their GPUs.
 
-    Pods of a template also wait for orphan pods on other nodes in their grace period: these may be
-    saving what the new pods will read, and no generation keeps them apart.
+    Pods of a template also wait for orphan pods on other nodes in their grace period. These may be
+    saving data that the new pods read, and no generation separates them.
 
-    A generation that begins in the future was begun by a leader whose clock is ahead of this one's:
-    the gang holds its GPUs, so it does not wait for that moment.
+    A generation that begins in the future was written by a leader whose clock is ahead. The gang
+    holds its GPUs, so it does not wait for that time.
     """
     job, gang = situation.job, situation.gang
+    # Phase 1: orphans that may still write the job's files.
     deletions, deadline = _delete_orphans(gang), start_deadline(job)
     saving = () if job.runs_trainer else _grace_ends(situation)
     if saving:
@@ -66,8 +70,10 @@ def create_members(situation: Situation) -> JobPlan:
     # The generation fences an orphan on another node; on a member's node it still holds the GPUs.
     occupied = {pod.node for pod in gang.orphans if pod.holds_node}
     creatable = tuple(member.index for member in gang.missing if member.node not in occupied)
+    # Phase 2: free places. Pods that were created may still come into view.
     if gang.expects_orphans or not creatable:
         return JobPlan(actions=tuple(deletions), requeue_at=deadline)
+    # Phase 3: the restart backoff.
     begun = generation_at(job)
     begin = begun + backoff_seconds(job.status)
     if begun <= situation.now < begin:
@@ -76,9 +82,10 @@ def create_members(situation: Situation) -> JobPlan:
 
 
 def _grace_ends(situation: Situation) -> tuple[float, ...]:
-    """When the grace periods end of orphan pods that still run, on nodes without a member.
+    """Return ends of grace periods of orphan pods that run on nodes without a member.
 
-    On a dead node a pod never ends. A pod whose deletion was not seen yet has all of its grace.
+    A pod on a dead node never ends. A pod whose deletion was not seen yet has its full grace
+    period.
     """
     job, now = situation.job, situation.now
     nodes = {member.node for member in situation.gang.members}
@@ -92,10 +99,11 @@ def _grace_ends(situation: Situation) -> tuple[float, ...]:
 
 
 def _join(situation: Situation) -> JobPlan:
-    """All pods exist: push the record that names all members, wait until the members run."""
+    """Push the record once all pods exist, and wait until the members run."""
     job, gang = situation.job, situation.gang
     # A pod that has succeeded had the record, whichever operator pushed it.
     succeeded = any(pod.end is not None and pod.end.succeeded for pod in gang.present)
+    # Phase 1: all run. Protect them before the status shows it.
     acknowledged = succeeded or situation.is_acknowledged
     ready = all(pod.ready or pod.end is not None for pod in gang.present)
     if ready and (acknowledged or not job.is_supervised):
@@ -104,6 +112,7 @@ def _join(situation: Situation) -> JobPlan:
             return unprotected
         image = _running_image(job, gang)
         return JobPlan(status=transitions.running(job, image=image, now=situation.now))
+    # Phase 2: push the record as soon as every agent can receive it.
     late, deletions = LatePods.of(situation), tuple(_delete_orphans(gang))
     if (
         job.has_agents
@@ -117,27 +126,27 @@ def _join(situation: Situation) -> JobPlan:
 
 
 def _takes_part(job: Job, pod: PodFacts) -> bool:
-    """Whether its peers can be told of it: by its agent, or as a pod of a role that agents know."""
+    """Return whether its peers can learn its address: by its agent, or as a known role."""
     has_ended = pod.end is not None and job.is_supervised
     return pod.reachable or (has_ended and role_pod(job.spec, pod.index) is not None)
 
 
 def _running_image(job: Job, gang: ObservedGang) -> str | None:
-    """The job's image, pinned by what its pod of the lowest index runs."""
+    """Return the job's image, pinned to the image of its pod with the lowest index."""
     image = job.status.image
     image_id = next((pod.image_id for pod in gang.present if pod.image_id), "")
     return pinned_image(image, image_id) if image else None
 
 
 def _is_spent(job: Job, pod: PodFacts) -> bool:
-    """Whether the pod succeeded in an earlier generation, though the gang needs it again."""
+    """Return whether the pod succeeded in an earlier generation but is needed again."""
     if role_pod(job.spec, pod.index) is not None:
         return False
     return job.is_supervised and pod.end is not None and pod.generation != job.status.generation
 
 
 def _restart_with_new_pods(situation: Situation, spent: Collection[PodFacts]) -> JobPlan:
-    """Agents know one set of members a generation, so another pod needs a new generation."""
+    """Start a new generation, because agents accept one set of members per generation."""
     job = situation.job
     indices = {pod.index for pod in spent}
     if not job.is_supervised:
@@ -154,7 +163,10 @@ def _restart_with_new_pods(situation: Situation, spent: Collection[PodFacts]) ->
 
 
 def _give_incomplete_gang_up(situation: Situation) -> JobPlan:
-    """Members could not be placed again, or their pods not be created: no fault of the start's."""
+    """Requeue a gang whose members could not be placed or created.
+
+    This is not a fault of the start itself.
+    """
     job, gang = situation.job, situation.gang
     lost, absent = len(gang.lost), len(gang.remaining) - len(gang.present)
     orphans = [f"{pod.name} on {pod.node}" for pod in gang.orphans if pod.holds_node]

@@ -1,12 +1,12 @@
-"""Check a job's start from known facts, before anybody is evicted or moved for it. Pure.
+"""Check a job's start from known facts, before other gangs are evicted or moved for it. Pure.
 
-A start would be refused if its namespace is being deleted, if a claim or an image pull secret does
-not exist, if a ResourceQuota has no room for the whole gang, or if the API server refuses one pod
-in a dry run (LimitRange, Pod Security, webhooks). A job whose last start failed since its spec
-changed is not checked: it gets free capacity only, until one start has succeeded.
+A start would be refused in these cases. Its namespace is being deleted. A claim or an image pull
+secret does not exist. A ResourceQuota is too small for the whole gang. The API server rejects one
+pod in a dry run (LimitRange, Pod Security, webhooks). A job whose last start failed since its spec
+changed is not checked: it gets only free capacity until a start has succeeded.
 
 Example: a gang of 4 pods, and a ResourceQuota with `pods: 3`. The check refuses the start, and no
-other job is asked to leave. The refusal counts as a failed start.
+other job has to leave. The refusal counts as a failed start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drumline.lifecycle.plan.claims import ClaimUnusable
 
 _MAX_CAUSE: Final = 200
 QUOTA_WORDS: Final = "exceeded quota"
-"""In the API server's refusal of a pod for which a ResourceQuota has no room."""
+"""Part of the API server's message if a ResourceQuota is exceeded."""
 _REMEDIES: Final = (
     (QUOTA_WORDS, "raise the ResourceQuota, or wait until other pods of the namespace end"),
     ("must specify", "state these in spec.resources, or add defaults to the LimitRange"),
@@ -33,7 +33,7 @@ _REMEDIES: Final = (
     ("admission webhook", "change what the webhook's message names"),
     ("being terminated", "create the job in another namespace"),
 )
-"""Part of the API server's words, and what repairs it."""
+"""Part of the API server's message, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +55,14 @@ class StartFacts:
     missing_secrets: tuple[str, ...] = ()
     """Image pull secrets that do not exist."""
     refusal: str = ""
-    """The API server's words in the dry run of a pod; '' if it would create it."""
+    """The API server's rejection in the dry run of a pod, or ''."""
     quotas: tuple[QuotaFacts, ...] = ()
     requested: Mapping[str, int] = field(default_factory=dict[str, int])
-    """What all pods of the gang count in a quota, by its resource names."""
+    """Amounts of all pods of the gang in a quota, by its resource names."""
     freed: Mapping[str, int] = field(default_factory=dict[str, int])
-    """What pods of the namespace count in a quota that end before these are created."""
+    """Amounts of pods in the namespace that end before these are created."""
     replaces: bool = False
-    """Whether pods of the job itself end before the new ones are created: quotas have room then."""
+    """True if pods of the job itself end before the new ones are created, which frees quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class StartRefusal:
 
 
 def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | None:
-    """Return why the start of a job would be refused; None if nothing speaks against it."""
+    """Return why the start of a job would be refused, or None."""
     if facts.namespace_terminates:
         message = f"namespace {job.namespace} is being deleted"
         return StartRefusal(message=message, remedy="create the job in another namespace")
@@ -85,6 +85,7 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | None:
             message=f'image pull secret "{name}" not found',
             remedy=f"create the Secret {name}, or correct its name in the job",
         )
+    # Pods that end first free their quota, so a quota that is full now proves nothing.
     if not facts.replaces and (short := _short_quota(facts)) is not None:
         return short
     has_room = (facts.replaces or facts.freed) and QUOTA_WORDS in facts.refusal
@@ -95,18 +96,18 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | None:
 
 
 def wants_limits(words: str) -> bool:
-    """Whether a LimitRange's default limit is below a request, by the API server's words."""
+    """Return whether the message says that a LimitRange's default limit is below a request."""
     return "must be less than or equal to" in words
 
 
 def remedy_of_refusal(words: str) -> str:
-    """Return what repairs a refusal in the API server's words."""
+    """Return the remedy for a rejection by the API server."""
     remedies = (remedy for part, remedy in _REMEDIES if part in words)
     return next(remedies, "change what the message names")
 
 
 def failed_start_of(job: Job) -> str:
-    """Return why the last start of a waiting job failed; '' if none did since its spec changed."""
+    """Return why the last start of a waiting job failed, or '' if none failed with this spec."""
     count = job.status.failed_starts or 0
     if not count or is_unobserved(job) or job.status.assignment is not None:
         return ""
@@ -117,7 +118,7 @@ def failed_start_of(job: Job) -> str:
 def quota_amounts(
     pods: Iterable[tuple[int, Mapping[str, int], Mapping[str, int]]],
 ) -> dict[str, int]:
-    """Return what pods count in a ResourceQuota, by its resource names.
+    """Return the amounts that pods count in a ResourceQuota, by its resource names.
 
     Args:
         pods: number of equal pods, and the requests and the limits of each.
