@@ -1,6 +1,6 @@
-"""What to do about a reason: the sentences of docs/troubleshooting.md.
+"""Remedies for reasons: the sentences of docs/troubleshooting.md.
 
-Reasons are words here: `api.conditions` has them all, and takes half a second to import.
+Reasons are plain strings here, because `api.conditions` takes half a second to import.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ DELETED: Final = "Deleted"
 
 
 def ended_job(job: JobObject, *, deleted_at: str | None) -> JobObject:
-    """The job as it ended: one that was deleted gave its GPUs back at that moment.
+    """Return the job as it ended. A deleted job released its GPUs at its deletion.
 
     Args:
-        job: as its object last was.
-        deleted_at: when the object was deleted though the job had not ended (RFC 3339).
+        job: the job as its object was last.
+        deleted_at: time of the deletion of an object whose job had not ended (RFC 3339).
     """
     moment = seconds(deleted_at)
     if job.finished or deleted_at is None or moment is None:

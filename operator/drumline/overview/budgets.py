@@ -1,13 +1,14 @@
-"""What is left of a queue's budget: day by day until now, and as it goes on from here.
+"""Remaining budget of a queue: day by day until now, and the expectation.
 
-The operator's tally (`status.budget`) has GPU-seconds by day, what they cost, and those of users
-with a bound each. The window is the last days (UTC), today included, so what was had on a day flows
-back at a midnight; or the calendar refills it, but for what was had beyond it in the week or month
-before, as the scheduler carries it over (`scheduler.quota.usage_budgets`). The expectation assumes
-that the tally keeps its present rates: no job ends or starts, and no price changes.
+The operator's tally (`status.budget`) has GPU-seconds by day, their cost, and those of users with
+their own limit. The window is the last days (UTC), including today, so the use of a day becomes
+available again at a midnight. Or the calendar refills the budget, except for the overrun of the
+week or month before, as the scheduler carries it over (`scheduler.quota.usage_budgets`). The
+expectation assumes that the tally keeps its present rates: no job ends or starts, and no price
+changes.
 
-Example: 100 GPU-hours in 2 days; 60 on Monday, 30 on Tuesday until noon, 2 GPUs held. On Tuesday at
-17:00 it is spent; at midnight Monday's flow back.
+Example: 100 GPU-hours in 2 days. 60 are used on Monday, 30 on Tuesday until noon, and 2 GPUs are
+held. The budget is spent on Tuesday at 17:00. Monday's hours are available again at midnight.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ _DAY: Final = 86_400.0
 _HOUR: Final = 3600.0
 _MOST_DAYS: Final = 92
 _REFILL_DAYS: Final = {"Weekly": 7, "Monthly": 31}
-"""How far is looked back and ahead where the calendar refills a budget."""
+"""Days to look back and ahead if the calendar refills a budget."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def budget_row(queue: StoredTrainingQueue | None, *, now: float) -> BudgetRow | None:
-    """The budget of a queue, what of it is spent and will be; None: it has none.
+    """Return the budget of a queue with its present and expected use, or None.
 
     Args:
-        queue: as the operator last wrote it.
+        queue: the queue as the operator last wrote it.
         now: seconds since the epoch.
     """
     if queue is None or queue.spec.budget is None:
@@ -196,14 +197,14 @@ class _SpentDays:
         return cls(days=had, rate=rate, until=seconds(until))
 
     def had(self, first: int, until: float, *, now: float) -> float:
-        """What was or will be had from a day on until a moment."""
+        """Return the past or expected use from a day on until a moment."""
         known = sum(amount for day, amount in self.days.items() if first <= day < until / _DAY)
         since = min(now if self.until is None else self.until, now)
         return known + self.rate * max(0.0, until - max(since, first * _DAY))
 
 
 class _Outlook:
-    """What of one bound is left until `now` and beyond it."""
+    """Remaining amount of one budget until `now` and beyond it."""
 
     def __init__(
         self,
@@ -222,25 +223,28 @@ class _Outlook:
         self._today = int(now // _DAY)
         self._length = _length_days(budget)
         self.had: Final = self._counted(now)
-        """What counts now."""
+        """Use that counts now."""
 
     @property
     def _bound(self) -> float:
         return self._whole + self._credit
 
     def left(self) -> tuple[tuple[float, float], ...]:
-        """Moments with what was left then: a second before each of the last days was over, now."""
+        """Return moments with the amount left: a second before the end of each day, and now."""
         return (
             *self._day_ends(self._today - self._length + 1, self._today),
             (self._now, self._whole - self.had),
         )
 
     def expected(self) -> tuple[tuple[float, float], ...]:
-        """The same of the coming days."""
+        """Return the same for the coming days."""
         return self._day_ends(self._today, self._today + self._length)
 
     def spent_at(self) -> float | None:
-        """The first moment within the window's length at which all is spent; None: it is now."""
+        """Return the first moment in the window's length at which the budget is spent.
+
+        None if it is spent now, or if it will not be spent in that time.
+        """
         if self.had >= self._bound:
             return None
         for begins, ends in self._days_from_now():
@@ -252,7 +256,10 @@ class _Outlook:
         return None
 
     def back_at(self) -> float | None:
-        """The first midnight at which less than all is spent; None: it is not spent, or never."""
+        """Return the first midnight at which the budget is not spent any more.
+
+        None if it is not spent, or if it stays spent.
+        """
         if self.had < self._bound:
             return None
         midnights = (midnight for _, midnight in self._days_from_now())
@@ -269,7 +276,7 @@ class _Outlook:
             yield day * _DAY, (day + 1) * _DAY
 
     def _counted(self, moment: float) -> float:
-        """What counts, or will count, against the bound at this moment."""
+        """Return the use that counts, or will count, against the budget at this moment."""
         today, refill = int(moment // _DAY), self._budget.refill
         if refill is None or refill not in _REFILL_DAYS:
             return self._had(today - self._length + 1, moment)
@@ -285,19 +292,27 @@ class _Outlook:
         return self._spent.had(first, until, now=self._now)
 
     def _carried(self, had: float, debt: float) -> float:
-        """What of a week or month is taken from the next, where so much was taken from it."""
+        """Return the overrun of a week or month that is deducted from the next one.
+
+        Args:
+            had: use in the period.
+            debt: overrun that was deducted from the period.
+        """
         unpaid = min(self._credit, had + debt - self._whole)
         return max(0.0, min(self._whole, max(had - self._whole, unpaid)))
 
 
 def _refill_before(day: int, refill: str) -> int:
-    """The last day, this one included, on which a budget was refilled: a Monday, or a first."""
+    """Return the last day, including this one, on which the budget was refilled.
+
+    A Monday, or the first of a month.
+    """
     moment = date.fromordinal(day + _EPOCH)
     return day - (moment.weekday() if refill == "Weekly" else moment.day - 1)
 
 
 def _refill_after(day: int, refill: str) -> int:
-    """The day of the next refill after this one."""
+    """Return the day of the next refill after this one."""
     return _refill_before(day + 7 if refill == "Weekly" else day + 31, refill)
 
 
@@ -312,7 +327,7 @@ def _rate(use: StoredBudgetUse | StoredUseOfUser) -> float:
 
 
 def _number(day: str) -> int | None:
-    """A day, counted from the epoch."""
+    """Return a day counted from the epoch, or None if the text is not a date."""
     try:
         return date.fromisoformat(day).toordinal() - _EPOCH
     except ValueError:
@@ -320,7 +335,7 @@ def _number(day: str) -> int | None:
 
 
 def _currency(text: str | None) -> float:
-    """An amount of money; 0 where there is none that can be read."""
+    """Return an amount of money, or 0 if the text is not one."""
     try:
         return amount(text or "") / MILLIONTHS
     except ValueError:

@@ -1,8 +1,9 @@
-"""Jobs over time: what was, and what the operator expects.
+"""Jobs over time: the past, and the operator's expectation.
 
-A job's account has its stays on GPUs. Between them it waited, as its place in the line is kept over
-preemptions (`queuedAt`); before it was last queued, as after a suspension, nothing is drawn between
-them. Of a job without stays, of an older operator, the last one is drawn from its status.
+A job's account has its stays on GPUs. Between them it waited, because its place in the line is kept
+over preemptions (`queuedAt`). Before it was last queued, for example after a suspension, nothing is
+drawn between the stays. For a job without stays, from an older operator, the last one is drawn from
+its status.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STATES: Final = (WAITED, HELD, PLANNED, STARTS_WITHIN)
 def rows_of(
     jobs: Sequence[JobRow], *, now: float, since: float, until: float
 ) -> tuple[GanttRow, ...]:
-    """The rows of these jobs, in their order."""
+    """Return the rows of these jobs in their order."""
     rows: list[GanttRow] = []
     for job in jobs:
         bars = tuple(bar for bar in _bars(job, now=now) if _within(bar, since, until))

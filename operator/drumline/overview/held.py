@@ -1,7 +1,7 @@
-"""GPU-seconds of a job until now, by state: `lifecycle.incidents.gpu_seconds`, of a decoded object.
+"""GPU-seconds of a decoded job until now, as in `lifecycle.incidents.gpu_seconds`.
 
-The status is written when what a job holds or does changes, so what it shows is older than what was
-held; the rest follows from its state. A property test holds both to the same figures.
+The status is written when the held GPUs or the state change, so it is older than the use until now.
+The remaining use follows from its state. A property test compares both implementations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STATES: Final = ("productive", "starting", "repeated", "recovering")
 
 
 def held_gpu_seconds(job: JobObject, *, now: float) -> Mapping[str, int]:
-    """By state, in whole GPU-seconds; all zero before its first GPU."""
+    """Return whole GPU-seconds by state. All are zero before its first GPU."""
     account, places = job.status.gpu_seconds, job.held_places
     if account is None:
         return dict.fromkeys(STATES, 0)
@@ -50,7 +50,7 @@ def stays_of(job: JobObject, *, now: float) -> tuple[StayRow, ...]:
 
 
 def _present_gpus(job: JobObject) -> int:
-    """What it holds, but for lost members."""
+    """Return the GPUs that a job holds, without those of lost members."""
     places = job.status.assignment
     return job.gpus - job.spec.gpus_of((places and places.lost) or ())
 

@@ -1,8 +1,8 @@
 """Jobs as rows, and the lines they wait in.
 
 Inside a queue the operator's order is the same under every policy: higher priority, then longer
-waiting, then uid (`scheduler.queueing.order`). So a position needs no cycle. Which queue is served
-next does depend on the policy, and shows in the expected starts that the operator writes.
+waiting, then uid (`scheduler.queueing.order`). So a position needs no cycle. The order of the
+queues depends on the policy, and is visible in the expected starts that the operator writes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ NOT_IN_LINE: Final = frozenset(
 WHOLE_GPUS: Final = PoolUnits()
 
 Lines = Mapping[str, Sequence[JobObject]]
-"""By queue: its waiting jobs, the next first."""
+"""Waiting jobs of each queue, the next one first."""
 
 
 def lines(jobs: Iterable[JobObject], priorities: Iterable[builtin.PriorityClass]) -> Lines:
-    """The waiting jobs of each queue in the operator's order."""
+    """Return the waiting jobs of each queue in the operator's order."""
     values = {each.metadata.name: each.value for each in priorities}
     default = max((each.value for each in priorities if each.global_default), default=0)
     waiting: dict[str, list[tuple[int, float, str, JobObject]]] = defaultdict(list)
@@ -55,7 +55,7 @@ def lines(jobs: Iterable[JobObject], priorities: Iterable[builtin.PriorityClass]
 
 
 def is_in_line(job: JobObject) -> bool:
-    """Whether the scheduler looks for places for it."""
+    """Return whether the scheduler tries to place the job."""
     return (
         job.waits
         and job.status.assignment is None
@@ -65,7 +65,7 @@ def is_in_line(job: JobObject) -> bool:
 
 
 def positions(waiting: Lines) -> dict[str, int]:
-    """By `namespace/name`: the place in the line of its queue, from 1."""
+    """Return the place in the line of its queue by `namespace/name`, from 1."""
     return {job.key: place for line in waiting.values() for place, job in enumerate(line, start=1)}
 
 
@@ -76,13 +76,13 @@ def job_rows(
     places: Mapping[str, int],
     units: PoolUnits = WHOLE_GPUS,
 ) -> tuple[JobRow, ...]:
-    """A row for each job: those that hold GPUs first, then the lines, then what has ended.
+    """Return a row for each job: first those with GPUs, then the lines, then ended jobs.
 
     Args:
-        jobs: in any order.
+        jobs: jobs in any order.
         now: seconds since the epoch.
         places: `positions`.
-        units: of the pools.
+        units: units of the pools.
     """
     rows = [job_row(job, now=now, position=places.get(job.key), units=units) for job in jobs]
     return tuple(sorted(rows, key=_shown_order))
@@ -91,7 +91,7 @@ def job_rows(
 def job_row(
     job: JobObject, *, now: float, position: int | None, units: PoolUnits = WHOLE_GPUS
 ) -> JobRow:
-    """The row of one job; all its texts are plain."""
+    """Return the row of one job. All its texts are safe for a terminal."""
     status, metadata = job.status, job.metadata
     share = units.share(job)
     held = round(sum(held_gpu_seconds(job, now=now).values()) * share)

@@ -1,4 +1,4 @@
-"""Nodes by pool and topology, with the jobs that hold them and those they are promised to."""
+"""Nodes by pool and topology, with the jobs that hold them or will get them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LONGEST_WHY: Final = 200
 
 
 def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
-    """A row for each node of a pool, by pool and by place in its topology.
+    """Return a row for each node of a pool, by pool and by place in its topology.
 
-    A node that several pools select belongs to the oldest of them; here, to the first by age and
-    name, as for the operator.
+    A node that several pools select belongs to the oldest of them, by age and then by name, as for
+    the operator.
     """
     pools = sorted(cluster.pools, key=_age)
     units = PoolUnits(cluster.pools)
@@ -73,7 +73,7 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
 
 
 def _devices(slices: Iterable[builtin.ResourceSlice]) -> Mapping[str, Counter[str]]:
-    """By node and driver: how many devices there are."""
+    """Return the number of devices by node and driver."""
     count: dict[str, Counter[str]] = defaultdict(Counter)
     for each in slices:
         if each.spec.node_name:
@@ -101,7 +101,7 @@ def _health(pool: StoredGpuPool) -> Mapping[str, StoredNodeHealthStatus]:
 def _places(
     jobs: Iterable[JobObject], units: PoolUnits
 ) -> tuple[Counter[str], Mapping[str, set[str]]]:
-    """By node: GPUs that jobs hold, and the jobs."""
+    """Return by node the GPUs that jobs hold, and the jobs."""
     held: Counter[str] = Counter()
     holders: dict[str, set[str]] = defaultdict(set)
     for job in jobs:
@@ -145,7 +145,7 @@ def _state(node: builtin.Node, *, health: StoredNodeHealthStatus | None) -> tupl
 
 
 def _count(text: str | None) -> int:
-    """A number of devices; 0 where it is none. Kubernetes counts devices in whole numbers."""
+    """Return a number of devices, or 0 if the text is not a whole number."""
     return min(int(text), _MOST_GPUS) if text and text.isdecimal() and len(text) < 10 else 0
 
 

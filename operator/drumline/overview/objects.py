@@ -1,6 +1,7 @@
-"""The objects of the API server, as far as rows read them: a job costs some 10 us to decode.
+"""The objects of the API server with the fields that rows read. A job takes about 10 us.
 
-Every text here is foreign: a tenant may write most of them. `rows` are made of `plain` texts.
+Every text here is foreign, because a tenant may write most of them. `rows` are made of `plain`
+texts.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ T = TypeVar("T")
 
 
 class JobSpec(StoredTrainingJobSpec, frozen=True):
-    """What a job asks for, with sums over its pods."""
+    """Spec of a job, with sums over its pods."""
 
     @property
     def pods(self) -> int:
-        """Pods of the whole gang as it is asked for, those of roles included."""
+        """Return the pods of the whole gang, including roles."""
         return self.nodes + sum(role.nodes for role in self.roles or ())
 
     @property
     def role_gpus(self) -> int:
-        """GPUs of the pods of roles."""
+        """Return the GPUs of the pods of roles."""
         return sum(role.nodes * role.gpus_per_node for role in self.roles or ())
 
     def gpus_of(self, indices: Iterable[int]) -> int:
-        """GPUs of the pods with these indices: those with ranks first, then role by role."""
+        """Return the GPUs of the pods with these indices: ranks first, then role by role."""
         return sum(map(self._gpus_of_pod, indices))
 
     def _gpus_of_pod(self, index: int) -> int:
@@ -66,12 +67,12 @@ class JobObject(StoredTrainingJob, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Whether it succeeded or failed for good."""
+        """Return whether it succeeded or failed for good."""
         return self.status.finished_at is not None
 
     @property
     def held_places(self) -> StoredAssignment | None:
-        """Where it holds GPUs; None once it has ended, though its status says where it did."""
+        """Return the places at which it holds GPUs, or None once it has ended."""
         return None if self.finished else self.status.assignment
 
     @property
@@ -89,7 +90,7 @@ class JobObject(StoredTrainingJob, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for nodes."""
+        """Return whether it waits for nodes."""
         return self.status.phase in (None, "Pending") and not (self.finished or self.spec.suspend)
 
     @property
@@ -115,19 +116,19 @@ class Decoded(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterObjects:
-    """What was read of a cluster at one moment.
+    """Objects of a cluster that were read at one moment.
 
     Attributes:
-        as_of: when, in seconds since the epoch.
+        as_of: time of the read, in seconds since the epoch.
         jobs: the TrainingJobs.
         queues: the TrainingQueues.
         pools: the GpuPools.
         nodes: the Nodes.
         priorities: the PriorityClasses.
         slices: the ResourceSlices.
-        pods: those that are no TrainingJob's and name a queue.
-        workloads: Jobs and the like, by `namespace/plural/name`.
-        remarks: what could not be read, as sentences.
+        pods: pods that name a queue and do not belong to a TrainingJob.
+        workloads: Jobs and other workloads, by `namespace/plural/name`.
+        remarks: sentences about objects that could not be read.
     """
 
     as_of: float

@@ -1,6 +1,6 @@
-"""What of a GPU the GPUs of a job, a node or a quota are, where a pool is divided into parts.
+"""Units of the GPUs of a job, a node or a quota in a pool that is divided into parts.
 
-Figures of such a pool count parts (docs/accelerators.md). What is added up over pools is in GPUs.
+Figures of such a pool count parts (docs/accelerators.md). Sums over pools are in GPUs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class PoolUnits:
         self._pools = {pool.metadata.name: pool.spec for pool in pools}
 
     def parts_per_gpu(self, pool: str) -> int:
-        """How many of its parts a GPU of a pool has; 1: the pool counts GPUs."""
+        """Return the number of parts of a pool's GPU. 1 means that the pool counts GPUs."""
         spec = self._pools.get(pool)
         if spec is None or spec.partitions is None:
             return 1
         return max(1, spec.partitions.parts_per_gpu)  # an older schema may have let 0 in
 
     def worth(self, pool: str) -> Mapping[str, int]:
-        """By resource of a pool: how many parts of a GPU one of it is, or 1 where GPUs count."""
+        """Return the worth of one unit of each resource of a pool, in parts or GPUs."""
         spec = self._pools.get(pool)
         if spec is None:
             return {}
@@ -43,18 +43,21 @@ class PoolUnits:
         return {spec.gpu_resource: self.parts_per_gpu(pool), **parts}
 
     def in_gpus(self, amounts: Mapping[str, int]) -> float:
-        """What is held or asked of several pools, in GPUs."""
+        """Return amounts of several pools in GPUs."""
         return float(
             sum(Fraction(amount, self.parts_per_gpu(pool)) for pool, amount in amounts.items())
         )
 
     def parts_of(self, job: JobObject) -> int:
-        """What one of a job's GPUs counts in its pool."""
+        """Return the worth of one of a job's GPUs in its pool."""
         pool = _pool_of(job)
         return self.worth(pool).get(job.spec.gpu_partition or "", self.parts_per_gpu(pool))
 
     def share(self, job: JobObject) -> Fraction:
-        """What of a GPU each of a job's GPUs is: as its account has it, else as its pool says."""
+        """Return the fraction of a GPU that each of a job's GPUs is.
+
+        The account of the job decides, otherwise its pool.
+        """
         account = job.status.gpu_seconds
         if account is not None and account.parts and account.parts_per_gpu:
             return Fraction(account.parts, account.parts_per_gpu)

@@ -1,4 +1,4 @@
-"""Queues with their quotas and lines, and what each is due beside the others of its cohort."""
+"""Queues with their quotas and lines, and the share of each in its cohort."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from drumline_contract import plain
 
 
 def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[QueueRow, ...]:
-    """A row for each queue by name, also for one that jobs name and nobody made.
+    """Return a row for each queue by name, including queues that exist only in jobs.
 
     Args:
         cluster: its jobs, queues and priority classes.
-        only: the only queue that is wanted; None: all.
+        only: name of the only wanted queue, or None for all.
     """
     waiting = lines(cluster.jobs, cluster.priorities)
     known = {queue.metadata.name: queue for queue in cluster.queues}
@@ -85,15 +85,15 @@ def _entry(row: JobRow | WorkloadRow, *, name: str, position: int | None) -> Lin
 def quota_rows(
     queue: StoredTrainingQueue | None, held: Mapping[str, int], units: PoolUnits
 ) -> tuple[QuotaRow, ...]:
-    """What a queue may hold and holds, by pool.
+    """Return the quota and the use of a queue by pool.
 
-    The operator's own figure counts, which includes pods beside a job's places; before it has
-    written one, the places of the jobs.
+    The operator's own figure counts, which includes pods beside a job's places. Before it is
+    written, the places of the jobs count.
 
     Args:
-        queue: None: it does not exist.
+        queue: the queue, or None if it does not exist.
         held: GPUs of the places of its jobs, by pool.
-        units: of the pools.
+        units: units of the pools.
     """
     quotas = (
         {} if queue is None else {each.gpu_pool: each.nominal_gpus for each in queue.spec.quotas}
@@ -123,7 +123,7 @@ def held_by_queue(jobs: Iterable[JobObject], units: PoolUnits) -> Mapping[str, M
 
 
 def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
-    """A row for each queue: what it had of its cohort's use, and what its weight is due."""
+    """Return a row for each queue: its part of the cohort's use, and the share of its weight."""
     known = {queue.metadata.name: queue for queue in cluster.queues}
     tree = {name: _ancestors(name, known) for name in known}
     cohorts = {name: (name, *above)[-1] for name, above in tree.items()}
@@ -170,7 +170,7 @@ def _line(waiting: Lines, queue: str, *, now: float, units: PoolUnits) -> tuple[
 
 
 def _workloads(queue: StoredTrainingQueue | None) -> tuple[WorkloadRow, ...]:
-    """What else waits for a queue, as the operator last wrote it."""
+    """Return the other workloads that wait for a queue, as the operator last wrote them."""
     return tuple(
         WorkloadRow(
             workload=plain(each.workload),
@@ -193,9 +193,10 @@ def _had(queue: StoredTrainingQueue) -> float:
 
 
 def _ancestors(name: str, known: Mapping[str, StoredTrainingQueue]) -> tuple[str, ...]:
-    """The queues above a queue, nearest first; none where a parent is missing or its own ancestor.
+    """Return the queues above a queue, nearest first. None of them if the chain is broken.
 
-    A queue like that stands alone for the scheduler, too (`scheduler.quota.cohorts`).
+    It is broken by a missing parent, or a queue that is its own ancestor. The scheduler treats such
+    a queue as alone too (`scheduler.quota.cohorts`).
     """
     above: list[str] = []
     parent = known[name].spec.parent
@@ -208,9 +209,10 @@ def _ancestors(name: str, known: Mapping[str, StoredTrainingQueue]) -> tuple[str
 def _due(
     name: str, known: Mapping[str, StoredTrainingQueue], tree: Mapping[str, tuple[str, ...]]
 ) -> float:
-    """The part of its cohort that a queue is due: at each level its weight over its siblings'.
+    """Return the share of its cohort that a queue is entitled to.
 
-    What a queue with queues below it holds itself counts as a member of weight 1 beside these.
+    At each level it is the queue's weight over the sum with its siblings. The use of a queue with
+    queues below it counts as a member of weight 1 beside them.
     """
     part = 1.0
     if below := _weights_below(name, known, tree):
@@ -228,5 +230,5 @@ def _weight(queue: StoredTrainingQueue) -> int:
 def _weights_below(
     name: str, known: Mapping[str, StoredTrainingQueue], tree: Mapping[str, tuple[str, ...]]
 ) -> int:
-    """The weights of the queues right below a queue together."""
+    """Return the sum of the weights of the queues right below a queue."""
     return sum(_weight(known[child]) for child, above in tree.items() if above[:1] == (name,))

@@ -16,11 +16,11 @@ class OverviewRow(
 
 
 class BudgetDay(OverviewRow, frozen=True, kw_only=True):
-    """What a queue with a budget has left at a moment.
+    """Remaining budget of a queue at a moment.
 
     Attributes:
         at: the moment.
-        left_gpu_hours: of its budget; negative: more than that is spent.
+        left_gpu_hours: remaining GPU-hours. Negative if more than the budget is spent.
     """
 
     at: float
@@ -28,11 +28,11 @@ class BudgetDay(OverviewRow, frozen=True, kw_only=True):
 
 
 class MoneyDay(OverviewRow, frozen=True, kw_only=True):
-    """What a queue with a budget in money has left at a moment.
+    """Remaining budget of a queue in money at a moment.
 
     Attributes:
         at: the moment.
-        left: of its cost, to the nearest hundredth; negative: more than that is spent.
+        left: remaining money, to the nearest hundredth. Negative if more than the budget is spent.
     """
 
     at: float
@@ -40,13 +40,13 @@ class MoneyDay(OverviewRow, frozen=True, kw_only=True):
 
 
 class MoneyOutlook(OverviewRow, frozen=True, kw_only=True):
-    """What is left of a budget's cost, and how that goes on if what is held stays at its price.
+    """Remaining money of a budget, and its expectation if all GPUs in use keep their price.
 
     Attributes:
-        left: at the end of each of its days, and now.
-        expected: at the end of the coming days.
-        spent_at: when it is spent; absent: not within its days, or it is spent.
-        back_at: it is spent: the midnight at which enough flows back; absent: it is not spent, or
+        left: remaining money at the end of each of its days, and now.
+        expected: remaining money at the end of the coming days.
+        spent_at: time at which it will be spent. Absent if not within its days, or if it is spent.
+        back_at: midnight at which a spent budget is available again. Absent if it is not spent, or
             not within its days.
     """
 
@@ -57,13 +57,13 @@ class MoneyOutlook(OverviewRow, frozen=True, kw_only=True):
 
 
 class UserBudgetRow(OverviewRow, frozen=True, kw_only=True):
-    """What one user's jobs had, where a budget limits each user's.
+    """Use of one user's jobs, if a budget limits each user.
 
     Attributes:
-        user: spec.user of the jobs; empty: of those without.
-        spent_gpu_hours: what counts, what they hold until now included.
-        spent_at: as of the outlook of money, if the user's jobs hold what they hold now.
-        back_at: the same.
+        user: spec.user of the jobs. Empty for jobs without a user.
+        spent_gpu_hours: use that counts, including the present use until now.
+        spent_at: time at which it will be spent at the present use.
+        back_at: midnight at which a spent budget is available again.
     """
 
     user: str
@@ -73,26 +73,25 @@ class UserBudgetRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class BudgetRow(OverviewRow, frozen=True, kw_only=True):
-    """What the jobs of a queue may have in a time, and what they had.
+    """Budget of a queue, and its use.
 
     Attributes:
-        gpu_hours: GPU-hours that they may have; 0: any number, and nothing is said of days.
-        window_days: in so many days, today included; 0: it is refilled.
-        refill: Weekly or Monthly, by the calendar (UTC); empty: what was had flows back.
-        credit_gpu_hours: of the next refill, which they may have before it.
+        gpu_hours: GPU-hours that its jobs may use. 0: no limit, and no days are listed.
+        window_days: length of the window in days, including today. 0: the calendar refills it.
+        refill: Weekly or Monthly, by the calendar (UTC). Empty: a sliding window.
+        credit_gpu_hours: GPU-hours of the next refill that may be used before it.
         when_spent: Refuse, Warn or Expire.
-        cost: what they may cost, a decimal; empty: any amount.
-        spent_cost: what they cost, as the operator last wrote it.
-        spent_gpu_hours: whole GPU-hours that they had, as the operator last wrote it.
-        left: what was left at the end of each of these days, and now.
-        expected: what will be left at the end of the coming days, if the queue holds what it holds
-            now.
-        spent_at: when it is spent then; absent: not within its days, or it is spent.
-        back_at: it is spent: the midnight at which enough flows back then; absent: it is not
-            spent, or not within its days.
-        money: the same of its cost; absent: it has none, or nothing was counted yet.
-        user_gpu_hours: GPU-hours that each user's jobs may have; 0: any number.
-        users: of these users, those with most, by name.
+        cost: money that its jobs may use, a decimal. Empty: no limit.
+        spent_cost: money that they used, as the operator last wrote it.
+        spent_gpu_hours: whole GPU-hours that they used, as the operator last wrote it.
+        left: remaining GPU-hours at the end of each of these days, and now.
+        expected: remaining GPU-hours at the end of the coming days, at the present use.
+        spent_at: time at which it will be spent. Absent if not within its days, or if it is spent.
+        back_at: midnight at which a spent budget is available again. Absent if it is not spent, or
+            not within its days.
+        money: the same in money. Absent without a cost, or before anything was counted.
+        user_gpu_hours: GPU-hours that each user's jobs may use. 0: no limit.
+        users: the users with the highest use, by name.
     """
 
     gpu_hours: int
@@ -116,9 +115,9 @@ class StayRow(OverviewRow, frozen=True, kw_only=True):
     """A time in which a job held the same number of GPUs.
 
     Attributes:
-        begins_at: its begin.
-        ends_at: its end; now, where it is not over.
-        gpus: how many it held.
+        begins_at: begin of the time.
+        ends_at: end of the time, or now if it continues.
+        gpus: number of GPUs that it held.
     """
 
     begins_at: float
@@ -126,7 +125,7 @@ class StayRow(OverviewRow, frozen=True, kw_only=True):
     gpus: float
 
     def gpu_seconds(self, *, since: float = 0.0) -> float:
-        """What of it lies after this moment."""
+        """Return the GPU-seconds after a moment."""
         return self.gpus * max(0.0, self.ends_at - max(self.begins_at, since))
 
 
@@ -137,33 +136,33 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
         namespace: its namespace.
         name: its name.
         queue: its queue.
-        user: its user, by spec.user.
-        phase: one word for what it does; NotSeen before the operator has looked at it.
-        reason: why it is in this phase, from a closed list.
+        user: its user, from spec.user.
+        phase: its phase in one word. NotSeen before the operator has seen it.
+        reason: reason for the phase, from a closed list.
         message: the reason with figures and names.
-        pods: how many it has places for, or asks for.
+        pods: number of pods that have places, or that it requests.
         gpus: GPUs of these pods.
-        partition: the resource that these are, where it is a part of a GPU.
-        in_gpus: how many whole GPUs they are then.
-        pool: the pool of its places, but for surplus.
-        surplus_pool: the spot pool of what it has above its smallest size (spot: Surplus).
-        ready: pods ready of pods wanted.
+        partition: resource of these GPUs, if it is a part of a GPU.
+        in_gpus: the number of whole GPUs for such parts.
+        pool: pool of its places, except surplus.
+        surplus_pool: spot pool of the surplus above its smallest size (spot: Surplus).
+        ready: ready pods of requested pods.
         step: finished optimizer steps.
-        total_steps: optimizer steps in all.
-        loss: its training loss, as reported.
-        tokens_per_second: over all ranks.
+        total_steps: all optimizer steps.
+        loss: its reported training loss.
+        tokens_per_second: throughput over all ranks.
         restarts: recoveries that count against a limit.
-        position: of the jobs of its queue that wait, the how-manieth it is; 1 is next.
-        created_at: when it was created.
-        queued_at: when it began to wait; kept over preemption.
-        admitted_at: when it last got its GPUs.
-        started_at: when all its pods first ran.
-        finished_at: when it succeeded or failed for good.
-        expected_start: while it waits: half of the forecasts of its start are before this.
-        expected_start_by: nine in ten of them are before this.
-        expected_end: when its last step ends at its present pace.
-        gpu_seconds: what it has held so far; a part of a GPU counts as its share.
-        stays: when it held how many GPUs, oldest first; of many the latest.
+        position: position among the waiting jobs of its queue. 1 is next.
+        created_at: time of its creation.
+        queued_at: time at which it began to wait. Kept over preemption.
+        admitted_at: time of its last admission.
+        started_at: time at which all its pods first ran.
+        finished_at: time at which it succeeded or failed for good.
+        expected_start: median of the forecasts of its start while it waits.
+        expected_start_by: 90th percentile of these forecasts.
+        expected_end: end of its last step at its present pace.
+        gpu_seconds: GPU-seconds until now. A part of a GPU counts as its share.
+        stays: times with a constant number of GPUs, oldest first. Only the latest of many.
     """
 
     namespace: str
@@ -199,20 +198,20 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
 
     @property
     def whole_gpus(self) -> float:
-        """Its GPUs, for sums over jobs: parts as what they are of a GPU."""
+        """Return its GPUs for sums over jobs: parts count as their share of a GPU."""
         return self.gpus if self.in_gpus is None else self.in_gpus
 
 
 class QuotaRow(OverviewRow, frozen=True, kw_only=True):
-    """What a queue may hold and holds of one pool.
+    """Quota and use of a queue in one pool.
 
     Attributes:
         pool: the GpuPool.
         nominal_gpus: its quota.
-        used_gpus: what its jobs hold, what they hold beside their places included, and foreign
-            pods.
-        foreign_gpus: what of it foreign pods hold, which are no TrainingJob's.
-        parts_per_gpu: 1; of a pool with partitions all of these are parts, so many of a GPU.
+        used_gpus: GPUs of its jobs, including those beside their places, and of foreign pods.
+        foreign_gpus: part of used_gpus that foreign pods hold.
+        parts_per_gpu: 1, or the parts of a GPU in a pool with partitions, in which all figures are
+            parts.
     """
 
     pool: str
@@ -223,15 +222,15 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class WorkloadRow(OverviewRow, frozen=True, kw_only=True):
-    """Pods, a Job or a JobSet that wait for a queue and are no TrainingJob.
+    """Pods, a Job or a JobSet that wait for a queue.
 
     Attributes:
         workload: `namespace/pods/name`, or the plural of another kind.
         gpus: GPUs that it waits for.
-        position: its place in the line of the queue, jobs included; absent: in none yet.
-        queued_at: when it began to wait.
-        expected_start: half of the forecasts of its start are before this.
-        expected_start_by: nine in ten of them are before this.
+        position: position in the line of the queue, including jobs. Absent if it has none yet.
+        queued_at: time at which it began to wait.
+        expected_start: median of the forecasts of its start.
+        expected_start_by: 90th percentile of these forecasts.
         reason: why it waits, from a closed list.
         message: the reason with figures and names.
     """
@@ -251,14 +250,14 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
 
     Attributes:
         queue: its name.
-        quotas: by pool.
+        quotas: its quotas and use by pool.
         admitted_jobs: jobs that hold GPUs.
-        waiting_gpus: GPUs that its waiting jobs ask for; parts count as what they are of a GPU.
-        waiting: its waiting jobs, the next first.
-        workloads: how many other workloads wait for it.
-        waiting_workloads: the first of them.
-        budget: its budget; absent: it has none.
-        stop_policy: None, Hold (nothing more of it starts) or HoldAndDrain (what runs leaves, too).
+        waiting_gpus: GPUs that its waiting jobs request. Parts count as their share of a GPU.
+        waiting: its waiting jobs, the next one first.
+        workloads: number of other workloads that wait for it.
+        waiting_workloads: the first of these workloads.
+        budget: its budget. Absent without a budget.
+        stop_policy: None, Hold (nothing starts) or HoldAndDrain (running jobs leave too).
     """
 
     queue: str
@@ -273,14 +272,14 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class HolderRow(OverviewRow, frozen=True, kw_only=True):
-    """What holds GPUs which another job may get.
+    """A job or workload that holds GPUs which another job may get.
 
     Attributes:
-        job: `namespace/name` of a job; of pods that are no job's `namespace/deployments/name`.
+        job: `namespace/name` of a job, or `namespace/deployments/name` of other pods.
         queue: its queue.
-        gpus: what it holds.
-        expected_end: when its last step ends; absent: nobody knows.
-        partition: the resource that its GPUs are, where it is a part of a GPU.
+        gpus: GPUs that it holds.
+        expected_end: end of its last step. Absent if not known.
+        partition: resource of its GPUs, if it is a part of a GPU.
     """
 
     job: str
@@ -291,17 +290,17 @@ class HolderRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class WhyCard(OverviewRow, frozen=True, kw_only=True):
-    """Why a job is where it is, and what would help.
+    """Explanation of a job's state, and remedies.
 
     Attributes:
         job: the job.
-        waiting_jobs: how many jobs of its queue wait, itself included.
-        ahead: the jobs of its queue that come before it, the next first; at most ten.
-        gpus_ahead: what all jobs before it ask for, in GPUs.
-        quotas: what its queue may hold and holds, by pool.
-        budget: what the jobs of its queue may have in a time; absent: there is no limit.
-        holders: jobs that hold GPUs of the pools it may use, the next to end first; at most ten.
-        advice: what to do, in sentences; empty: nothing.
+        waiting_jobs: number of waiting jobs of its queue, including itself.
+        ahead: at most ten jobs of its queue that come before it, the next one first.
+        gpus_ahead: GPUs that all jobs before it request.
+        quotas: quotas and use of its queue by pool.
+        budget: budget of its queue. Absent without a limit.
+        holders: at most ten jobs that hold GPUs of the pools it may use, the next to end first.
+        advice: remedies in sentences. Empty if there are none.
     """
 
     job: JobRow
@@ -320,17 +319,18 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
     Attributes:
         node: its name.
         pool: its pool.
-        domains: its topology domains, broadest first; empty where the label is missing.
-        gpus: what it can allocate.
-        held_gpus: what jobs hold there by their places; other pods are not counted.
-        jobs: the jobs that hold them, as `namespace/name`.
+        domains: its topology domains, broadest first. Empty if the label is missing.
+        gpus: allocatable GPUs.
+        held_gpus: GPUs at places of jobs. Other pods do not count.
+        jobs: jobs with places there, as `namespace/name`.
         promised_to: waiting jobs that will get places there, as `namespace/name`.
         state: Ready, NotReady, Cordoned, Tainted or Quarantined.
-        why: what the node says of it; of one that is ready or quarantined, what speaks against it.
-        capacity: OnDemand, Spot or Reserved, as its pool says.
-        price_per_gpu_hour: what one of its GPUs costs for an hour, a decimal; empty: not known.
-        parts_per_gpu: 1; in a pool with partitions both figures are parts, so many of a GPU.
-        whole_gpus: the GPUs among them that are not divided, in such a pool.
+        why: reason of the state. For a ready or quarantined node, the evidence against it.
+        capacity: OnDemand, Spot or Reserved, from its pool.
+        price_per_gpu_hour: price of one GPU for an hour, a decimal. Empty if not known.
+        parts_per_gpu: 1, or the parts of a GPU in a pool with partitions, in which both figures are
+            parts.
+        whole_gpus: GPUs that are not divided, in such a pool.
     """
 
     node: str
@@ -349,21 +349,21 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class UsageRow(OverviewRow, frozen=True, kw_only=True):
-    """What jobs held in a period, for one value of what is grouped by.
+    """Use of jobs in a period, for one group.
 
     Attributes:
-        by: the values of the group, in the order that was asked for.
-        jobs: jobs that held GPUs in the period.
-        gpu_seconds: what they held in it: the sum of the next five.
-        productive: while training went on.
-        starting: while pods came up.
-        repeated: while steps were done again that a fault had undone.
-        recovering: between a fault and the first step after it.
-        foreign: held by pods that are no job's and name the queue, of those that still exist.
-        workloads: what made such pods.
-        estimated_gpu_seconds: the part of gpu_seconds of which it is not known when it was held:
-            that is counted in proportion to time.
-        budget: of the queue, where jobs are grouped by queue alone; absent: it has none.
+        by: values of the group, in the requested order.
+        jobs: number of jobs that held GPUs in the period.
+        gpu_seconds: GPU-seconds in the period, the sum of the next five fields.
+        productive: GPU-seconds while training made progress.
+        starting: GPU-seconds while pods started.
+        repeated: GPU-seconds of steps that were repeated after a fault.
+        recovering: GPU-seconds between a fault and the first step after it.
+        foreign: GPU-seconds of foreign pods that name the queue and still exist.
+        workloads: number of workloads of such pods.
+        estimated_gpu_seconds: part of gpu_seconds without a known time, counted in proportion to
+            time.
+        budget: budget of the queue, if jobs are grouped only by queue. Absent without a budget.
     """
 
     by: tuple[str, ...]
@@ -380,22 +380,22 @@ class UsageRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class ShareRow(OverviewRow, frozen=True, kw_only=True):
-    """What a queue is due beside the other queues of its cohort, and what it had.
+    """Share of a queue in its cohort, and its past use.
 
     Attributes:
         queue: its name.
-        cohort: the queue above all that it shares with; its own name where it shares with none.
-        weight: what it is due beside its siblings.
+        cohort: root of the queues that it shares with, or its own name.
+        weight: its weight among its siblings.
         nominal_gpus: its quota over all pools, in GPUs.
-        used_gpus: what its jobs hold now.
-        borrowed_gpus: what they hold beyond the quota.
-        had: its part of what the cohort had, older use decayed; between 0 and 1.
-        due: its part by weight; between 0 and 1.
-        owed: due less had; negative: it has had more than its share.
-        waiting_jobs: jobs that wait.
+        used_gpus: GPUs that its jobs hold now.
+        borrowed_gpus: GPUs that they hold beyond the quota.
+        had: its part of the cohort's use with older use decayed, between 0 and 1.
+        due: its part by weight, between 0 and 1.
+        owed: due minus had. Negative if it used more than its share.
+        waiting_jobs: number of waiting jobs.
         next_job: the first of them, as `namespace/name`.
-        next_start: when that one is expected to start.
-        next_start_by: nine in ten forecasts are before this.
+        next_start: expected start of that job.
+        next_start_by: 90th percentile of the forecasts of its start.
     """
 
     queue: str
@@ -414,13 +414,13 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class GanttBar(OverviewRow, frozen=True, kw_only=True):
-    """A stretch of a job's time.
+    """A part of a job's time.
 
     Attributes:
-        state: Waited, Held (it has its GPUs), Planned (it will hold them), or StartsWithin (between
-            these two moments its start is expected).
-        begins_at: its begin.
-        ends_at: its end; absent: nobody knows.
+        state: Waited, Held (it has its GPUs), Planned (it will hold them), or StartsWithin (its
+            start is expected between these moments).
+        begins_at: begin of the part.
+        ends_at: end of the part. Absent if not known.
     """
 
     state: str
@@ -434,10 +434,10 @@ class GanttRow(OverviewRow, frozen=True, kw_only=True):
     Attributes:
         job: `namespace/name`.
         queue: its queue.
-        phase: one word for what it does.
-        gpus: what it holds, held last, or asks for.
-        position: its place in the line of its queue.
-        bars: what was, and then what is expected, in the order of time.
+        phase: its phase in one word.
+        gpus: GPUs that it holds, held last, or requests.
+        position: position in the line of its queue.
+        bars: parts of its past and expected time, in order.
     """
 
     job: str
@@ -449,18 +449,18 @@ class GanttRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class LineRow(OverviewRow, frozen=True, kw_only=True):
-    """A place in the line of a queue, of a job or another workload.
+    """A place of a job or another workload in the line of a queue.
 
     Attributes:
         name: `namespace/name` of a job, `namespace/pods/name` of a pod, and so on.
-        gpus: what it asks for.
-        position: its place, from 1; absent: it is in none yet.
-        queued_at: when it began to wait.
-        expected_start: half of the forecasts of its start are before this.
-        expected_start_by: nine in ten of them are before this.
+        gpus: GPUs that it requests.
+        position: its position from 1. Absent if it has none yet.
+        queued_at: time at which it began to wait.
+        expected_start: median of the forecasts of its start.
+        expected_start_by: 90th percentile of these forecasts.
         reason: why it waits, from a closed list.
         message: the reason with figures and names.
-        partition: of a job the resource that its GPUs are, where it is a part of a GPU.
+        partition: resource of a job's GPUs, if it is a part of a GPU.
     """
 
     name: str
@@ -475,29 +475,29 @@ class LineRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class WorkloadCard(OverviewRow, frozen=True, kw_only=True):
-    """Why a pod, Job or the like is where it is, and which queue pays for it.
+    """Explanation of the state of a pod, Job or other workload, and the queue that pays for it.
 
     Attributes:
         workload: `namespace/pods/name`, or the plural of another kind.
-        queue: that pays, or will; empty: none does.
-        state: Waiting, Admitted (the operator has let it go, and all of it is charged), Charged
-            (its pods are, one by one), Held (its owner has suspended it), NotCharged or Ended.
-        message: what that means, or why it waits.
+        queue: queue that pays, or will pay. Empty without one.
+        state: Waiting, Admitted (the operator has admitted it as a whole), Charged (its pods are
+            charged one by one), Held (its owner has suspended it), NotCharged or Ended.
+        message: explanation of the state, or why it waits.
         reason: why it waits, from a closed list.
-        gpus: that it waits for, or holds.
-        pods: that hold them.
-        position: its place in the line of the queue, jobs included; absent: in none.
-        waiting: how many wait there, itself included.
-        queued_at: when it began to wait.
-        expected_start: half of the forecasts of its start are before this.
-        expected_start_by: nine in ten of them are before this.
-        since: when the first of its pods began that hold GPUs.
-        ahead: what comes before it, the next first; at most ten.
-        gpus_ahead: what all before it ask for.
-        quotas: what the queue may hold and holds, by pool.
-        budget: what of the queue may be had in a time; absent: there is no limit.
-        holders: who holds GPUs of the pools of the queue; at most ten.
-        advice: what to do, in sentences; empty: nothing.
+        gpus: GPUs that it waits for, or holds.
+        pods: number of pods that hold them.
+        position: position in the line of the queue, including jobs. Absent if it has none.
+        waiting: number of entries in that line, including itself.
+        queued_at: time at which it began to wait.
+        expected_start: median of the forecasts of its start.
+        expected_start_by: 90th percentile of these forecasts.
+        since: start of the first of its pods that hold GPUs.
+        ahead: at most ten entries before it, the next one first.
+        gpus_ahead: GPUs that all entries before it request.
+        quotas: quotas and use of the queue by pool.
+        budget: budget of the queue. Absent without a limit.
+        holders: at most ten holders of GPUs in the pools of the queue.
+        advice: remedies in sentences. Empty if there are none.
     """
 
     workload: str

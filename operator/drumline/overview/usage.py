@@ -1,9 +1,9 @@
-"""What jobs and foreign pods held in a period, added up by queue, user, namespace, phase or job.
+"""Use of jobs and foreign pods in a period, by queue, user, namespace, phase or job.
 
-A job's account (`status.gpuSeconds`) says what it held in its life, by state, and in its stays when
-it held how many GPUs. So what lies in a period is known to the second; its states are taken in
-proportion. Where a job had more stays than its account keeps, what it held before those is taken in
-proportion to time, and named as estimated.
+A job's account (`status.gpuSeconds`) has the use of its life by state, and its stays with their
+number of GPUs. So the use in a period is known to the second, and its states are taken in
+proportion. If a job had more stays than its account keeps, the earlier use is taken in proportion
+to time, and is reported as estimated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GROUPS: Final[Mapping[str, Callable[[JobObject], str]]] = {
     "phase": lambda job: job.status.phase or NOT_SEEN,
     "job": lambda job: job.key,
 }
-"""What can be grouped by."""
+"""Values to group by."""
 
 
 @dataclass(slots=True)
@@ -58,17 +58,17 @@ def usage_rows(
     since: float | None,
     now: float,
 ) -> tuple[UsageRow, ...]:
-    """A row for each group, the largest use first.
+    """Return a row for each group, the largest use first.
 
     Args:
-        jobs: of any phase.
-        workloads: what pods held that are no job's.
+        jobs: jobs of any phase.
+        workloads: use of foreign pods.
         by: keys of `GROUPS`.
-        since: the begin of the period, in seconds since the epoch; None: all that is known.
-        now: its end.
+        since: begin of the period in seconds since the epoch. None: everything that is known.
+        now: end of the period.
 
     Raises:
-        KeyError: there is no such group.
+        KeyError: a key is not in `GROUPS`.
     """
     values = [GROUPS[name] for name in by]
     sums: dict[tuple[str, ...], _Sum] = defaultdict(_Sum)
@@ -97,18 +97,18 @@ def usage_rows(
 def with_budgets(
     rows: Iterable[UsageRow], queues: Iterable[StoredTrainingQueue], *, now: float
 ) -> tuple[UsageRow, ...]:
-    """Rows that are grouped by queue, with what is left of these queues' budgets."""
+    """Return rows that are grouped by queue, with the budgets of these queues."""
     budgets = {plain(queue.metadata.name): budget_row(queue, now=now) for queue in queues}
     return tuple(msgspec.structs.replace(row, budget=budgets.get(row.by[0])) for row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inside:
-    """What of a job's GPU-seconds lies in the period."""
+    """A job's GPU-seconds in the period."""
 
     gpu_seconds: float
     estimated: float = 0.0
-    """What of them is by proportion."""
+    """Part of `gpu_seconds` that is taken in proportion to time."""
 
 
 def _held_since(job: JobObject, whole: int, *, since: float | None, now: float) -> _Inside:

@@ -1,4 +1,4 @@
-"""Why a job is where it is: its reason, who comes before it, who holds what it needs."""
+"""Explain a job's state: its reason, the jobs before it, and the holders of what it needs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SHOWN: Final = 10
 
 
 def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
-    """The card of one of the cluster's jobs.
+    """Return the card of one of the cluster's jobs.
 
     Args:
-        cluster: what is known of it; what is missing is left out of the card.
+        cluster: the known objects. Missing ones are left out of the card.
         job: one of its jobs.
     """
     now, queue = cluster.as_of, job.spec.queue
@@ -52,7 +52,7 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
 
 
 def _of_user(budget: BudgetRow | None, user: str) -> BudgetRow | None:
-    """The budget as far as it is about the jobs of one user."""
+    """Return the budget with only the entry of one user."""
     if budget is None:
         return None
     users = tuple(each for each in budget.users if each.user == plain(user))
@@ -60,9 +60,9 @@ def _of_user(budget: BudgetRow | None, user: str) -> BudgetRow | None:
 
 
 def holders_of(cluster: ClusterObjects, *, pools: AbstractSet[str]) -> tuple[HolderRow, ...]:
-    """Who holds GPUs of these pools: the next to end first; then the largest.
+    """Return holders of GPUs in these pools: the next to end first, then the largest.
 
-    Of foreign pods the pool is not read: they count where their queue has quota.
+    The pool of foreign pods is not read. They count if their queue has quota.
     """
     rows = [
         HolderRow(

@@ -1,4 +1,4 @@
-"""Why a pod, Job or the like is where it is: its place in line, and which queue pays for it."""
+"""Explain the state of a pod, Job or other workload: its place in line, and who pays for it."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class _Standing:
 def workload_card(
     cluster: ClusterObjects, asked: PodObject | WorkloadObject, *, plural: str
 ) -> WorkloadCard:
-    """The card of an object that is no TrainingJob.
+    """Return the card of an object that is not a TrainingJob.
 
     Args:
-        cluster: what is known of it; its pods are among the cluster's.
+        cluster: the known objects, including the object's pods.
         asked: the object.
-        plural: of its kind.
+        plural: plural of its kind.
     """
     metadata = asked.metadata
     name = f"{metadata.namespace}/{plural}/{metadata.name}"
@@ -134,7 +134,7 @@ def _of_workload(workload: WorkloadObject) -> _Standing:
 def _use_of(
     cluster: ClusterObjects, asked: PodObject | WorkloadObject, *, name: str
 ) -> WorkloadUse | None:
-    """What it holds; of a pod, what it holds by itself."""
+    """Return the GPUs that it holds. For a pod only its own."""
     if isinstance(asked, PodObject):
         name = workload_of(asked)
         pods = tuple(pod for pod in cluster.pods if pod.metadata.uid == asked.metadata.uid)

@@ -1,4 +1,4 @@
-"""Pods, Jobs and the like that are no TrainingJob's and name a queue, as far as rows read them."""
+"""Pods, Jobs and other workloads that name a queue, with the fields that rows read."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class PodObject(Pod, frozen=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it holds nothing any more."""
+        """Return whether it holds no resources any more."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
     def is_accepted(self) -> bool:
-        """Whether a kubelet has begun with it."""
+        """Return whether a kubelet has started it."""
         return self.status.phase != "Pending" or bool(self.status.container_statuses)
 
     @property
     def is_gated(self) -> bool:
-        """Whether our gate holds it."""
+        """Return whether our gate holds it."""
         return any(gate.name == QUEUE for gate in self.spec.scheduling_gates or ())
 
     def devices(self, resource: str) -> int:
-        """How many of a device it takes: all its containers' together, or an init container's."""
+        """Return the number of its devices: all containers together, or one init container."""
         beside = sum(_amount(each, resource) for each in self.spec.containers)
         before = (_amount(each, resource) for each in self.spec.init_containers or ())
         return max((beside, *before))
@@ -54,7 +54,7 @@ class SuspendableSpec(ObjectPart, frozen=True):
 
     @property
     def is_suspended(self) -> bool:
-        """Whether it is to have no pods."""
+        """Return whether it must have no pods."""
         return bool(self.suspend or self.run_policy.suspend)
 
 
@@ -67,7 +67,7 @@ class WorkloadObject(ObjectPart, frozen=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether no pod of it is to come."""
+        """Return whether it will get no more pods."""
         return self.status.job_deployment_status in ENDS or has_ended(self.status.conditions)
 
 
@@ -77,6 +77,6 @@ def is_admitted(asked: PodObject | WorkloadObject) -> bool:
 
 
 def _amount(container: Container, resource: str) -> int:
-    """Devices are whole; what is no number asks for none."""
+    """Return a number of devices. An invalid text counts as 0."""
     text = str((container.resources.limits or {}).get(resource, 0))
     return int(text[:9]) if text.isdecimal() else 0

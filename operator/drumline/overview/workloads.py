@@ -1,8 +1,7 @@
-"""What hold GPUs beside TrainingJobs: pods that name a queue, added up by what made them.
+"""Holders of GPUs beside TrainingJobs: pods that name a queue, summed by their creator.
 
-The operator charges each pod by itself (docs/sharing.md). Here those of one Deployment or Job are
-one workload, and only pods that still exist are known: what a deleted pod held, nobody says any
-more.
+The operator charges each pod by itself (docs/sharing.md). Here the pods of one Deployment or Job
+are one workload. Only pods that still exist are known. The use of deleted pods is not.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from drumline_api.objects.custom import StoredGpuPool, StoredGpuPoolSpec, Stored
 from drumline_contract import plain
 
 FOREIGN_USER: Final = "foreign pods"
-"""Whose they are where use is added up by user: no job has such a user, a name with a space."""
+"""User of foreign pods in sums by user. A job's user name has no spaces."""
 FOREIGN_PHASE: Final = "Foreign"
 _GPU_RESOURCE: Final = StoredGpuPoolSpec().gpu_resource
 _JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
@@ -50,7 +49,7 @@ class WorkloadUse:
 
 
 def workload_uses(cluster: ClusterObjects) -> tuple[WorkloadUse, ...]:
-    """By what made the pods; those that hold most first."""
+    """Return the use by the creator of the pods, the largest first."""
     worth = worth_of_resources(cluster.pools)
     held: dict[tuple[str, str], list[tuple[StayRow, bool]]] = {}
     namespaces: dict[str, str] = {}
@@ -72,7 +71,7 @@ def workload_uses(cluster: ClusterObjects) -> tuple[WorkloadUse, ...]:
 
 
 def worth_of_resources(pools: Iterable[StoredGpuPool]) -> dict[str, Fraction]:
-    """What of a GPU one of a resource is."""
+    """Return the fraction of a GPU that one unit of each resource is."""
     worth = {_GPU_RESOURCE: Fraction(1)}
     for pool in pools:
         parts = pool.spec.partitions
@@ -84,18 +83,18 @@ def worth_of_resources(pools: Iterable[StoredGpuPool]) -> dict[str, Fraction]:
 
 
 def gpus_of(pod: PodObject, worth: Mapping[str, Fraction]) -> float:
-    """What a pod asks for, in GPUs."""
+    """Return the GPUs that a pod requests."""
     gpus = sum(pod.devices(name) * value for name, value in worth.items())
     return int(gpus) if gpus == int(gpus) else float(gpus)
 
 
 def payer(queues: Iterable[StoredTrainingQueue], namespace: str, *, named: str) -> str:
-    """The queue that pays for a pod which names one; empty: none does.
+    """Return the queue that pays for a pod, or '' if none does.
 
     Args:
-        queues: all; where none is known, the label is believed.
-        namespace: of the pod.
-        named: by its label; empty: none.
+        queues: all queues. Without any, the label counts.
+        namespace: namespace of the pod.
+        named: queue in the pod's label, or ''.
     """
     known = {queue.metadata.name: queue for queue in queues}
     if not known or (named in known and _may_be_open(known[named], namespace)):
@@ -148,7 +147,7 @@ def _stay(pod: PodObject, *, worth: Mapping[str, Fraction], now: float) -> StayR
 def _use(
     name: str, stays: Iterable[tuple[StayRow, bool]], *, namespace: str, queue: str
 ) -> WorkloadUse:
-    """Of stays, and whether each goes on."""
+    """Return the use of a workload from its pods' stays, each with True if it continues."""
     stays = list(stays)
     now = [stay for stay, goes_on in stays if goes_on]
     return WorkloadUse(
