@@ -44,5 +44,5 @@ class ArchiverMetrics:
         self._overdue_seconds.set_function(overdue)
 
     def render(self) -> bytes:
-        """The exposition text of all metrics."""
+        """Return the exposition text of all metrics."""
         return generate_latest(self.registry)

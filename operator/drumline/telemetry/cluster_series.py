@@ -1,9 +1,9 @@
 """Series of single jobs and nodes, for bills and for alerts that join job, queue and node.
 
 They follow the conventions of kube-state-metrics: an `_info` metric is 1, and its labels are facts
-to join by. A job's series end with the job. Unlike all other metrics their number grows with the
-cluster: `Settings.job_metrics` says of how many jobs there are any, and at most `MOST_PLACES`
-series say which job is on which node.
+to join by. A job's series end with the job. Unlike other metrics, their number grows with the
+cluster. `Settings.job_metrics` limits the number of jobs with series, and at most `MOST_PLACES`
+series tell which job is on which node.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class PartialGang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSeries:
-    """What the collector shows, as of one look at the caches.
+    """Values of the collector, from one observation of the caches.
 
     Attributes:
-        jobs: those that have series of their own.
-        jobs_left_out: how many have none.
-        nodes: of all pools.
-        disruptions: announced, one for each node.
-        partial: gangs that should not be as they are.
+        jobs: jobs with their own series.
+        jobs_left_out: number of jobs without series.
+        nodes: nodes of all pools.
+        disruptions: announced disruptions, one for each node.
+        partial: gangs that have been incomplete for too long.
     """
 
     jobs: tuple[JobSeries, ...] = ()
@@ -106,7 +106,7 @@ class ClusterSeriesCollector(Collector):
         self.newest = ClusterSeries()
 
     def collect(self) -> Iterator[Metric]:
-        """The families, also where they have no samples."""
+        """Yield the metric families, including families without samples."""
         yield from self._of_jobs()
         yield self._places()
         left_out = GaugeMetricFamily(

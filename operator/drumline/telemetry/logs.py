@@ -48,5 +48,5 @@ def configure(*, level: str, log_format: str) -> None:
 
 
 def get(name: str) -> FilteringBoundLogger:
-    """A logger whose `name` field is the package that it belongs to."""
+    """Return a logger whose `name` field is the package that it belongs to."""
     return cast("FilteringBoundLogger", structlog.stdlib.get_logger(name))

@@ -1,8 +1,8 @@
-"""All metrics of the operator, declared in one place; units are in the names.
+"""All metrics of the operator, declared in one place. Units are in the names.
 
-One instance per process, handed to the components that count: no module-level registry. Labels are
-bounded: queues, pools, reasons, verbs and kinds, never jobs or pods; `cluster_series` has what is
-said of single jobs and nodes, within bounds of its own.
+Each process has one instance, which is passed to the components that count. There is no
+module-level registry. Labels are bounded: queues, pools, reasons, verbs and kinds, never jobs or
+pods. `cluster_series` has bounded series of single jobs and nodes.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class FaultMetrics:
 
 
 class AutoscalingMetrics:
-    """What autoscalers were asked for."""
+    """Demands for nodes of autoscalers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.node_requests = Counter(
@@ -184,7 +184,7 @@ class BudgetMetrics:
 
 
 class ForecastMetrics:
-    """How good the first forecast of each job's start was."""
+    """Accuracy of the first forecast of each job's start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.error = Histogram(
@@ -204,7 +204,7 @@ class ForecastMetrics:
 
 
 class JobMetrics:
-    """What becomes of admitted jobs."""
+    """Outcomes of admitted jobs."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.finished = Counter(
@@ -363,5 +363,5 @@ class Metrics:
         self.api.request_seconds.labels(verb=str(verb)).observe(seconds)
 
     def render(self) -> bytes:
-        """The exposition text of all metrics."""
+        """Return the exposition text of all metrics."""
         return generate_latest(self.registry)

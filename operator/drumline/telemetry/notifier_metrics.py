@@ -73,7 +73,7 @@ class NotifierMetrics:
         )
 
     def channel(self, name: str, *, kind: str) -> ChannelMetrics:
-        """The counters of one channel, which begin at 0."""
+        """Return the counters of one channel, which begin at 0."""
         labels = (name, kind)
         return ChannelMetrics(
             sent=self._sent.labels(*labels),
@@ -89,5 +89,5 @@ class NotifierMetrics:
         self._oldest_seconds.labels(name, kind).set_function(oldest)
 
     def render(self) -> bytes:
-        """The exposition text of all metrics."""
+        """Return the exposition text of all metrics."""
         return generate_latest(self.registry)

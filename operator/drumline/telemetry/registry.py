@@ -1,4 +1,4 @@
-"""What every process of Drumline exports beside its own metrics."""
+"""Metrics that every process of Drumline exports beside its own metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry with memory, processor time and start of this process."""
+    """Return a registry with memory, processor time and start of this process."""
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)

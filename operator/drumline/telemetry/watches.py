@@ -1,6 +1,6 @@
-"""The watches of a process of its own: jobs by namespace, silence, objects that were left out.
+"""Watches of an add-on process: jobs by namespace, silence, objects that were skipped.
 
-The operator's own caches are judged in `controller/informers/informers`, which knows more of them.
+`controller/informers/informers` does the same for the operator's own caches, which have more kinds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ V = TypeVar("V", bound=View)
 def job_informers(
     client: KubeClient, scope: InstallationScope, *, decode: Decode[V]
 ) -> tuple[Informer[V], ...]:
-    """The installation's jobs: an informer for each of its namespaces, or one for all."""
+    """Return informers of the installation's jobs: one for each namespace, or one for all."""
 
     def informer(namespace: str | None) -> Informer[V]:
         return Informer(
@@ -45,14 +45,17 @@ def job_informers(
 
 
 def silence_of(informers: Iterable[Informer[Any]]) -> str | None:
-    """Why one that has synced is not healthy; None where all are, or fill their caches yet."""
+    """Return why a synced informer is not healthy, or None."""
     now = time.monotonic()
     problems = (informer.silence(now) for informer in informers if informer.has_synced)
     return next((problem for problem in problems if problem is not None), None)
 
 
 def _warn_unreadable(namespace: str, error: Unreadable) -> None:
-    """A namespace whose Role went along with it counts as empty until it may be read again."""
+    """Log that a namespace cannot be read.
+
+    The namespace's Role was deleted with it. It counts as empty until it can be read again.
+    """
     log.warning("namespace_unreadable", namespace=namespace, why=str(error))
 
 
