@@ -1,13 +1,13 @@
-"""The process as Kopf runs it: its life in the main thread, and the platform's own objects.
+"""The process under Kopf: its life in the main thread, and the platform's own objects.
 
-Kopf has the main thread, so the signals, the end (a stop that hangs is killed), and the watches of
-GpuPools and TrainingQueues: one handler an object at a time says in its status what becomes of a
-new spec, as soon as it is there. TrainingJobs are not watched by Kopf: tenants create thousands of
-them, and the informer of `drumline.kube` has them already (docs/decisions/0014-kopf.md).
+Kopf has the main thread, so it handles the signals, the end (a stop that hangs is killed), and the
+watches of GpuPools and TrainingQueues. One handler per object writes the effect of a new spec to
+its status at once. Kopf does not watch TrainingJobs: tenants create thousands of them, and the
+informer of `drumline.kube` has them already (docs/decisions/0014-kopf.md).
 
-Kopf gives up for errors in a watch that the API server sends when it is in trouble, and cancels
-every task of its loop when it ends. So the operator has a loop of its own in another thread, and
-Kopf is started again beside it: jobs are reconciled without it.
+Kopf gives up on errors in a watch that the API server sends when it is overloaded, and cancels
+every task of its loop when it ends. So the operator has its own loop in another thread, and Kopf is
+started again beside it: jobs are reconciled without it.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ async def _kopf(registry: kopf.OperatorRegistry, *, identity: str, thread: Opera
 def registry_of(
     *, credentials: Credentials, report: Report, installation: str = ""
 ) -> kopf.OperatorRegistry:
-    """The handlers of one Kopf."""
+    """Return the handlers of one Kopf instance."""
     registry = kopf.OperatorRegistry()
     ours = {LABEL_INSTALLATION: installation or kopf.ABSENT}
 
@@ -182,13 +182,13 @@ def registry_of(
 
 
 def is_new_spec(*, body: kopf.Body, event: kopf.RawEvent, **_: Any) -> bool:
-    """Whether the status is not about this spec yet: our own status writes are no news."""
+    """Return whether the status is not about this spec yet. Our own status writes do not count."""
     observed = body.status.get("observedGeneration")
     return event["type"] != "DELETED" and observed != body.metadata.get("generation")
 
 
 def settings_of() -> kopf.OperatorSettings:
-    """How Kopf is to behave: it writes nothing, no finalizer, no annotation, no event."""
+    """Return Kopf's settings: it writes no finalizer, no annotation and no event."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True  # its peering has no fencing; a Lease of our own has
     settings.posting.enabled = False  # events are written deliberately, not from log lines

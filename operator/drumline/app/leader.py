@@ -1,6 +1,6 @@
-"""The components of a leader: how they are wired, and started on caches that have caught up.
+"""The components of a leader: wired here, and started on caches that have caught up.
 
-Wiring makes objects and starts nothing.
+Wiring creates objects and starts nothing.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ ANNOUNCEMENT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderClocks:
-    """Where a leader reads the time.
+    """Clocks of a leader.
 
     Attributes:
-        wall: seconds since the epoch; it may be wrong, and may be set back.
-        monotonic: seconds; never goes back.
+        wall: seconds since the epoch. It may be wrong, and may be set back.
+        monotonic: monotonic seconds.
     """
 
     wall: Callable[[], float] = time.time
@@ -81,15 +81,15 @@ class LeaderClocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """What one term of leadership is given.
+    """Input of one term of leadership.
 
     Attributes:
-        client: fenced writes to the API server.
-        epoch: the number of the term.
-        signing_keys: what the jobs' tokens are derived from.
-        settings: what the Deployment says.
-        metrics: of this process.
-        clocks: where the time is read.
+        client: fenced client for the API server.
+        epoch: number of the term.
+        signing_keys: keys from which the jobs' tokens are derived.
+        settings: settings of the Deployment.
+        metrics: metrics of this process.
+        clocks: clocks of the leader.
     """
 
     client: KubeClient
@@ -102,7 +102,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentAccess:
-    """How a leader reaches agents; each part is open as long as the leader leads."""
+    """A leader's access to agents. Each part is open as long as the leader leads."""
 
     client: AgentClient
     watch: AgentWatch
@@ -230,7 +230,7 @@ class LeaderComponents:
             )
 
     def _restore_statuses(self, policy: Policy) -> QueueUsageHistory:
-        """What is known against nodes, and what queues have used lately: it is in statuses."""
+        """Load evidence against nodes and the queues' past use from the statuses."""
         usage, now = QueueUsageHistory(half_life=policy.history_seconds), self._clocks.wall()
         statuses = {queue.name: queue.status for queue in self._informers.queues.values()}
         usage.restore(statuses, now=now)
@@ -384,7 +384,7 @@ class LeaderComponents:
         return admission
 
     def _pods_of_ours(self) -> Iterable[PodView]:
-        """The pods in namespaces whose jobs are this installation's."""
+        """Return the pods in namespaces of this installation."""
         pods = self._informers.pods.values()
         return (pod for pod in pods if self._caches.scope.covers(pod.namespace))
 
@@ -422,7 +422,10 @@ class LeaderComponents:
 async def check_announcements(
     state: ClusterCache, *, enqueue: Callable[[str], None], wake: asyncio.Event
 ) -> None:
-    """A disruption that is announced for a stated time comes near without an event of its node."""
+    """Reconcile jobs whose announced disruption approaches. Never returns.
+
+    A disruption with a stated time approaches without an event of its node.
+    """
     while True:
         await asyncio.sleep(ANNOUNCEMENT_SECONDS)
         for change in state.nodes.check_announcements():
@@ -433,7 +436,7 @@ async def check_announcements(
 
 
 def pod_settings_of(settings: Settings) -> PodSettings:
-    """What the Deployment says of the pods of jobs."""
+    """Return the Deployment's settings for the pods of jobs."""
     return PodSettings(
         trainer_image=settings.trainer_image,
         join_image=settings.operator_image,

@@ -1,9 +1,9 @@
-"""The operator: one event loop, from stand-by to leadership to the end.
+"""The operator: one event loop, from standby to leadership to the end.
 
-A free Lease is taken at once, and the caches are filled then. Where another process leads they are
-filled first and kept warm, and after the Lease was won they catch up with the last writes of the
-leader before. Then: reconcile and schedule. Whatever ends or fails ends the process: the kubelet
-starts a fresh one, and nothing that matters lived only here.
+A free Lease is taken at once, and the caches are filled then. If another process leads, they are
+filled first and kept warm. After the Lease was won they catch up with the last writes of the
+previous leader. Then the operator reconciles and schedules. An end or failure of any part ends the
+process. The kubelet starts a new one, and no important state is only in the process.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Operator:
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        """Stand by, lead, end when asked to.
+        """Stand by, lead, and end on request.
 
         Raises:
-            OSError: there is no usable signing key.
-            ExceptionGroup: what made the process end.
+            OSError: a usable signing key is missing.
+            ExceptionGroup: the errors that ended the process.
         """
         settings = self._settings
         fence = _Fence()
@@ -177,7 +177,10 @@ class Operator:
         return self._caches.informers.stale(time.monotonic())
 
     def _unready(self) -> str | None:
-        """A leader is ready once it decides, another process once it could take over at once."""
+        """Return why the process is not ready, or None.
+
+        A leader is ready once it decides. Another process is ready once it could take over at once.
+        """
         if self._caches is None or not self._caches.filled:
             return "the caches are not filled yet"
         catching_up = self._leading and self._leader is None

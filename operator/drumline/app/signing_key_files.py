@@ -1,9 +1,9 @@
-"""The signing keys of this process: mounted from a Secret, which the first operator may make.
+"""The signing keys of this process, mounted from a Secret that the first operator may create.
 
-The Secret has a key `key` and, while keys are changed, a key `previous`. A chart that rendered it
-would render another one each time (GitOps has no cluster to look it up in), so the operator creates
-it where there is none: it may create Secrets and read none. Another replica that comes second waits
-until the kubelet shows it the file.
+The Secret has a key `key` and, while keys are changed, a key `previous`. A chart would render
+another Secret each time (GitOps cannot look it up in the cluster), so the operator creates it if it
+is missing. It may create Secrets and read none. A second replica waits until the kubelet mounts the
+file.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _UNFENCED: Final = Sending(fenced=False)
 
 
 class BadSigningKeyError(OSError):
-    """There is no usable key; says where, and what to do."""
+    """A signing key is missing or too short. The message has the place and the remedy."""
 
 
 def read_keys(file: Path) -> SigningKeys:
-    """The keys in this file and in `previous` beside it.
+    """Return the keys in this file and in `previous` beside it.
 
     Raises:
-        FileNotFoundError: there is no key.
+        FileNotFoundError: the key is missing.
         BadSigningKeyError: a key is too short.
     """
     previous = file.with_name(PREVIOUS)
@@ -57,17 +57,17 @@ async def find_keys(
     secret: str,
     new_key: Callable[[], str] = lambda: secrets.token_hex(NEW_BYTES),
 ) -> SigningKeys:
-    """The mounted keys; where there are none yet, a new key, stored in this Secret first.
+    """Return the mounted keys. Without any, create a key and store it in this Secret first.
 
     Args:
         client: sends the creation.
-        file: where the Secret's `key` is mounted.
-        namespace: the operator's.
-        secret: name of the Secret to create; empty where only the mounted one is used.
-        new_key: makes a key.
+        file: file of the Secret's mounted `key`.
+        namespace: namespace of the operator.
+        secret: name of the Secret to create. Empty if only the mounted one is used.
+        new_key: creates a key.
 
     Raises:
-        BadSigningKeyError: there is no usable key.
+        BadSigningKeyError: a usable key is missing.
         KubeError: the Secret could not be created.
     """
     if _is_mounted(file) or not secret:
@@ -87,7 +87,7 @@ async def find_keys(
 
 
 async def _wait_for(file: Path, *, secret: str) -> SigningKeys:
-    """The keys once the kubelet has mounted the Secret that another operator made."""
+    """Wait until the kubelet has mounted the Secret of another operator. Return its keys."""
     log.info("signing_key_awaited", file=str(file))
     try:
         async with asyncio.timeout(WAIT_SECONDS):
