@@ -1,14 +1,14 @@
 """One HTTP client for the whole process: deadlines, retries, typed errors, and the fence.
 
-Reads and writes have pools of their own. Reads (and watches, one connection each) are unlimited;
-at most `write_limit` writes are under way, the others queue *before* the fence is asked, so that
-no write leaves the process later than one deadline after its check. The same deadline travels as
-the `timeout` parameter, after which the server drops the request too: together they make the
-leader's fence sound (see `lease`). A renewal of the lease itself is unfenced and bypasses the
-queue.
+Reads and writes have separate connection pools. Reads (and watches, one connection each) are
+unlimited. At most `write_limit` writes are in flight. The others wait *before* the fence is
+checked, so that no write leaves the process later than one deadline after its check. The same
+deadline is sent as the `timeout` parameter, after which the server drops the request too. Together
+they make the leader's fence sound (see `leader_election`). A renewal of the lease itself is not
+fenced and does not wait.
 
-Every request may be repeated: names are deterministic, updates conditional, deletes name a uid.
-What a repeated write can answer is said in `errors`.
+Every request may be repeated: names are deterministic, updates are conditional, and deletes name a
+uid. `errors` describes the possible answers to a repeated write.
 """
 
 from __future__ import annotations
@@ -32,45 +32,51 @@ from drumline.kube.retry import RetryPolicy
 
 READ_DEADLINE_SECONDS: Final = 30.0
 WRITE_DEADLINE_SECONDS: Final = 5.0
-"""How long after its check at the fence a write may still take effect."""
+"""Time after its fence check in which a write may still take effect."""
 NO_ANSWER: Final = 0
-"""The code observed for a request that got no answer."""
+"""Code that is observed for a request without an answer."""
 _CONNECT_SECONDS: Final = 5.0
 _KEPT_SECONDS: Final = 60.0
-"""How long an idle connection is kept. The API server closes it after 90 s (`IdleTimeout` in
-apiserver/pkg/server/secure_serving.go), as Go's clients do: whoever sends at that moment gets no
-answer, so this stays well below. The pods of a gang leave on as many connections as there are
-slots, and each new one costs a TLS handshake."""
+"""Time for which an idle connection is kept.
+
+The API server closes it after 90 s (`IdleTimeout` in apiserver/pkg/server/secure_serving.go), and
+so do Go's clients. A request that is sent at that moment gets no answer, so this stays well below.
+The pods of a gang are created over as many connections as there are slots, and each new connection
+costs a TLS handshake.
+"""
 _FORGETS_CONNECTIONS: Final = sys.version_info < (3, 12)
-"""TLS closes an abandoned exchange after its session has dropped it: the end of the session would
-leave the socket open. Later Pythons need no help, and aiohttp warns when it is asked for."""
+"""TLS closes an abandoned exchange after its session has dropped it.
+
+The end of the session would leave the socket open. Later Pythons need no help, and aiohttp warns
+about this option there.
+"""
 
 
 class Observe(Protocol):
-    """Receives every attempt for telemetry; `code` is NO_ANSWER where none came."""
+    """Receives every attempt for telemetry. `code` is NO_ANSWER without an answer."""
 
     def __call__(self, *, verb: Verb, resource: str, code: int, seconds: float) -> None:
-        """One attempt ended."""
+        """Observe the end of an attempt."""
 
 
 class Fence(Protocol):
-    """Asked before every write leaves; raises `NotLeader` when this process may not write."""
+    """Called before every write. It raises `NotLeader` when this process may not write."""
 
     def __call__(self) -> None:
         """Return, or raise `NotLeader`."""
 
 
 class KubeClient:
-    """The API server, as one identity. Use it as an async context manager.
+    """Client of the API server with one identity. Use it as an async context manager.
 
     Args:
-        credentials: The identity of this process, and the server's address.
-        fence: Asked before every write; the default lets all pass (tests, tools).
-        observe: Called with every attempt; the default ignores it.
-        retry: How often a request is sent again.
-        write_limit: How many writes may be under way.
-        user_agent: What the server's logs call us.
-        jitter: Where the spread of the pauses comes from.
+        credentials: identity of this process, and the server's address.
+        fence: called before every write. The default allows all (tests, tools).
+        observe: called with every attempt. The default ignores it.
+        retry: policy for repeated requests.
+        write_limit: most concurrent writes.
+        user_agent: name in the server's logs.
+        jitter: random source of the pauses.
     """
 
     def __init__(
@@ -115,13 +121,13 @@ class KubeClient:
         await self._stack.aclose()
 
     async def send(self, request: Request) -> bytes:
-        """Send a request, again after retryable failures, and return the body of the answer.
+        """Send a request, repeat it after retryable failures, and return the body of the answer.
 
         Args:
-            request: What to send.
+            request: the request.
 
         Raises:
-            KubeError: The last attempt's failure, typed as `errors` draws it.
+            KubeError: the failure of the last attempt, with a type of `errors`.
         """
         policy = request.sending.retry or self._retry
         attempt = 0
@@ -131,9 +137,11 @@ class KubeClient:
             try:
                 return await self._attempt(request)
             except errors.KubeError as error:
+                # One attempt without an answer is enough: a later, clean failure does not undo it.
                 maybe_done |= not request.reads and _leaves_doubt(error)
                 error.maybe_done = maybe_done
                 token = self._credentials.token
+                # The token may have rotated. Read it again, but only once.
                 if isinstance(error, errors.Unauthorized) and token.renewable and not renewed:
                     renewed = True
                     token.forget()
@@ -150,14 +158,15 @@ class KubeClient:
         *,
         silence_seconds: float,
     ) -> AsyncGenerator[AsyncGenerator[bytes]]:
-        """Open a watch; yields its chunks as they come, of any size, cut anywhere.
+        """Open a watch. Yield its chunks as they arrive, of any size.
 
         Args:
-            request: A request with the verb WATCH.
-            silence_seconds: A pause between two chunks after which the stream counts as broken.
+            request: a request with the verb WATCH.
+            silence_seconds: pause between two chunks after which the stream counts as broken.
 
         Raises:
-            KubeError: The watch was refused, broke off, or fell silent. Its plain end is no error.
+            KubeError: the watch was rejected, broke off, or became silent. A normal end raises
+                nothing.
         """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds
@@ -282,7 +291,7 @@ def _deadline(request: Request) -> float:
 
 
 def _leaves_doubt(error: errors.KubeError) -> bool:
-    """Whether a request that failed like this may have been carried out."""
+    """Return whether a request that failed like this may have taken effect."""
     if isinstance(error, errors.Unreachable):
         return error.sent
     return isinstance(error, errors.ServerError)

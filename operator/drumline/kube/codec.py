@@ -1,7 +1,7 @@
-"""From the API server's JSON to views. The only place that knows the wire's field names.
+"""Decode the API server's JSON to views. No other module knows the names of stored fields.
 
-msgspec reads just the fields named here and skips the rest unparsed: a pod costs some 10 us, and
-nothing of its manifest stays. Every decoder raises `Undecodable` and nothing else.
+msgspec reads only the fields named here and skips the others unparsed. A pod takes about 10 us, and
+no part of its manifest is kept. Every decoder raises only `Undecodable`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ T = TypeVar("T")
 
 
 class Undecodable(ValueError):  # noqa: N818 - read as an adjective
-    """A document that is not what its kind promises."""
+    """A document that does not match its kind."""
 
 
 def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
-    """A document of which other rooms read what they need.
+    """Decode a document of which other packages read a part.
 
     Raises:
-        Undecodable: It is not what the decoder expects.
+        Undecodable: the document does not match the decoder's type.
     """
     try:
         return decoder.decode(raw)
@@ -66,7 +66,7 @@ def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
 
 
 def spec_of(view: TrainingJobView) -> dict[str, Any]:
-    """The spec. `spec.trainer.overrides`, which no schema bounds, stays undecoded."""
+    """Return the spec. `spec.trainer.overrides`, which no schema bounds, stays encoded."""
     return {
         name: _trainer(raw, dropped_bytes=view.dropped_overrides_bytes)
         if name == "trainer"
@@ -76,12 +76,12 @@ def spec_of(view: TrainingJobView) -> dict[str, Any]:
 
 
 def status_of(view: TrainingJobView) -> dict[str, Any]:
-    """The status."""
+    """Return the status."""
     return _status_decoder.decode(view.status_json) or {}
 
 
 def key(metadata: Metadata) -> Key:
-    """Where the object of this metadata lives."""
+    """Return the key of an object with this metadata."""
     return Key(metadata.namespace, metadata.name)
 
 
@@ -92,7 +92,7 @@ S = TypeVar("S")
 
 
 class _Custom(ObjectPart, frozen=True):
-    """Any object, its spec and status unread."""
+    """Any object with an unread spec and status."""
 
     metadata: Metadata
     spec: dict[str, Any] | None = None
@@ -100,7 +100,7 @@ class _Custom(ObjectPart, frozen=True):
 
 
 class _TrainingJobDocument(ObjectPart, frozen=True):
-    """A TrainingJob, the fields of its spec and its status undecoded."""
+    """A TrainingJob whose spec fields and status are not decoded."""
 
     metadata: Metadata
     spec: dict[str, msgspec.Raw] | None = None
@@ -113,6 +113,7 @@ def _decoder(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec
 
     def decoded_view(raw: bytes | msgspec.Raw) -> T:
         try:
+            # A document that is nested too deep for the decoder is cut and decoded again.
             try:
                 return view(decode(raw))
             except RecursionError:
@@ -157,7 +158,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
 
 
 def _finalizers(metadata: Metadata) -> tuple[str, ...]:
-    """The first finalizers, for messages: a tenant may write any number of them."""
+    """Return the first finalizers, for messages. A tenant may write any number of them."""
     return tuple(map(_text, (metadata.finalizers or ())[:_MAX_FINALIZERS]))
 
 
@@ -215,7 +216,7 @@ def _node_view(wire_node: builtin.Node) -> NodeView:
 
 
 def _is_bad(condition: builtin.Condition) -> bool:
-    """`...Ready` is good when true; every other condition of a node names a fault or a threat."""
+    """Return whether a condition names a fault or threat. `...Ready` is good when true."""
     return (condition.status == "True") != condition.type.endswith("Ready")
 
 
@@ -254,6 +255,7 @@ def _priority_class_view(wire_priority_class: builtin.PriorityClass) -> Priority
 def _training_job_view(stored: _TrainingJobDocument) -> TrainingJobView:
     metadata, spec, dropped_bytes = stored.metadata, dict(stored.spec or {}), 0
     trainer = _trainer_decoder.decode(spec["trainer"]) if "trainer" in spec else None
+    # Overrides have no schema. Large ones are dropped, and only their size is kept.
     if trainer and len(bytes(trainer.get("overrides", msgspec.Raw()))) > MAX_BYTES:
         dropped_bytes = len(bytes(trainer.pop("overrides")))
         spec["trainer"] = msgspec.Raw(msgspec.json.encode(trainer))
@@ -275,7 +277,7 @@ def _training_job_view(stored: _TrainingJobDocument) -> TrainingJobView:
 
 
 def _trainer(raw: msgspec.Raw, *, dropped_bytes: int) -> dict[str, Any] | None:
-    """The trainer's fields, overrides as text; where those were dropped, only their size."""
+    """Return the trainer's fields, with overrides as text, or only their size if dropped."""
     fields = _trainer_decoder.decode(raw)
     trainer: dict[str, Any] | None = fields and {
         name: Overrides.of_json(bytes(field)) if name == "overrides" else msgspec.json.decode(field)
@@ -365,7 +367,7 @@ def _object_view(stored: _Custom) -> ObjectView:
 
 
 def _text(text: str) -> str:
-    """What a component, or a program through it, says: bounded, and safe to repeat."""
+    """Return a component's text, bounded and safe to repeat."""
     return plain(text[:_MAX_TEXT_CHARS])
 
 
@@ -374,7 +376,7 @@ def _controller_uid(owners: Iterable[OwnerReference] | None) -> str:
 
 
 def _ours(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Those that are ours; the same texts of the pods of a gang are kept once."""
+    """Return texts with our prefix. Equal texts of a gang's pods are stored once."""
     return {
         sys.intern(name): sys.intern(text)
         for name, text in (texts or {}).items()

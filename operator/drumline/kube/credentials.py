@@ -1,9 +1,9 @@
-"""The credentials for the API server: its address, what to trust, and a token that stays fresh.
+"""Credentials for the API server: its address, the trusted CA, and a token that stays valid.
 
-A pod reads the files the kubelet mounts; a person's machine reads a kubeconfig: a simple one in
-`kubeconfig`, any other one (exec plugins) through the `kubernetes` package, imported only then.
-Bound tokens rotate hourly under the same path, so a token is kept for a minute at most and read
-again at once after a 401. The CA is read when a connection pool is built: a rotated CA stops new
+A pod reads the files that the kubelet mounts. A user's machine reads a kubeconfig: a simple one in
+`kubeconfig`, any other (exec plugins) through the `kubernetes` package, imported only then. Bound
+tokens rotate hourly under the same path. So a token is kept for at most a minute, and is read again
+at once after a 401. The CA is read when a connection pool is built. A rotated CA stops new
 connections, which the liveness probe sees as stale informers.
 """
 
@@ -59,7 +59,7 @@ class Token:
         """A lock belongs to the first loop in which somebody waits for it."""
 
     async def current(self) -> str | None:
-        """The token to send now, at most a minute old; None where certificates speak for us."""
+        """Return the token to send now, at most a minute old. None with client certificates."""
         if self._is_stale():
             async with self._reading.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 if self._is_stale():
@@ -76,7 +76,7 @@ class Token:
 
 
 class ConnectionFields(TypedDict):
-    """The same credentials as plain data, named as `kopf.ConnectionInfo` names its arguments."""
+    """The credentials as plain data, with the argument names of `kopf.ConnectionInfo`."""
 
     server: str
     ca_path: str | None
@@ -89,15 +89,15 @@ class ConnectionFields(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """How to reach one API server as one identity.
+    """Access to one API server with one identity.
 
     Attributes:
-        server: Its URL without a trailing slash.
-        token: The bearer token, if that is how this identity is proved.
-        ca_path: The CA bundle to trust; None trusts the system's.
-        certificate_path: A client certificate, with `private_key_path` its key.
-        insecure: Trust any server certificate. Only a kubeconfig can ask for it.
-        namespace: The namespace this identity lives in.
+        server: its URL without a trailing slash.
+        token: bearer token, if it proves this identity.
+        ca_path: trusted CA bundle. None means the system's.
+        certificate_path: client certificate. `private_key_path` is its key.
+        insecure: whether to trust any server certificate. Only a kubeconfig can set it.
+        namespace: namespace of this identity.
     """
 
     server: str
@@ -108,10 +108,10 @@ class Credentials:
     insecure: bool = False
     namespace: str = "default"
     impersonation: Headers = ()
-    """Headers of the identity to act as; none: this identity itself."""
+    """Headers of the identity to impersonate. Empty for this identity itself."""
 
     def ssl_context(self) -> ssl.SSLContext:
-        """A fresh TLS context, from the files as they are now."""
+        """Return a new TLS context from the present files."""
         context = ssl.create_default_context(cafile=self.ca_path)
         if self.certificate_path is not None:
             context.load_cert_chain(self.certificate_path, self.private_key_path)
@@ -149,15 +149,15 @@ def from_service_account(
     port: str,
     folder: Path = SERVICE_ACCOUNT_FOLDER,
 ) -> Credentials:
-    """The credentials the kubelet mounted into this pod.
+    """Return the credentials that the kubelet mounted into this pod.
 
     Args:
         host: `KUBERNETES_SERVICE_HOST`.
         port: `KUBERNETES_SERVICE_PORT`.
-        folder: Where token, CA and namespace are mounted.
+        folder: folder of the mounted token, CA and namespace.
 
     Raises:
-        NoCredentials: A file is missing.
+        NoCredentials: a file is missing.
     """
     try:
         namespace = (folder / "namespace").read_text().strip()
@@ -174,14 +174,14 @@ def from_service_account(
 
 
 def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> Credentials:
-    """The credentials of a kubeconfig; blocks while it is read, and while an exec plugin runs.
+    """Return the credentials of a kubeconfig. Blocks while an exec plugin runs.
 
     Args:
-        path: The file; None takes `$KUBECONFIG`, then `~/.kube/config`, as kubectl does.
-        context: One of its contexts; None takes the current one.
+        path: the file. None: `$KUBECONFIG`, then `~/.kube/config`, as in kubectl.
+        context: one of its contexts. None: the current one.
 
     Raises:
-        NoCredentials: The file is missing, broken, or lacks the context.
+        NoCredentials: the file is missing or invalid, or does not contain the context.
     """
     known = simple(path, context=context)
     if known is not None:
@@ -216,10 +216,10 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
 
 
 def discover(environment: Mapping[str, str], *, kubeconfig: Path | None = None) -> Credentials:
-    """The service account in a pod, a kubeconfig elsewhere; an explicit kubeconfig wins.
+    """Return the service account in a pod, otherwise a kubeconfig. An explicit one wins.
 
     Raises:
-        NoCredentials: Neither is usable.
+        NoCredentials: neither is usable.
     """
     host = environment.get("KUBERNETES_SERVICE_HOST")
     if kubeconfig is None and host:
@@ -229,7 +229,7 @@ def discover(environment: Mapping[str, str], *, kubeconfig: Path | None = None) 
 
 
 def _token_of(path: Path | None, context: str | None) -> str | None:
-    """The token as the file has it now."""
+    """Return the token in the present file."""
     known = simple(path, context=context)
     return _bearer(_load_kubeconfig(path, context)) if known is None else known.token
 

@@ -1,7 +1,7 @@
-"""From the API server's JSON to views of resource.k8s.io/v1, as `codec` does for other kinds.
+"""Decode the API server's JSON to views of resource.k8s.io/v1, as `codec` does for other kinds.
 
-Only what decides about whole devices of a single node is read. Counters that devices share,
-attributes but `type`, and how much of a device is consumed are not.
+It reads only what decides about whole devices of a single node. It does not read counters that
+devices share, attributes except `type`, and partial consumption of a device.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
 
 
 def _channel(devices: _Requests | None) -> ChannelRequest | None:
-    """The channel that a claim asks for; None if it asks for anything else, or for more."""
+    """Return the channel that a claim requests. None if it requests anything else, or more."""
     requests = (devices.requests if devices else None) or ()
     configs = (devices.config if devices else None) or ()
     if len(requests) != 1 or len(configs) != 1:

@@ -1,4 +1,4 @@
-"""What the caches keep of Dynamic Resource Allocation: devices of nodes, and who has them."""
+"""Views of Dynamic Resource Allocation: devices of nodes, and the claims that hold them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drumline_api.objects import builtin
 
 
 class DeviceName(NamedTuple):
-    """What names a device in the cluster."""
+    """Name of a device in the cluster."""
 
     driver: str
     pool: str
@@ -81,18 +81,18 @@ class DeviceTaintRuleView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     selects: bool = True
 
     def matches(self, name: DeviceName) -> bool:
-        """Whether the device has the taint."""
+        """Return whether the device has the taint."""
         wanted = ((self.driver, name.driver), (self.pool, name.pool), (self.device, name.device))
         return self.selects and all(value in (None, actual) for value, actual in wanted)
 
 
 class ChannelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a claim asks for that asks for one channel of a ComputeDomain, and for nothing else.
+    """Request of a claim for one channel of a ComputeDomain, and for nothing else.
 
     Attributes:
-        request: The name of the request in the claim.
-        domain: The uid of the ComputeDomain.
-        parameters: What the driver gets to read, as JSON.
+        request: name of the request in the claim.
+        domain: uid of the ComputeDomain.
+        parameters: parameters for the driver, as JSON.
     """
 
     request: str

@@ -40,8 +40,10 @@ class KubeError(Exception):
 
     retryable: ClassVar[bool] = False
     maybe_done: bool = False
-    """Whether the write that failed may have been carried out: an attempt of it got no answer, or
-    one that does not say. Set by the client."""
+    """True if the failed write may have taken effect.
+
+    An attempt of it got no answer, or an answer that leaves it open. The client sets it.
+    """
 
 
 class NotLeader(KubeError):
@@ -164,12 +166,12 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def from_answer(*, code: int, body: bytes, retry_after: str | None = None) -> StatusError:
-    """The typed error of an HTTP answer outside 2xx.
+    """Return the typed error of an HTTP answer outside 2xx.
 
     Args:
-        code: The HTTP status code.
-        body: The answer's body: a Status object, or whatever a proxy says.
-        retry_after: The Retry-After header, if any; only its form in seconds is understood.
+        code: HTTP status code.
+        body: body of the answer: a Status object, or a proxy's text.
+        retry_after: the Retry-After header, if any. Only its form in seconds is understood.
     """
     try:
         status = _decode_status(body)
@@ -184,7 +186,7 @@ def from_answer(*, code: int, body: bytes, retry_after: str | None = None) -> St
 
 
 def from_stream(raw: bytes) -> StatusError:
-    """The typed error of an ERROR event's Status object inside a watch."""
+    """Return the typed error of an ERROR event's Status object inside a watch."""
     status = _decode_status(raw)
     return from_status(
         code=status.code,
@@ -201,7 +203,7 @@ def from_status(
     message: str,
     retry_after_seconds: float | None = None,
 ) -> StatusError:
-    """The typed error of a Status already taken apart."""
+    """Return the typed error of a decoded Status."""
     kind = _BY_CODE.get(code, ServerError if code >= 500 else StatusError)
     if kind is Conflict and reason == "AlreadyExists":
         kind = AlreadyExists

@@ -1,11 +1,12 @@
-"""Kubernetes events, as `kubectl describe` shows them: few, aggregated, and never blocking.
+"""Kubernetes events as `kubectl describe` shows them: few, aggregated, and never blocking.
 
-All occurrences for one object and one reason are one Event, whose series counts them. Its name
-follows from (uid, reason), so a restarted operator continues it. It is written when its count
+All occurrences for one object and one reason are one Event, whose series counts them. Its name is
+derived from (uid, reason), so a restarted operator continues it. It is written when its count
 reaches one of `WRITE_AT`: at most four writes for each reason in an object's life. `record` only
-notes; `run` writes. What cannot be written is dropped: events inform, nothing depends on them.
+stores, and `run` writes. Events that cannot be written are dropped. They inform, and nothing
+depends on them.
 
-Events are not watched; `events_about` reads those of one object.
+Events are not watched. `events_about` reads those of one object.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _CLUSTER_EVENTS_NAMESPACE: Final = "default"
 
 
 async def events_about(client: KubeClient, *, namespace: str, uid: str) -> list[EventView]:
-    """The events about one object, at most `_READ_EVENTS` of them.
+    """Return the events about one object, at most `_READ_EVENTS` of them.
 
-    The API server reads all events of the namespace for it: ask rarely.
+    The API server reads all events of the namespace for it, so call it rarely.
 
     Raises:
         Forbidden: RBAC does not allow it.
-        KubeError: They could not be read.
+        KubeError: they could not be read.
     """
     page = await reads.first_page(
         client,
@@ -61,7 +62,7 @@ def _decoded(raw: bytes) -> EventView | None:
 
 
 class Severity(StrEnum):
-    """Whether the event needs attention."""
+    """Severity of an event: whether it needs attention."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -124,7 +125,7 @@ class EventRecorder:
         self._instance = instance
         self._wall = wall
         self._counts: OrderedDict[str, dict[str, int]] = OrderedDict()
-        """By uid of the object, then by reason."""
+        """Counts by uid of the object, then by reason."""
         self._queue: asyncio.Queue[_Write] = asyncio.Queue(_QUEUED_WRITES)
 
     def record(self, occurrence: Occurrence) -> None:
@@ -138,7 +139,7 @@ class EventRecorder:
             self._enqueue(_Write(occurrence=occurrence, count=count, time=self._now()))
 
     def forget(self, uid: str) -> None:
-        """The object is gone: nothing more happens to it."""
+        """Forget a deleted object."""
         self._counts.pop(uid, None)
 
     async def run(self) -> None:

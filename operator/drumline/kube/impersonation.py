@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from urllib.parse import quote
 
 FIELDS: Final = frozenset(("as", "as-uid", "as-groups", "as-user-extra"))
-"""Of a user of a kubeconfig."""
+"""Fields of a user in a kubeconfig."""
 Headers = tuple[tuple[str, str], ...]
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _KEY_CHARACTERS: Final = "!#$&'*+-.^_`|~"
@@ -20,7 +20,7 @@ _KEY_CHARACTERS: Final = "!#$&'*+-.^_`|~"
 
 
 def headers_of(user: Mapping[str, Any]) -> Headers:
-    """Return the headers for a user of a kubeconfig; none if it impersonates nobody.
+    """Return the headers for a user of a kubeconfig. Empty without impersonation.
 
     Raises:
         ValueError: a field has another type, or groups are named without a user.

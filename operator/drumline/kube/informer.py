@@ -1,19 +1,20 @@
-"""A cache of one kind of object that stays true: list, watch, and list again when in doubt.
+"""A cache of one kind of object that stays correct: list, watch, and list again if needed.
 
-The stream is resumed from the last version seen, bookmarks included, whether it breaks, falls
-silent or is refused (429, 401, 403, 5xx): an overloaded server is not asked for whole lists on top.
-It lists again only when resuming cannot work: the server says that version is gone (410, as an
-answer or inside the stream) or makes no sense (400), or two open streams in a row bring not even a
-bookmark: then the version may lie in the future of a cluster restored from a backup, whose server
-waits for it in silence. One document that cannot be decoded is put in quarantine: counted,
-reported, its last good view kept, the others go on.
+The stream is resumed from the last seen version, bookmarks included, after it breaks, becomes
+silent or is rejected (429, 401, 403, 5xx). So an overloaded server does not have to send whole
+lists in addition. The informer lists again only when resuming cannot work. The server reports that
+the version is gone (410, as an answer or inside the stream) or invalid (400). Or two open streams
+in a row contain not even a bookmark: then the version may lie in the future of a cluster restored
+from a backup, whose server waits for it silently. A document that cannot be decoded is put in
+quarantine: it is counted and reported, its last good view is kept, and the other documents are
+processed.
 
-Who deletes a namespace deletes the rights in it: of a namespace of its own an informer may be told
-(`on_forbidden`) to take it for empty once nothing but 403 was heard for half a minute. It goes on
-asking, so what is there again is seen again. So with 404, of a kind that is not served.
+Deleting a namespace deletes the rights in it. An informer of one namespace may treat it as empty
+(`on_forbidden`) after half a minute of only 403. It continues to ask, so objects that exist again
+are seen again. The same holds for 404, for a kind that is not served.
 
-The owner runs `run()` as a task for as long as the cache is to live; everything else may be called
-at any time from the same event loop.
+The owner runs `run()` as a task for the life of the cache. Everything else may be called at any
+time from the same event loop.
 """
 
 from __future__ import annotations
@@ -39,26 +40,27 @@ from drumline.kube.watch_decoder import Decode, Quarantined, WatchDecoder
 
 V = TypeVar("V", bound=View)
 STALE_SECONDS: Final = 180.0
-"""Bookmarks come every minute and a silent stream is opened again after 70 s."""
+"""Bookmarks arrive every minute, and a silent stream is opened again after 70 s."""
 CATCH_UP_SECONDS: Final = 3
-"""How long the watch of a catch-up lasts: a bookmark comes 2 s before its end."""
+"""Length of the watch of a catch-up. A bookmark arrives 2 s before its end."""
 CATCH_UP_WATCHES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformerTiming:
-    """When an informer gives up waiting.
+    """Time limits of an informer.
 
     Attributes:
-        silence_seconds: A stream this long without a line (bookmarks come every minute) is broken.
-        silent_streams: After so many open streams in a row without a line it lists again.
-        watch_seconds: How long one watch lasts; half as much is drawn at random on top.
-        relist_spread_seconds: Up to this long it waits before listing again after a 410, so that
-            the informers of many processes do not list at once.
-        backoff: The pauses between failed attempts, at least the server's Retry-After up to its
-            patience; its number of attempts means nothing here.
-        forbidden_seconds: Only after so long of nothing but 403 is a namespace taken for empty: an
-            API server that starts, or a role that is made anew, refuses for moments.
+        silence_seconds: time without a line after which a stream is broken. Bookmarks arrive every
+            minute.
+        silent_streams: number of open streams in a row without a line, after which it lists again.
+        watch_seconds: length of one watch. Up to half as much is added at random.
+        relist_spread_seconds: longest wait before it lists again after a 410, so that the informers
+            of many processes do not list at once.
+        backoff: pauses between failed attempts, at least the server's Retry-After up to its
+            patience. Its number of attempts is ignored here.
+        forbidden_seconds: time of only 403 after which a namespace counts as empty. A starting API
+            server, or a role that is created again, rejects requests for moments.
     """
 
     silence_seconds: float = 70.0
@@ -71,12 +73,12 @@ class InformerTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which objects of a kind an informer keeps.
+    """Objects of a kind that an informer keeps.
 
     Attributes:
-        namespace: Only this namespace; None means all.
-        label_selector: Only objects with these labels.
-        field_selector: Only objects with these fields.
+        namespace: only this namespace. None means all.
+        label_selector: only objects with these labels.
+        field_selector: only objects with these fields.
     """
 
     namespace: str | None = None
@@ -84,7 +86,7 @@ class Selection:
     field_selector: str = ""
 
     def query(self) -> dict[str, str]:
-        """The query parameters that say so."""
+        """Return the query parameters of this selection."""
         selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
         return {name: value for name, value in selectors.items() if value}
 
@@ -124,7 +126,7 @@ class Informer(Generic[V]):
         self.relists_total = 0
         self.reconnects_total = 0
         self.is_forbidden = False
-        """Whether it is taken for empty, as it may not be read."""
+        """True if it counts as empty, because it may not be read."""
         self._client = client
         self._selection = selection or Selection()
         self._on_forbidden = on_forbidden
@@ -147,12 +149,12 @@ class Informer(Generic[V]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether a whole list has been taken in once, or it is taken for empty."""
+        """Return whether it has received a whole list once, or counts as empty."""
         return self.is_forbidden or bool(self._store.resource_version)
 
     @property
     def quarantined_total(self) -> int:
-        """How many documents could not be read."""
+        """Return the number of documents that could not be read."""
         return self._decoder.quarantined_total
 
     @property
@@ -161,7 +163,7 @@ class Informer(Generic[V]):
         return self._store.resource_version
 
     def get(self, key: Key) -> V | None:
-        """The object at this key as last seen, or None."""
+        """Return the object at this key as last seen, or None."""
         return self._store.get(key)
 
     def values(self) -> Collection[V]:
@@ -169,11 +171,15 @@ class Informer(Generic[V]):
         return self._store.values()
 
     def freshness_seconds(self, now: float) -> float:
-        """How long ago the server was last heard, by the informer's clock; inf before the first."""
+        """Return the seconds since the server was heard. Infinite before the first time."""
         return now - self._heard_at
 
     def silence(self, now: float) -> str | None:
-        """A sentence, if the server was not heard for too long; None: it was (monotonic `now`)."""
+        """Return a sentence if the server was not heard for too long, otherwise None.
+
+        Args:
+            now: monotonic seconds.
+        """
         age = self.freshness_seconds(now)
         if age <= STALE_SECONDS:
             return None
@@ -204,7 +210,7 @@ class Informer(Generic[V]):
         await self.wait_for(lambda: self.has_synced)
 
     def has_reached(self, resource_version: str) -> bool:
-        """Whether the write of ours that made this version is part of what is seen here; O(1)."""
+        """Return whether the cache contains the write that made this version. O(1)."""
         return self._store.has_reached(resource_version)
 
     async def wait_version(self, resource_version: str) -> None:
@@ -341,7 +347,7 @@ class Informer(Generic[V]):
         self._heard()
 
     def _watch_request(self, *, seconds: float) -> Request:
-        """A watch from what is seen here on."""
+        """Return a watch request from the last seen version on."""
         return Request(
             verb=Verb.WATCH,
             resource=self.resource,

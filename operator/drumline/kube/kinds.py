@@ -1,7 +1,7 @@
-"""The kinds of object Drumline reads or writes, and where each lives below the API server's root.
+"""Kinds of objects that Drumline reads or writes, and their paths below the API server's root.
 
-A `Resource` is a name, not a schema: what is read of an object is said by `views`, what is written
-by the room that renders it.
+A `Resource` is a name, not a schema. `views` define the fields that are read, and the packages that
+write an object define the written ones.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Resource:
         name: str | None = None,
         subresource: str | None = None,
     ) -> str:
-        """The path of a collection, an object, or a subresource of it.
+        """Return the path of a collection, an object, or a subresource.
 
         Args:
-            namespace: Where the object is; None names the collection across all namespaces.
-            name: The object; None names the collection.
-            subresource: For instance `status`.
+            namespace: namespace of the object. None: the collection in all namespaces.
+            name: name of the object. None: the collection.
+            subresource: for example `status`.
 
         Raises:
-            ValueError: A namespace for a cluster-scoped kind, a single namespaced object without
-                one, or a name that would escape its segment of the path.
+            ValueError: a namespace for a cluster-scoped kind, a namespaced object without a
+                namespace, or a name that would leave its segment of the path.
         """
         if namespace is not None and not self.namespaced:
             raise ValueError(f"{self.plural} are cluster-scoped, but got namespace {namespace!r}")

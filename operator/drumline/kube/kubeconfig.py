@@ -1,8 +1,8 @@
-"""Kubeconfigs that need nothing but a token or a client certificate: read without `kubernetes`.
+"""Kubeconfigs that only need a token or a client certificate, read without `kubernetes`.
 
-That package takes half a second to import, which is most of what a short command takes. What it
-alone can do (exec plugins, auth providers, several files, proxies) is left to it: `simple` returns
-None for any field that is not understood here.
+That package takes half a second to import, which is most of the time of a short command. Features
+that only it supports (exec plugins, auth providers, several files, proxies) are left to it:
+`simple` returns None for any unknown field.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class SimpleKubeconfig:
 
 
 def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None:
-    """The context, if it is a simple one in one readable file; None: ask the package.
+    """Return the context if it is simple and in one readable file, otherwise None.
 
     Args:
-        path: the file; None takes `$KUBECONFIG`, then `~/.kube/config`.
-        context: one of its contexts; None takes the current one.
+        path: the file. None: `$KUBECONFIG`, then `~/.kube/config`.
+        context: one of its contexts. None: the current one.
     """
     file = _file(path)
     document = None if file is None else _document(file)
@@ -166,7 +166,7 @@ def _document(file: Path) -> Json | None:
 
 
 def _named(entries: Any, name: Any, field: str) -> Json | None:
-    """The one entry of this name; None: there is none, or several."""
+    """Return the only entry of this name, or None."""
     if not isinstance(entries, list):
         return None
     typed = [cast("Json", each) for each in cast("list[Any]", entries) if isinstance(each, dict)]
@@ -177,14 +177,14 @@ def _named(entries: Any, name: Any, field: str) -> Json | None:
 
 
 def _path(fields: Json, name: str, file: Path) -> Path | None:
-    """A file that is named, or one with the bytes that are given; those go first, as in kubectl."""
+    """Return the path of a named file, or of a new one with embedded bytes, which win."""
     if data := fields.get(f"{name}-data"):
         return _written(base64.b64decode(data, validate=True))
     return file.parent / fields[name] if name in fields else None
 
 
 def _written(content: bytes) -> Path:
-    """A file for this process alone: TLS reads certificates from files."""
+    """Write a file for this process alone, because TLS reads certificates from files."""
     handle, name = tempfile.mkstemp(prefix="drumline-")
     with os.fdopen(handle, "wb") as opened:
         opened.write(content)

@@ -1,18 +1,18 @@
-"""Leadership: one coordination Lease, a monotonic clock, and an epoch that only grows.
+"""Leader election with one coordination Lease, a monotonic clock, and an epoch that only grows.
 
-* The holder may write while its clock stands before the *start* of its last good renewal + the
-  lease's duration - one write deadline. A write checked at that moment has ended, here and at the
-  server, before anyone else may take the lease.
+* The holder may write until the *start* of its last good renewal + the lease's duration - one write
+  deadline, on its own clock. A write that was checked then has ended, here and at the server,
+  before any other process may take the lease.
 * Another process takes the lease only after it has seen it unchanged for a whole duration on its
-  own monotonic clock, from after the answer came: wall clocks are never compared.
-* Every change is conditional on the resourceVersion read before, and every taking (never a
-  renewal) raises `leaseTransitions`. That number is the epoch: unique to one term of one process,
-  even if two processes are wrongly given the same identity, or one takes its own lease back.
-* Deleting the Lease does not depose its holder: a candidate that saw it before waits, and the
-  holder writes it again. Only a candidate that never saw the Lease takes it at once; with
-  `raise_epoch` it goes above all epochs used before, as soon as it knows them.
-* A late renewal that still succeeds proves that no other process took the lease in between: the
-  term goes on. It is over when the record names another holder or another epoch.
+  own monotonic clock, counted from the arrival of the answer. Wall clocks are never compared.
+* Every change is conditional on the resourceVersion read before. Every acquisition (never a
+  renewal) raises `leaseTransitions`. That number is the epoch. It is unique to one term of one
+  process, even if two processes have the same identity by mistake, or one takes its own lease back.
+* Deleting the Lease does not depose its holder. A candidate that saw it before waits, and the
+  holder writes it again. Only a candidate that never saw the Lease takes it at once. With
+  `raise_epoch` it goes above all earlier epochs, as soon as it knows them.
+* A late renewal that succeeds proves that no other process took the lease in between, so the term
+  continues. The term ends when the record names another holder or another epoch.
 
     duration 15 s, write deadline 5 s: renewed at t = 0, the holder may write until t = 10; its last
     write has ended by t = 15; a process that last saw a change at t = 0.2 takes it at t = 15.2
@@ -105,7 +105,7 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether a write sent now is safe."""
+        """Return whether a write sent now is safe."""
         if self._term is None:
             return False
         safe_seconds = self._timing.duration_seconds - WRITE_DEADLINE_SECONDS
@@ -117,10 +117,10 @@ class LeaderElector:
         return 0 if self._term is None else self._term.record.epoch
 
     def check(self) -> None:
-        """The fence of `KubeClient`.
+        """Check the fence of `KubeClient`.
 
         Raises:
-            NotLeader: A write sent now would not be safe.
+            NotLeader: a write sent now would not be safe.
         """
         if not self.is_leader:
             raise NotLeader(f"{self._identity} cannot prove that it holds {self._lease.name}")
@@ -159,10 +159,10 @@ class LeaderElector:
         """Renew the lease once.
 
         Returns:
-            Whether it worked; after a False the term may go on.
+            Whether it succeeded. After False the term may still continue.
 
         Raises:
-            NotLeader: The term is over.
+            NotLeader: the term is over.
         """
         async with self._renewing:
             term = self._held_term()

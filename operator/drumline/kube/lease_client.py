@@ -17,15 +17,15 @@ from drumline.kube.retry import ONCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """What a Lease says.
+    """Content of a Lease.
 
     Attributes:
-        holder: The identity of its holder, empty while it is free.
-        epoch: `leaseTransitions`: how often it was taken.
-        duration_seconds: How long the holder may go without renewing it.
-        acquire_time: When it was taken (RFC 3339), for people.
-        renew_time: When it was renewed last (RFC 3339), for people.
-        resource_version: Its version; empty for one that does not exist yet.
+        holder: identity of its holder. Empty while it is free.
+        epoch: `leaseTransitions`, the number of acquisitions.
+        duration_seconds: time for which the holder need not renew it.
+        acquire_time: time of its acquisition (RFC 3339), for users.
+        renew_time: time of its last renewal (RFC 3339), for users.
+        resource_version: its version. Empty for a Lease that does not exist yet.
     """
 
     holder: str
@@ -76,10 +76,10 @@ class LeaseClient:
     request_seconds: float
 
     async def read(self) -> LeaseRecord | None:
-        """The Lease as stored, or None if there is none.
+        """Return the stored Lease, or None if it does not exist.
 
         Raises:
-            KubeError: It could not be read.
+            KubeError: it could not be read.
         """
         try:
             answer = await reads.get(

@@ -37,7 +37,7 @@ class WatchLineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes | Oversized]:
-        """The lines that end in this chunk, without their ends; empty ones are left out."""
+        """Return the lines that end in this chunk, without line ends and empty lines."""
         *ended, rest = chunk.split(b"\n")
         lines: list[bytes | Oversized] = []
         for piece in ended:

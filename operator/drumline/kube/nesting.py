@@ -1,8 +1,8 @@
-"""Documents nested too deep for a recursive decoder, cut down to what one reads.
+"""Cut documents that are nested too deep for a recursive decoder.
 
-The API server stores objects up to 10,000 levels deep wherever a schema leaves fields open, and any
-JSON decoder recurses. Such a document is rare and somebody's intent: it is cut, without recursion,
-at a depth that everything Drumline reads lies above, so that the object still has its name.
+The API server stores objects up to 10,000 levels deep if a schema leaves fields open, and any JSON
+decoder recurses. Such a document is rare and intentional. It is cut without recursion, below all
+fields that Drumline reads, so that the object still has its name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ KEPT_LEVELS: Final = 64
 _CHUNK_BYTES: Final = 1 << 20
 _Bytes = npt.NDArray[np.uint8]
 _DEEPER: Final = np.zeros(256, np.int8)
-"""By how much a byte outside of strings changes the depth."""
+"""Change of the depth by a byte outside of strings."""
 _DEEPER[[ord("{"), ord("[")]], _DEEPER[[ord("}"), ord("]")]] = 1, -1
 
 
 def flattened(raw: bytes, *, levels: int = KEPT_LEVELS) -> bytes:
-    """`raw`, a JSON document, with 0 for every object and list nested deeper than `levels`.
+    """Return a JSON document with 0 for every object and list nested deeper than `levels`.
 
-    O(bytes), a mebibyte at a time. What is no JSON comes back as something that is none either.
+    O(bytes), one mebibyte at a time. Invalid JSON stays invalid.
 
         levels=1: {"a": {"b": [1]}, "c": 2} -> {"a": 0, "c": 2}
     """

@@ -1,4 +1,4 @@
-"""Where a pod may run, as its spec says; read only of pods that wait for a queue."""
+"""Node constraints in a pod's spec. They are read only for pods that wait for a queue."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _tolerations_decoder: Final = msgspec.json.Decoder(list[builtin.Toleration] | No
 
 
 def gate_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> GateView | None:
-    """How our gate holds a pod; None: it does not.
+    """Return the view of our gate on a pod, or None without the gate.
 
     Raises:
-        ValueError: What the spec says of nodes is not what it should be.
+        ValueError: the node constraints are not valid.
     """
     gates = {gate.name for gate in spec.scheduling_gates or ()}
     if QUEUE_GATE not in gates:
@@ -39,20 +39,20 @@ def gate_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> GateView | None:
 
 
 def placement_of_template(spec: builtin.PlacedPodSpec) -> PlacementView:
-    """Where pods of a template may run, whose `priority` nobody has checked against its class.
+    """Return the node constraints of a template. Its `priority` was not checked by the API server.
 
     Raises:
-        ValueError: What it says of nodes is not what it should be.
+        ValueError: the node constraints are not valid.
     """
     name = (spec.priority_class_name or "")[:_MAX_NAME_CHARS]
     return structs.replace(_placement(spec), priority_class=name)
 
 
 def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
-    """Where pods of this spec may run, without their priority.
+    """Return the node constraints of this spec, without a priority.
 
     Raises:
-        ValueError: What it says of nodes is not what it should be.
+        ValueError: the node constraints are not valid.
     """
     affinity = _affinity_decoder.decode(spec.affinity)
     node = affinity.node_affinity if affinity else None
@@ -79,6 +79,6 @@ def _expression(expression: builtin.PodNodeExpression) -> ExpressionView:
 
 
 def _check(what: str, text: str, *, known: frozenset[str]) -> None:
-    """Of templates of custom resources no API server has checked it."""
+    """Raise if a value is not known. No API server has checked templates of custom resources."""
     if text not in known:
         raise ValueError(f"{text[:64]!r} is no {what}")

@@ -1,10 +1,10 @@
-"""What a pod takes from its node, summed as kube-scheduler sums it.
+"""Requests of a pod, summed as kube-scheduler sums them.
 
-Containers run together, so their requests add up; init containers run one after the other, so the
-largest counts; an init container that restarts always (a sidecar, KEP-753) runs beside all that
-come after it. Requests of the pod as a whole (KEP-2837) replace the sum for the resources they
-name. The runtime's overhead comes on top. While an in-place resize is pending, the larger of the
-spec and of what the kubelet has allocated and actuated counts.
+Containers run together, so their requests are added. Init containers run one after the other, so
+the largest counts. An init container that restarts always (a sidecar, KEP-753) runs beside all
+later ones. Requests of the pod as a whole (KEP-2837) replace the sum for their resources. The
+runtime's overhead is added. During an in-place resize, the maximum of the spec and the allocated
+and actuated requests counts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _Part = Callable[[Container], Quantities | None]
 
 
 def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
-    """The pod's requests by resource name: CPU in thousandths, all others in whole units.
+    """Return the pod's requests by resource: CPU in thousandths, all others in whole units.
 
-    A claim for a channel of a ComputeDomain is none for Kubernetes; it counts as one here.
+    Kubernetes does not count a claim for a channel of a ComputeDomain. It counts as one here.
 
     Args:
-        spec: of the pod.
-        status: of the pod; it shows what a resize that is pending still holds.
+        spec: spec of the pod.
+        status: status of the pod. It shows the requests that a pending resize still holds.
 
     Raises:
-        ValueError: One of them is no quantity.
+        ValueError: a request is not a valid quantity.
     """
     together = _sum(spec, _requests)
     if status is not None:
@@ -42,10 +42,10 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
 
 
 def pod_limits(spec: PodSpec) -> Amounts:
-    """The pod's limits, summed as a ResourceQuota sums them.
+    """Return the pod's limits, summed as a ResourceQuota sums them.
 
     Raises:
-        ValueError: One of them is no quantity.
+        ValueError: a limit is not a valid quantity.
     """
     return _sum(spec, lambda container: container.resources.limits)
 
@@ -62,7 +62,7 @@ def _sum(spec: PodSpec, part: _Part) -> Amounts:
 
 
 def _held_beside(spec: PodSpec, status: PodStatus) -> Amounts:
-    """The requests by what the kubelet has allocated and actuated: larger while it shrinks a pod.
+    """Return the allocated and actuated requests. They are larger while a pod shrinks.
 
     https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/1287-in-place-update-pod-resources
     """
@@ -83,7 +83,7 @@ def _held_beside(spec: PodSpec, status: PodStatus) -> Amounts:
 
 
 def channel_claim(status: PodStatus) -> str:
-    """The name of the claim that was made for the pod's channel; empty: none yet."""
+    """Return the name of the claim for the pod's channel, or '' if it does not exist yet."""
     made = (each for each in status.resource_claim_statuses or () if each.name == POD_CLAIM_CHANNEL)
     return next((each.resource_claim_name or "" for each in made), "")
 

@@ -29,29 +29,29 @@ _BINARY_SHIFTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei":
 
 @lru_cache(maxsize=4096)
 def thousandths(text: str) -> int:
-    """The amount in thousandths, as CPU is counted: `thousandths("500m") == 500`.
+    """Return the amount in thousandths, as CPU is counted: `thousandths("500m") == 500`.
 
     Raises:
-        ValueError: It is no quantity.
+        ValueError: the text is not a valid quantity.
     """
     return _rounded(_nanos(text), _NANO // 1000)
 
 
 @lru_cache(maxsize=4096)
 def units(text: str) -> int:
-    """The amount in whole units, as bytes and devices are counted: `units("1Ki") == 1024`.
+    """Return the amount in whole units, for bytes and devices: `units("1Ki") == 1024`.
 
     Raises:
-        ValueError: It is no quantity.
+        ValueError: the text is not a valid quantity.
     """
     return _rounded(_nanos(text), _NANO)
 
 
 def amount(resource: str, text: str) -> int:
-    """The amount as kube-scheduler counts this resource: CPU in thousandths, others in units.
+    """Return the amount as kube-scheduler counts the resource: CPU in thousandths, else units.
 
     Raises:
-        ValueError: It is no quantity.
+        ValueError: the text is not a valid quantity.
     """
     return thousandths(text) if resource == CPU else units(text)
 

@@ -1,4 +1,4 @@
-"""Reading single objects and whole lists. Items stay bytes until a decoder of `codec` sees them."""
+"""Read single objects and whole lists. Items stay bytes until a decoder of `codec` reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from drumline.kube.request import ORDINARY, Request, Sending, Verb
 
 PAGE_LIMIT: Final = 500
 LARGE_OBJECTS_PAGE: Final = 50
-"""Of objects that a tenant may make as large as etcd allows: a page is held in memory whole."""
+"""Page size for objects that a tenant may make as large as etcd allows.
+
+A whole page is held in memory.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +51,11 @@ async def get(
     namespace: str | None = None,
     sending: Sending = ORDINARY,
 ) -> bytes:
-    """The object's JSON, fresh from storage; a decoder of `codec` turns it into a view.
+    """Return the object's JSON from storage, for a decoder of `codec`.
 
     Raises:
-        NotFound: There is none of this name.
-        KubeError: Anything else.
+        NotFound: there is no object of this name.
+        KubeError: any other failure.
     """
     path = resource.path(namespace=namespace, name=name)
     request = Request(verb=Verb.GET, resource=resource, path=path, sending=sending)
@@ -164,19 +167,19 @@ async def first_page(
 async def newest_version(
     client: KubeClient, resource: Resource, *, namespace: str | None, query: Mapping[str, str]
 ) -> str:
-    """A version that is not older than any write of this kind that was answered before the call.
+    """Return a version that is not older than any write answered before the call.
 
-    A consistent read of a single object: the API server confirms with etcd that nothing is newer,
-    and its watch cache learns the version by that (KEP-2340).
+    It is a consistent read of a single object. The API server confirms with etcd that nothing is
+    newer, and its watch cache learns the version from that (KEP-2340).
 
     Args:
-        client: The client to read with.
-        resource: The kind.
-        namespace: Only this namespace; None means all.
-        query: The selectors.
+        client: client to read with.
+        resource: the kind.
+        namespace: only this namespace. None means all.
+        query: the selectors.
 
     Raises:
-        KubeError: It could not be read.
+        KubeError: it could not be read.
     """
     path = resource.path(namespace=namespace)
     request = Request(verb=Verb.LIST, resource=resource, path=path, query={**query, "limit": "1"})

@@ -14,7 +14,7 @@ JSON: Final = "application/json"
 
 
 class Verb(StrEnum):
-    """What a request does, in the words of RBAC and of the write metrics."""
+    """Operation of a request, named as in RBAC and in the write metrics."""
 
     GET = "get"
     LIST = "list"
@@ -41,13 +41,13 @@ _READS: Final = frozenset({Verb.GET, Verb.LIST, Verb.WATCH})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """How a request is sent.
+    """Options for sending a request.
 
     Attributes:
-        fenced: Whether a write needs the fence; only the lease does not.
-        retry: Instead of the client's own policy.
-        deadline_seconds: Instead of the client's own deadline for reads or writes.
-        purpose: What it is for, in the User-Agent: the server's logs and audit tell it apart.
+        fenced: whether a write needs the fence. Only writes of the lease do not.
+        retry: replaces the client's own policy.
+        deadline_seconds: replaces the client's own deadline for reads or writes.
+        purpose: purpose in the User-Agent, which the server's logs and audit show.
     """
 
     fenced: bool = True
@@ -83,7 +83,7 @@ class Request:
 
     @property
     def reads(self) -> bool:
-        """Whether it changes nothing."""
+        """Return whether it changes nothing."""
         return self.verb in _READS
 
     @property

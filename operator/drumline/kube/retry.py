@@ -1,4 +1,4 @@
-"""How often and after which pauses a failed request is sent again."""
+"""Number of attempts and pauses for a failed request."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class RetryPolicy:
         attempt: int,
         jitter: random.Random,
     ) -> float | None:
-        """How long to wait after the failed attempt, or None to give up.
+        """Return the pause after the failed attempt in seconds, or None to give up.
 
         Args:
-            error: How the attempt failed.
-            attempt: Which attempt it was, from 1.
-            jitter: Where the randomness comes from.
+            error: failure of the attempt.
+            attempt: number of the attempt, from 1.
+            jitter: random source.
         """
         if not error.retryable or attempt >= self.attempts:
             return None
@@ -49,13 +49,13 @@ class RetryPolicy:
     def endless_pause_seconds(
         self, error: KubeError | None, *, attempt: int, jitter: random.Random
     ) -> float:
-        """How long to wait where giving up is no choice: for Retry-After, within our patience."""
+        """Return the pause if giving up is not possible. Retry-After counts within our patience."""
         asked = error.retry_after_seconds if isinstance(error, StatusError) else None
         backoff = self.backoff_seconds(attempt=attempt, jitter=jitter)
         return max(min(asked or 0.0, self.patience_seconds), backoff)
 
     def backoff_seconds(self, *, attempt: int, jitter: random.Random) -> float:
-        """A pause drawn from [half, whole] of the attempt's bound: spread out, never zero."""
+        """Return a pause from [half, whole] of the attempt's bound, so that it is never zero."""
         bound = min(self.cap_seconds, self.base_seconds * 2 ** min(attempt - 1, 16))
         return bound * jitter.uniform(0.5, 1.0)
 

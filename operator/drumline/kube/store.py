@@ -1,14 +1,14 @@
-"""The cache behind an informer: views by key, and the version of the world they show.
+"""The cache behind an informer: views by key, and the version that they show.
 
-Invariants, whatever a broken or restarted stream brings:
+Invariants, whatever a broken or restarted stream contains:
 
-* a view is never replaced by an older one. Versions are compared as numbers (KEP-5504, the
-  guarantee of 1.35; the API server's own kinds and CRDs lie in etcd, whose revisions have always
-  been such numbers), and whatever is not newer than the store is an echo of something known;
-* `replace` reports the disappearance of every object that the list lacks: nothing stays as a ghost
-  because its DELETED event fell into a gap;
-* an object replaced by another one of the same name is reported as deleted and added;
-* `has_reached` says whether a write of our own is part of what is seen here.
+* a view is never replaced by an older one. Versions are compared as numbers (KEP-5504, guaranteed
+  since 1.35). The API server's own kinds and CRDs are in etcd, whose revisions have always been
+  such numbers. A version that is not newer than the store is a repetition.
+* `replace` reports the disappearance of every object that the list lacks. No object stays because
+  its DELETED event was lost in a gap.
+* an object that is replaced by another one of the same name is reported as deleted and added.
+* `has_reached` returns whether the store contains a write of our own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ V = TypeVar("V", bound=View)
 
 
 class Change(StrEnum):
-    """What happened to an object."""
+    """Kind of a change to an object."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -47,7 +47,7 @@ class Event(Generic[V]):
 
     @property
     def key(self) -> Key:
-        """Where the object lives, or lived."""
+        """Return the present or last key of the object."""
         return key_of(self.view)
 
 
@@ -64,7 +64,7 @@ class Store(Generic[V]):
         self.resource_version = ""
 
     def get(self, key: Key) -> V | None:
-        """The object at this key, or None."""
+        """Return the object at this key, or None."""
         return self._views.get(key)
 
     def values(self) -> Collection[V]:
@@ -72,12 +72,12 @@ class Store(Generic[V]):
         return self._views.values()
 
     def has_reached(self, resource_version: str) -> bool:
-        """Whether a write that made this version is reflected here (or was overtaken)."""
+        """Return whether the store contains the write that made this version, or a later one."""
         known = self.resource_version
         return bool(known) and int(resource_version) <= _number(known)
 
     def is_rewind(self, resource_version: str) -> bool:
-        """Whether a list of this version is older than what was seen here."""
+        """Return whether a list of this version is older than the store."""
         known = self.resource_version
         return bool(known) and _number(resource_version) < _number(known)
 
@@ -149,5 +149,5 @@ class Store(Generic[V]):
 
 
 def _number(resource_version: str) -> int:
-    """An object without a proper version is older than all others, so never news."""
+    """Return a version as a number. An invalid one is older than all others, so never new."""
     return int(resource_version) if resource_version.isdecimal() else -1

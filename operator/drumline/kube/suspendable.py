@@ -1,8 +1,8 @@
-"""From the API server's JSON to workloads of the kinds that have a row in `workload_kinds`.
+"""Decode the API server's JSON to workloads of the kinds in `workload_kinds`.
 
-How many pods a part has: a Ray group its replicas between their bounds, times its hosts, as KubeRay
-makes them; of Kubeflow the replicas; a part without a number is one pod. What an autoscaler of Ray
-writes is the number of replicas, so that is what is charged.
+Number of pods of a part: a Ray group has its replicas within their bounds, times its hosts, as
+KubeRay creates them. A Kubeflow part has its replicas. A part without a number is one pod. Ray's
+autoscaler writes the number of replicas, so that number is charged.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _RAY_BOUNDS: Final = ("minReplicas", "maxReplicas")
 
 
 def decoder_of(kind: WorkloadKind) -> Callable[[bytes], WorkloadView]:
-    """What decodes objects of a kind; raises Undecodable."""
+    """Return the decoder of objects of a kind, which raises Undecodable."""
     return partial(suspendable, kind=kind)
 
 
 def decoder_for(resource: ResourceKind) -> Callable[[bytes], WorkloadView]:
-    """What decodes objects of a kind that waits by a switch of its own; raises Undecodable."""
+    """Return the decoder of a kind with its own suspend switch, which raises Undecodable."""
     own: dict[ResourceKind, Callable[[bytes], WorkloadView]] = {JOBS: batch_job, JOB_SETS: job_set}
     return WorkloadDecoder(own.get(resource) or decoder_of(KINDS[resource]))
 

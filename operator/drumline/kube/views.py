@@ -1,7 +1,7 @@
-"""What the caches keep of an object: small frozen values, never a manifest.
+"""Views of objects in the caches: small frozen values, never a manifest.
 
-They are msgspec structs outside the garbage collector's sight: 40,000 of them must not lengthen
-its pauses. Two rules keep them small: of labels and annotations only those we act on survive
+They are msgspec structs that the garbage collector does not track, because 40,000 of them must not
+lengthen its pauses. Two rules keep them small. Only labels and annotations that we use are kept
 (see `codec`), and text that a tenant can write is bounded.
 
 Amounts are integers: CPU in thousandths, everything else in whole units, as kube-scheduler counts.
@@ -18,33 +18,33 @@ from drumline_api.objects import builtin
 
 
 class Key(NamedTuple):
-    """Where an object lives; `namespace` is empty for cluster-scoped kinds."""
+    """Key of an object. `namespace` is empty for cluster-scoped kinds."""
 
     namespace: str
     name: str
 
 
 class View(Protocol):
-    """What an informer needs to know of any view."""
+    """Properties of a view that an informer needs."""
 
     @property
     def namespace(self) -> str:
-        """Its namespace; empty for cluster-scoped kinds."""
+        """Return its namespace. Empty for cluster-scoped kinds."""
         ...
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         ...
 
     @property
     def uid(self) -> str:
-        """The identity that a successor of the same name does not share."""
+        """Return its uid, which a later object of the same name does not share."""
         ...
 
     @property
     def resource_version(self) -> str:
-        """The version of the object this view shows."""
+        """Return the version of the object that this view shows."""
         ...
 
 
@@ -59,18 +59,18 @@ class PodPhase(StrEnum):
 
 
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How one container of a pod is doing.
+    """State of one container of a pod.
 
     Attributes:
-        name: Its name in the pod.
-        ready: Whether its readiness probe passes.
-        is_sidecar: Whether it is a native sidecar: the kubelet starts it again whenever it ends.
-        image_id: What it runs, as the runtime names it, empty before its image is there.
-        waiting_reason: Why it does not run yet (`ImagePullBackOff`), with `waiting_message`.
-        exit_code: Its exit code once it ended (this run), else None.
+        name: its name in the pod.
+        ready: whether its readiness probe passes.
+        is_sidecar: whether it is a native sidecar, which the kubelet always restarts.
+        image_id: its image as the runtime names it. Empty before the image was pulled.
+        waiting_reason: why it does not run yet (`ImagePullBackOff`), with `waiting_message`.
+        exit_code: its exit code once this run ended, otherwise None.
         exit_reason: `Completed`, `Error`, `OOMKilled`, ... once it ended.
-        termination_message: Its termination message, bounded.
-        finished_time: When it ended (RFC 3339), empty before.
+        termination_message: its termination message, bounded.
+        finished_time: time of its end (RFC 3339). Empty before.
     """
 
     name: str
@@ -94,15 +94,15 @@ class ExpressionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PlacementView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where pods may run, as their spec says.
+    """Node constraints of pods from their spec.
 
     Attributes:
-        priority: The value of their priority class, as the API server wrote it into a pod.
-        priority_class: Of a template, whose values nobody checks: the class's name, empty for the
-            default; None: of a pod.
-        node_selector: Labels that a node must have.
-        affinity: Required node affinity: all expressions of at least one term; empty: any node.
-        tolerations: Which taints they ignore.
+        priority: value of their priority class, as the API server wrote it into a pod.
+        priority_class: name of a template's class, which no API server has checked. Empty: the
+            default. None for a pod.
+        node_selector: labels that a node must have.
+        affinity: required node affinity: all expressions of at least one term. Empty: any node.
+        tolerations: taints that they tolerate.
     """
 
     priority: int = 0
@@ -180,7 +180,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def finished(self) -> bool:
-        """Whether it holds no resources of its node any more."""
+        """Return whether it holds no resources of its node any more."""
         return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
 
 
@@ -380,5 +380,5 @@ class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(view: View) -> Key:
-    """Where the object of this view lives."""
+    """Return the key of this view's object."""
     return Key(view.namespace, view.name)

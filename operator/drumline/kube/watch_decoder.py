@@ -1,6 +1,6 @@
-"""Decodes the documents of lists and watches into a store; a bad document goes into quarantine.
+"""Decode the documents of lists and watches into a store. Bad documents are quarantined.
 
-A bad document must not stop the stream: it is counted and reported, and the last good view of its
+A bad document must not stop the stream. It is counted and reported, and the last good view of its
 object stays. The deletion of an object counts even if its last state cannot be read.
 """
 
@@ -30,7 +30,7 @@ class _Version(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class _Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """How far a watch has come."""
+    """Progress of a watch."""
 
     metadata: _Version
 
@@ -86,7 +86,7 @@ class WatchDecoder(Generic[V]):
         self._on_quarantine = on_quarantine
 
     def items(self, items: Iterable[bytes]) -> tuple[list[V], set[Key]]:
-        """The views of a page of a list, and the keys of the objects that could not be read."""
+        """Return the views of a list's page, and the keys of objects that could not be read."""
         views: list[V] = []
         unread: set[Key] = set()
         for item in items:
@@ -98,11 +98,11 @@ class WatchDecoder(Generic[V]):
         return views, unread
 
     def line(self, line: bytes | Oversized) -> None:
-        """Take in one line of a watch.
+        """Process one line of a watch.
 
         Raises:
-            Gone: The server says that the stream's version is no more.
-            StatusError: The server ends the stream with any other error.
+            Gone: the server reports that the stream's version is gone.
+            StatusError: the server ends the stream with any other error.
         """
         if isinstance(line, Oversized):
             self._note(key=None, reason=f"a line of {line.size_bytes} bytes")

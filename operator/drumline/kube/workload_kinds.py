@@ -1,9 +1,10 @@
-"""Kinds of workloads that wait while they are suspended: where their `suspend` and their pods are.
+"""Kinds of workloads that wait while suspended: the paths of their `suspend` and their pods.
 
-Jobs and JobSets are decoded by `workloads`. A row is all that another kind needs here; a policy of
-the chart has its fields, too (helm/drumline/templates/_workloadkinds.tpl).
+`workloads` decodes Jobs and JobSets. Any other kind needs only a row here. A policy of the chart
+has the same fields (helm/drumline/templates/_workloadkinds.tpl).
 
 KubeRay: https://github.com/ray-project/kuberay/tree/master/ray-operator/apis/ray/v1
+
 Kubeflow: https://github.com/kubeflow/trainer/tree/release-1.9/pkg/apis/kubeflow.org/v1,
 https://github.com/kubeflow/mpi-operator/tree/master/pkg/apis/kubeflow/v2beta1
 """
@@ -23,7 +24,7 @@ Path = tuple[str, ...]
 
 
 class Form(Enum):
-    """How parts stand in an object."""
+    """Form of the parts in an object."""
 
     SINGLE = auto()
     LIST = auto()
@@ -32,13 +33,13 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartsPath:
-    """Where an object keeps equal pods of one or more kinds.
+    """Path of the equal pods of one or more kinds in an object.
 
     Attributes:
-        path: of the part, or of all parts, below the object.
-        form: what is there; a single part has the empty name.
-        name: of a list: the field with a part's name.
-        template: the pod template, below the part.
+        path: path of the part, or of all parts, in the object.
+        form: form of the value at the path. A single part has the empty name.
+        name: field with a part's name, in a list.
+        template: path of the pod template in the part.
     """
 
     path: Path
@@ -118,7 +119,7 @@ OTHER_KINDS: Final[Mapping[str, WorkloadKind]] = {
         _kubeflow(MPI_JOBS, "mpiReplicaSpecs", owns_pods=False),
     )
 }
-"""By the name of the kind: those that wait where the chart says so."""
+"""Kinds by name. They wait only if the chart enables them."""
 KINDS: Final = {kind.resource: kind for kind in (_JOB, _JOB_SET, *OTHER_KINDS.values())}
 """All of them."""
 
@@ -133,10 +134,11 @@ class WorkloadPart:
 
 
 def parts_of(kind: WorkloadKind, body: Json) -> Iterator[WorkloadPart]:
-    """The parts of an object, as they stand in it.
+    """Yield the parts of an object in their order.
 
     Raises:
-        TypeError, KeyError: It is none of this kind.
+        TypeError: the object is not of this kind.
+        KeyError: the object is not of this kind.
     """
     for path in kind.parts:
         stored = at(body, path.path)
@@ -149,7 +151,7 @@ def parts_of(kind: WorkloadKind, body: Json) -> Iterator[WorkloadPart]:
 
 
 def at(body: Json, path: Path) -> Any:
-    """What stands at a path; None: nothing."""
+    """Return the value at a path, or None."""
     value: Any = body
     for field in path:
         if value is None:

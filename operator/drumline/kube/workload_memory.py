@@ -1,8 +1,8 @@
-"""Bound what one event of a foreign workload costs.
+"""Bound the cost of one event of a foreign workload.
 
-A tenant may write a large object and then patch an annotation of it as often as he likes. So a
-workload of more than `MAX_BYTES` is not read: it keeps waiting, and the log names it. Of a smaller
-one the spec is read again only if its generation or its status has changed.
+A tenant may write a large object and then patch one of its annotations any number of times. So a
+workload of more than `MAX_BYTES` is not read: it keeps waiting, and the log names it. The spec of a
+smaller one is read again only if its generation or its status has changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drumline.kube.workload_views import WorkloadView
 from drumline_api.objects.base import Metadata, ObjectPart, OwnerReference
 
 MAX_BYTES: Final = 256 * 1024
-"""Of one workload, with the metadata that the API server adds."""
+"""Most bytes of one workload, including the metadata that the API server adds."""
 _MOST_KNOWN: Final = 20_000
 """Workloads that are remembered before all of them are forgotten."""
 

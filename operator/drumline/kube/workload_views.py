@@ -1,4 +1,4 @@
-"""Views of workloads that are no TrainingJobs and wait for a queue, as `views` are of the rest."""
+"""Views of workloads other than TrainingJobs that wait for a queue."""
 
 from __future__ import annotations
 
@@ -50,14 +50,13 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         creation_time: RFC 3339.
-        labels: Only of the `drumline.dev/` prefix.
-        annotations: Only of the `drumline.dev/` prefix.
-        is_child: Whether another workload controls it, and starts it.
-        suspended: Whether it is to have no pods.
-        over: Whether it has ended, or is being deleted.
-        start_time: Of a Job: when it was last resumed (RFC 3339); empty: it is suspended,
-            or that is no time.
-        shapes: Its pods.
+        labels: only those with the prefix `drumline.dev/`.
+        annotations: only those with the prefix `drumline.dev/`.
+        is_child: whether another workload controls it, and starts it.
+        suspended: whether it must have no pods.
+        over: whether it has ended, or is being deleted.
+        start_time: time of a Job's last resumption (RFC 3339). Empty if suspended or invalid.
+        shapes: its pods.
     """
 
     namespace: str

@@ -1,4 +1,4 @@
-"""From the API server's JSON to Jobs and JobSets, as far as quota is asked for their pods."""
+"""Decode the API server's JSON to Jobs and JobSets, with what their pods need for quota."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from drumline_api.objects.base import Metadata
 _job_decoder: Final = msgspec.json.Decoder(builtin.BatchJob)
 _job_set_decoder: Final = msgspec.json.Decoder(builtin.JobSet)
 MAX_PODS: Final = 10_000
-"""Of a workload at a time, as of a TrainingJob: more would exhaust who looks for places."""
+"""Most concurrent pods of a workload, as for a TrainingJob. More would slow the scheduler down."""
 MAX_SHAPES: Final = 32
-"""Of a JobSet: each is a gang."""
+"""Most shapes of a JobSet. Each is a gang."""
 _JOB_SET: Final = frozenset({"JobSet"})
 
 
@@ -63,7 +63,12 @@ def job_set(raw: bytes | msgspec.Raw) -> WorkloadView:
 def _shapes(
     replicated: list[builtin.ReplicatedJob], *, ended: Mapping[str, int]
 ) -> tuple[ShapeView, ...]:
-    """`ended`: how many Jobs of each name have succeeded, whose pods are gone."""
+    """Return the shapes of a JobSet.
+
+    Args:
+        replicated: its replicated Jobs.
+        ended: number of succeeded Jobs by name. Their pods no longer exist.
+    """
     shapes = tuple(
         _shape(
             each.name,
@@ -86,14 +91,14 @@ def _shape(
     succeeded: int = 0,
     failed: int = 0,
 ) -> ShapeView:
-    """The pods that so many Jobs of this spec run at a time, without those that have ended.
+    """Return the pods that these Jobs run at a time, without those that have ended.
 
-    A Job without `completions` is a queue of work: once a pod of it has succeeded none is made
-    anew, and it ends with the last one.
+    A Job without `completions` is a work queue: once one of its pods has succeeded no new one is
+    created, and it ends with its last pod.
 
     Raises:
-        ValueError: Too many of them, or what no pod can ask for: nobody has checked the templates
-            of a JobSet.
+        ValueError: there are too many pods, or a pod requests something invalid. The API server
+            does not check the templates of a JobSet.
     """
     parallel = _or_one(spec.parallelism)
     most = parallel if spec.completions is None else max(0, spec.completions - failed)
@@ -146,7 +151,7 @@ def shape_of(
 
 
 def count_of_indexes(text: str) -> int:
-    """How many indexes a Job names: `1,3-5` are four; what is no such list names none."""
+    """Return the number of indexes in a Job's text: `1,3-5` are four. 0 if it is invalid."""
     count = 0
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -170,9 +175,9 @@ def check_pods(pods: int) -> None:
 
 
 def _defaulted(spec: builtin.PlacedPodSpec) -> builtin.PlacedPodSpec:
-    """The spec as its pods will have it: who asks for nothing else asks for its limits.
+    """Return the spec with its pods' defaults: requests default to limits.
 
-    The API server writes that into pods, not into templates (SetDefaults_Pod in
+    The API server writes these defaults into pods, not into templates (SetDefaults_Pod in
     pkg/apis/core/v1/defaults.go).
     """
     return structs.replace(
@@ -213,7 +218,16 @@ def view_of(
     start_time: str | None,
     makers: AbstractSet[str],
 ) -> WorkloadView:
-    """A workload of any kind; `makers`: kinds that make it, and start it."""
+    """Return the view of a workload of any kind.
+
+    Args:
+        metadata: its metadata.
+        shapes: its pods.
+        suspended: whether it must have no pods.
+        ended: whether it has ended.
+        start_time: time of its last resumption, or None.
+        makers: kinds that create it, and start it.
+    """
     owners = metadata.owner_references or ()
     return WorkloadView(
         namespace=sys.intern(metadata.namespace),
@@ -232,7 +246,7 @@ def view_of(
 
 
 def _time(text: str | None) -> str:
-    """A time; '' for what is none: of a foreign status nobody has checked it."""
+    """Return a valid time, or ''. The API server does not check a foreign status."""
     try:
         datetime.fromisoformat(text or "").timestamp()
     except (ValueError, OverflowError):

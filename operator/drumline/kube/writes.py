@@ -1,8 +1,8 @@
-"""The writes Drumline makes, one function each. Of an answer only uid and version are read.
+"""The writes of Drumline, one function each. Only uid and version of an answer are read.
 
-Bodies are mappings, or bytes where the caller rendered once and sends often. Names are given by
-callers and deterministic, so a create that is repeated after its answer was lost ends in
-`AlreadyExists`: read the object, and take it as one's own if its owner's uid says so.
+Bodies are mappings, or bytes if the caller renders once and sends often. Callers give deterministic
+names, so a create that is repeated after a lost answer ends in `AlreadyExists`. Then read the
+object, and accept it as your own if its owner's uid matches.
 """
 
 from __future__ import annotations
@@ -366,10 +366,10 @@ def _bytes(body: Body) -> bytes:
 
 
 def written_in(answer: bytes) -> Written:
-    """The identity in the answer to a write: the whole object, whatever its maker put into it.
+    """Return the identity in the answer to a write, which contains the whole object.
 
     Raises:
-        Malformed: There is none.
+        Malformed: the answer has no identity.
     """
     try:
         try:

@@ -1,10 +1,12 @@
 """Members on nodes with an announced end: they save, and move, stay or leave.
 
-| disruption | job | first | then | at the deadline | |---|---|---|---|---| | likely (a cordon) |
-saves | asked to save | moves to a found node, otherwise stays | | | likely | other | | stays | | |
-certain | saves | asked to save | moves to a found node, otherwise trains | leaves | | certain |
-template | | moves to found nodes as a whole, otherwise runs | leaves as a whole | | certain | no
-checkpoint | | trains: a restart begins at step 0 | leaves |
+| disruption | job | first | then | at the deadline |
+|---|---|---|---|---|
+| likely (a cordon) | saves | asked to save | moves to a found node, or stays | |
+| likely | other | | stays | |
+| certain | saves | asked to save | moves to a found node, or trains | leaves |
+| certain | template | | moves to found nodes as a whole, or runs | leaves as a whole |
+| certain | no checkpoint | | trains: a restart begins at step 0 | leaves |
 
 A job *saves* if it runs the bundled trainer with a checkpoint, or a program that acknowledges saves
 with the client. It is not known what another template has saved, so only a certain disruption moves
