@@ -29,6 +29,8 @@ def claim_name(pod: PodView) -> str:
 
 def claim_manifest(pod: PodView, *, devices: GpuDevices, count: int) -> Json:
     """Return the manifest of a pod's claim, which the pod owns."""
+    # The annotation marks the claim as one of an extended resource, so that kube-scheduler and the
+    # kubelet count it once.
     exactly = {
         "deviceClassName": devices.device_class_name,
         "allocationMode": "ExactCount",

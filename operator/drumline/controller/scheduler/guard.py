@@ -212,6 +212,7 @@ class Guard:
         """
         try:
             node = _decode(await reads.get(self._client, NODES, name=name))
+            # Conditional on uid and version: a taint that somebody else adds meanwhile is not lost.
             taints = [each for each in node.spec.taints if each.get("key") != TAINT_PROMISED]
             if tainted == (len(taints) < len(node.spec.taints)):
                 return True

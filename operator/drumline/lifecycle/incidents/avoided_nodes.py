@@ -39,6 +39,7 @@ def with_failed_devices(
     }
     if not nodes:
         return status
+    # A node that failed again gets a new time. The bound keeps the status small.
     kept = [entry for entry in status.avoided_nodes or () if entry.node not in nodes]
     return changed(status, avoided_nodes=[*kept, *nodes.values()][-MAX_AVOIDED:])
 

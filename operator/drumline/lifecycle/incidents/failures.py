@@ -177,6 +177,7 @@ def refused_by_kubelet(end: PodEnd) -> bool:
     containers that ran before. Only NodeShutdown is also the reason of a pod that was running, so
     with an exit code it is not a refusal.
     """
+    # With an exit code the container ran, so the kubelet had admitted the pod.
     shut_down = end.reason == "NodeShutdown" and end.exit_code is not None
     return not end.succeeded and end.reason.startswith(REFUSALS) and not shut_down
 
@@ -244,6 +245,7 @@ def root_cause(failures: Sequence[Failure]) -> Failure:
 
     The first class in the order of `FailureClass`, then the lowest index.
     """
+    # The lowest index makes the choice stable between two plans.
     order = tuple(FailureClass)
     return min(failures, key=lambda failure: (order.index(failure.failure_class), failure.index))
 
@@ -259,6 +261,7 @@ def final_report(end: PodEnd) -> FinalReport | None:
 def _describe(end: PodEnd) -> str:
     report = final_report(end)
     if report is not None and report.error:
+        # The agent's report is more precise than the kubelet's message, which has its tail only.
         held = f", held for {report.held_seconds:.0f} s" if report.held_seconds else ""
         return f"exited with {end.exit_code}{held}: {report.error}"
     detail = "" if report is not None else f": {end.message[-500:].strip()}" if end.message else ""

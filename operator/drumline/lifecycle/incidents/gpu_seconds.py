@@ -80,6 +80,7 @@ def _with_stay(account: GpuSeconds, *, gpus: int, until: str) -> list[Stay] | No
     """
     stays = account.stays or []
     last = stays[-1] if stays else None
+    # The same number of GPUs without a gap: the stay continues.
     if last is not None and (last.until, last.gpus) == (account.until, gpus):
         return [*stays[:-1], last.model_copy(update={"until": until})]
     if not gpus:
@@ -121,6 +122,7 @@ def rate_of(spec: TrainingJobSpec, status: TrainingJobStatus) -> GpuSecondsRate 
     if account is None:
         return None
     counted = int(parse_timestamp(account.until))
+    # The difference over one second gives the rates, so both functions always agree.
     before, later = (account_at(spec, status, now=now) for now in (counted, counted + 1))
     if before is None or later is None:
         return None
@@ -149,6 +151,7 @@ def reclassified(
     account = status.gpu_seconds
     if account is None:
         return status
+    # Only productive seconds are moved: every second stays in exactly one state.
     recovered = min(round(recovering), account.productive)
     again = min(round(repeated), account.productive - recovered)
     return changed(

@@ -37,6 +37,7 @@ def with_incident(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJ
     step in between (`repeats`).
     """
     last = status.last_incident
+    # Newer, equal and older numbers. A late report of an old incident must not become the newest.
     known = [last, *(status.earlier_incidents or ())] if last is not None else []
     newer = [incident for incident in known if _number(incident) > _number(entry)]
     older = [incident for incident in known if _number(incident) < _number(entry)]
@@ -109,6 +110,7 @@ def with_step_seen(
     last = status.last_incident
     if last is None or last.attempt or timeline.is_over(last) or last.replace_milliseconds is None:
         return status
+    # Without a report, the ranks restored the last checkpoint.
     saved = job.status.checkpoint.step if job.status.checkpoint else 0
     restored = last.restored_step if last.restored_step is not None else saved
     if step <= restored:
@@ -127,6 +129,7 @@ def _uncharged(job: Job, observed: Observed, *, include_running: bool) -> list[I
     Only (3, 2) is returned. With `include_running` (3, 3) is returned too.
     """
     known = job.status.folded_incident
+    # Numbers only grow, so one number in the status tells everything that was charged.
     newest_charged = (known.generation, known.attempt) if known is not None else (0, 0)
     log = sorted(observed.incidents, key=_number_of)
     current = (job.status.generation or 0, 0)
@@ -161,6 +164,7 @@ def _reclassified(job: Job, status: TrainingJobStatus, entry: IncidentStatus) ->
     if not timeline.is_over(entry):
         return status
     gpus = job.gpus
+    # A restart with new pods counts as recovering in the status already, one in place does not.
     in_place = timeline.total_milliseconds(entry) / 1000 if entry.attempt else 0.0
     again = (entry.steps_lost or 0) * _step_seconds(job)
     return reclassified(status, recovering=in_place * gpus, repeated=again * gpus)
@@ -191,6 +195,7 @@ def _repeats(older: Sequence[IncidentStatus], entry: IncidentStatus) -> int:
     last = older[0] if older else None
     if last is None or entry.failed_step is None or last.failed_step is None:
         return 1
+    # Agents give up after lost peers: count how often pods were replaced for it.
     if entry.fault_class is FaultClass.INFRASTRUCTURE and entry.attempt == 0:
         return 1 + _given_up(older, step=entry.failed_step)
     own = entry.fault_class in OWN_FAULTS and last.fault_class in OWN_FAULTS

@@ -46,6 +46,7 @@ def operator_incident(
     fault_at: float | None = None,
 ) -> IncidentStatus:
     """Return an incident that the operator opens. It leads to the job's next generation."""
+    # A kubelet's clock may be ahead. A fault never lies in the future.
     fault_time = min(now, failure.at if failure.at is not None else fault_at or now)
     return _with_times(
         IncidentStatus(
@@ -95,6 +96,7 @@ def merged_with_agents(
     own, reported = boundary_times(entry), agent_boundary_times(incident, now=now)
     times = list(reported)
     times[0] = min(time for time in (own[0], reported[0]) if time is not None)
+    # The operator detected and decided, so its own times of these boundaries are exact.
     if entry.attempt == 0:
         times[DETECTED] = own[DETECTED] or reported[DETECTED]
         times[DECIDED] = own[DECIDED] or reported[DECIDED]

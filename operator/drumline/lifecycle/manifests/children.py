@@ -95,6 +95,7 @@ def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
         job: has an assignment if members may be evicted.
         evictable: number of members that a drain may evict.
     """
+    # The size is part of the selector and of the name: one budget for each size.
     nodes = str(job.wanted)
     return {
         "apiVersion": "policy/v1",

@@ -64,6 +64,7 @@ def _credentials(checkpoint: CheckpointSpec | None, *, above: Sequence[Json]) ->
     """
     if checkpoint is None or checkpoint.secret_name is None:
         return []
+    # The platform's variables win: its administrator may give the pods other credentials.
     known = {variable["name"] for variable in above}
     return [
         {
@@ -137,6 +138,7 @@ def with_limits(manifest: Json) -> Json:
 def _limited(container: Json) -> Json:
     resources = container.get("resources", {})
     requests = resources.get("requests", {})
+    # Limits equal to the requests cannot exceed any quota that the requests fit in.
     least = {name: requests[name] for name in ("cpu", "memory") if name in requests}
     limits = {**least, **resources.get("limits", {})}
     return {**container, "resources": {**resources, "limits": limits}} if limits else container

@@ -54,6 +54,7 @@ def _role_variables(pod: PodInput, role: RolePod) -> dict[str, str]:
 
     The host file has the pods with ranks, so `mpirun` in a launcher starts one process for each.
     """
+    # A role without GPUs must not see the GPUs of its node.
     own = {str(Env.ROLE): role.role.name, str(Env.ROLE_INDEX): str(role.number)}
     if pod.gpus == 0:
         own |= NO_GPUS

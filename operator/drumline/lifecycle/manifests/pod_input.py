@@ -104,6 +104,7 @@ def pod_inputs(
     pull_secrets = _pull_secrets(template, settings.trainer_pod if has_agents else {})
     labels = _gang_labels(job, has_agents=has_agents, own_budget=own_budget)
     owner, token_secret = owner_reference(job), token_secret_name(job)
+    # The installation bounds the grace period: a template cannot keep its GPUs for longer.
     grace = template.termination_grace_period_seconds if template else _TRAINER_GRACE_SECONDS
 
     def pod_input(member: GangMember) -> PodInput:

@@ -147,6 +147,7 @@ def _user(pod: PodInput) -> Json:
 
 
 def _tolerations(pod: PodInput) -> list[Json]:
+    # Agents report a dead node within seconds. Other pods leave it as Kubernetes decides.
     gpus = [{"key": taint, "operator": "Exists"} for taint in GPU_TAINTS]
     has_agent = pod.role is None and (pod.template is None or pod.launch is not None)
     own = [toleration.as_json() for toleration in pod.job.spec.tolerations or []]

@@ -66,6 +66,7 @@ def _spec(spec: Json, profile: PodProfile) -> Json:
 
 
 def _training(container: Json, profile: PodProfile) -> Json:
+    # The job's own variables win: they may be needed by its program.
     named = {variable["name"] for variable in container["env"]}
     added = [each.as_json() for each in profile.env or [] if each.name not in named]
     security = container["securityContext"]

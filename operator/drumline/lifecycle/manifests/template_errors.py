@@ -73,6 +73,7 @@ def _variables(variables: list[EnvVar] | None, *, at: str) -> Iterator[tuple[str
 def _pattern_error(template: PodTemplate) -> str | None:
     """Return why the agent could not use a template's patterns of progress."""
     patterns = (template.progress and template.progress.patterns) or []
+    # The agent would fail at the pattern in each pod. Report it before the job is queued.
     for index, text in enumerate(patterns):
         field = f"template.progress.patterns[{index}]"
         try:

@@ -105,6 +105,7 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
     if trainer.data is not None:
         data["source"] = f"{DATA_FOLDER}/{trainer.data.path}".rstrip("/")
         data["pattern"] = trainer.data.pattern
+    # Phase 1: fields that every job has.
     base: dict[str, Any] = {
         "model": _model(trainer.model),
         "steps": trainer.steps,
@@ -113,7 +114,9 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
         "seed": trainer.seed,
         "data": data,
     }
+    # Phase 2: fields that the trainer has defaults for.
     if trainer.parallelism is not None:
+        # The API writes modes in CamelCase, the trainer in lower case.
         written = trainer.parallelism.model_dump()
         base["parallelism"] = written | {"mode": trainer.parallelism.mode.lower()}
     if trainer.micro_batch_size is not None:

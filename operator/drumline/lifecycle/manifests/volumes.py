@@ -67,6 +67,7 @@ def template_volumes(
     """
     volumes = [_template_volume(volume, node=node) for volume in template.volumes or []]
     mounts = [mount.as_json() for mount in template.volume_mounts or []]
+    # A template may mount its own volume at these folders.
     taken = {mount["mountPath"] for mount in mounts}
     if _SHM_FOLDER not in taken:
         volumes.append(_SHM_VOLUME)

@@ -44,6 +44,7 @@ def next_condition(
         generation: metadata.generation of the object.
         now: seconds since the epoch.
     """
+    # The transition time changes only with the status of the condition, not with its message.
     known = next((condition for condition in before if condition.type == kind), None)
     stays = known is not None and known.status == statement.truth
     return Condition(

@@ -128,6 +128,7 @@ def _rack(pool: GpuPoolSpec | None) -> DomainSize | None:
     hardware = pool.hardware if pool is not None else None
     if pool is None or hardware is None:
         return None
+    # A rack level within the domain level would contradict the order of the levels.
     names = [each.name for each in pool.topology_levels or ()]
     inner, outer = hardware.domain_level, hardware.rack_level
     if inner in names and outer in names and names.index(outer) >= names.index(inner):

@@ -34,6 +34,7 @@ def pinned_image(image: str, image_id: str) -> str:
         image: the reference in the pod's spec.
         image_id: `imageID` of the container's status. Empty before the image was pulled.
     """
+    # An image that names a digest already is not pinned twice.
     match = _IMAGE_ID.fullmatch(image_id)
     if match is None or "@" in image or not _is_same_repository(match["repository"], image):
         return image

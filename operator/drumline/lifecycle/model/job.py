@@ -119,6 +119,7 @@ class Job:
 
         Jobs that were created in the same second keep their order.
         """
+        # The fraction of a second keeps the order of jobs that were created together.
         if ended_at <= self.queued_at:
             return self.queued_at
         return ended_at + self.queued_at % 1.0

@@ -112,6 +112,7 @@ def _surplus_members(pools: Mapping[int, str]) -> SurplusMembers:
 
 def pool_nodes(pool: str, nodes: Sequence[str]) -> PoolNodes:
     """Return the nodes of a pool with their common prefix stored once."""
+    # Node names of a pool mostly share a long prefix, and a gang may have 10,000 members.
     prefix = nodes[0]
     for name in nodes:
         while not name.startswith(prefix):
@@ -161,6 +162,7 @@ def resized_members(
     Example: members 0, 1, 3 with `kept` = positions 0 and 2 and one added node: members 0 and 3
     stay, the new member gets index 1.
     """
+    # Members that stay keep their indices and pods. New ones fill the gaps.
     remaining = [member for position, member in enumerate(members) if position in kept]
     taken = {member.index for member in remaining}
     free = (index for index in range(len(taken) + len(added)) if index not in taken)

@@ -42,6 +42,7 @@ def as_written(job: Job, status: TrainingJobStatus, *, now: float) -> TrainingJo
     if status.phase == Phase.FAILED or is_true(status, ConditionType.INVALID_CONFIG):
         message = status.message or ""
         return with_condition(status, job, ConditionType.STALLED, "True", reason, message, now)
+    # An absent Stalled means that nothing stalls, as kstatus expects it.
     kept = [entry for entry in status.conditions or () if entry.type != ConditionType.STALLED]
     return changed(status, conditions=kept)
 

@@ -111,6 +111,7 @@ def _sizes(elastic: _Elastic) -> tuple[int, ...]:
     Cached, because every cycle asks for the sizes of every elastic job.
     """
     sizes: list[int] = []
+    # Go over the divisors instead of the sizes: there are fewer of them for large gangs.
     for parts in divisors(elastic.batch):
         ranks = parts * elastic.together
         size, rest = divmod(ranks, elastic.gpus)

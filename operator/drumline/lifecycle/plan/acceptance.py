@@ -95,6 +95,7 @@ def is_judged_alike(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:
 
 def refusal_for(error: Exception) -> Refusal:
     """Return the verdict on a job that raised this error. The other jobs are not affected."""
+    # A ValueError comes from values that do not fit together. Any other error is a bug of ours.
     if isinstance(error, ValueError):  # the values do not fit together, and it says which
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(str(error)))
     text = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]

@@ -87,6 +87,7 @@ def pod_claim_classes(job: Job) -> tuple[tuple[str, str], ...]:
     Volumes without a named class are left out. The cluster's default class is known only from a
     list of all classes, which the operator may not read.
     """
+    # The bundled trainer has no volumes with a claim for each pod.
     template = job.spec.template
     volumes = (template.volumes if template is not None else None) or ()
     named = (

@@ -33,6 +33,7 @@ def backoff_seconds(status: TrainingJobStatus) -> float:
     0 unless the program failed. The first restart within an hour is not delayed, the next ones by
     5, 10, 20 ... 300 s.
     """
+    # Only restarts of a failed program back off. A lost node or a preemption costs no extra time.
     recovering = condition(status, ConditionType.RECOVERING)
     if recovering is None or recovering.status != "True" or status.generation_at is None:
         return 0.0

@@ -75,6 +75,7 @@ def _finish_growth(situation: Situation) -> JobPlan:
 
 def _save_and_push_record(situation: Situation) -> JobPlan:
     job, observed = situation.job, situation.observed
+    # The answer counts only for this generation's notice. An older one may still be shown.
     wanted, answer = growth_notice_id(job), observed.notice
     deadline = start_deadline(job)
     if answer is None or answer.id != wanted:

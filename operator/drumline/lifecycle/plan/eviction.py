@@ -114,6 +114,7 @@ def _preempted_status(
     status = job.status
     if saved is not None:
         status = transitions.with_checkpoint(job, status, *saved, now=now)
+    # The incident has the lost steps, and is written together with the requeued status.
     checkpoint = status.checkpoint
     done = saved[0] if saved is not None else status.step
     incident = _incident(job, disruption, failed_step=done, now=now)

@@ -220,6 +220,7 @@ def _lost_peer(pod: PodFacts, blamed: Failure) -> Failure:
 
 
 def _peer_lost_deadline(gang: ObservedGang) -> float:
+    # The patience counts from the first end. Later ends of the same loss must not prolong it.
     ends = [pod.end.ended_at for pod in gang.present if pod.end and pod.end.ended_at]
     return min(ends, default=0.0) + PEER_LOST_PATIENCE_SECONDS
 
@@ -378,6 +379,7 @@ def _ending_members(job: Job, gang: ObservedGang) -> list[int]:
         for pod in gang.present
         if pod.end is not None and (_is_rank(job, pod) or not pod.end.succeeded)
     }
+    # One report that the gang gave up is enough: all agents end then.
     reports = (final_report(end) for end in ends.values())
     if not any(report is not None and report.fault_class is not None for report in reports):
         return list(ends)

@@ -58,6 +58,7 @@ def withdraw_notice(job: Job, observed: Observed) -> tuple[Notify, ...]:
     """Withdraw a notice that the agents still hold although its disruption is over."""
     # An answered notice needs no withdrawal: the agents are done with it.
     answer, disruption = observed.notice, job.status.disruption
+    # After a restart of the operator only the agents know the notice, so their answer counts too.
     settled = answer is not None and (answer.step is not None or answer.error != "")
     sent = observed.notified or (answer.id if answer is not None else "")
     if settled and answer is not None and answer.id == sent:

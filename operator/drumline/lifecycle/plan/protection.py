@@ -24,6 +24,7 @@ def protection(
         asks: whether to create the job's own budget if this operator does not know one.
     """
     pods = situation.gang.present
+    # A pod without the label is not in the shared budget, so the job has its own.
     if any(pod.protected is None for pod in pods):
         count, known = len(evictable), situation.observed.evictable
         if known == count or (known is None and not asks):

@@ -154,6 +154,7 @@ def wait_for_ready(
 
 def with_failed_start(job: Job, *, message: str, remedy: str, now: float) -> Job:
     """Return the job with one more failed start. Failed if no more are allowed."""
+    # The count is in the status, so a new leader continues it.
     count, limit = (job.status.failed_starts or 0) + 1, job.spec.recovery.max_failed_starts
     job = replace(job, status=changed(job.status, failed_starts=count))
     if count < limit:
@@ -186,6 +187,7 @@ def _begin(job: Job) -> float:
 
 def _deadline(job: Job, seen: Iterable[PodEvents]) -> float:
     """Return the start deadline, counted from the end of the last known pull."""
+    # The whole gang waits for the slowest pull. The bound keeps an endless pull from holding GPUs.
     ends = (pulled_until(events) for events in seen)
     pulling = max((end - _begin(job) for end in ends if end is not None), default=0.0)
     return start_deadline(job) + min(max(0.0, pulling), MAX_PULL_SECONDS)

@@ -148,6 +148,7 @@ def _is_spent(job: Job, pod: PodFacts) -> bool:
 def _restart_with_new_pods(situation: Situation, spent: Collection[PodFacts]) -> JobPlan:
     """Start a new generation, because agents accept one set of members per generation."""
     job = situation.job
+    # Without agents no pod can join a running gang, so all pods are new.
     indices = {pod.index for pod in spent}
     if not job.is_supervised:
         indices = {member.index for member in situation.gang.members}

@@ -128,6 +128,7 @@ def quota_amounts(
     def add(name: str, amount: int) -> None:
         total[name] = total.get(name, 0) + amount
 
+    # A ResourceQuota counts pods, requests and limits under several names.
     for count, requests, limits in pods:
         add("pods", count)
         add("count/pods", count)

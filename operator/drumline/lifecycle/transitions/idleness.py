@@ -87,6 +87,7 @@ def is_suspended_for_idleness(job: Job) -> bool:
 
     A user resumes the job with any change of its spec.
     """
+    # Any change of the spec after the suspension counts as the user's wish to continue.
     shown = condition(job.status, ConditionType.SUSPENDED)
     return (
         shown is not None

@@ -131,6 +131,7 @@ def members_lost(
     """Return the status with lost members: they are placed again, or the gang shrinks."""
     assignment = job.status.assignment
     assert assignment is not None  # noqa: S101 - only an admitted job has members
+    # Members that are lost already stay lost. Joining members are dropped with the failed growth.
     lost = sorted({*indices, *(assignment.lost or ())})
     status = changed(
         with_elapsed(job, now=now),

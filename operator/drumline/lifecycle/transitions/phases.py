@@ -299,6 +299,7 @@ def _expected_end(before: str | None, left: float | None, *, now: float) -> str 
     """
     if left is None or not 0.0 <= left <= MOST_SECONDS_LEFT:
         return before
+    # Far ends may move more before they are written again.
     least = max(END_SECONDS, END_SHARE * left)
     if before is not None and abs(parse_timestamp(before) - now - left) < least:
         return before
