@@ -124,10 +124,12 @@ class Credentials:
         """Return the arguments of `kopf.ConnectionInfo`: one login serves both clients.
 
         Raises:
-            NoCredentials: the kubeconfig acts as somebody else, which Kopf cannot.
+            NoCredentials: the kubeconfig impersonates another identity, which Kopf cannot do.
         """
         if self.impersonation:
-            raise NoCredentials("an operator acts as nobody else: remove `as` from the kubeconfig")
+            raise NoCredentials(
+                "an operator cannot impersonate another identity: remove `as` from the kubeconfig"
+            )
         return ConnectionFields(
             server=self.server,
             ca_path=_text(self.ca_path),

@@ -54,7 +54,7 @@ async def get(
     """Return the object's JSON from storage, for a decoder of `codec`.
 
     Raises:
-        NotFound: there is no object of this name.
+        NotFound: the object does not exist.
         KubeError: any other failure.
     """
     path = resource.path(namespace=namespace, name=name)

@@ -1,8 +1,8 @@
-"""PURE: the life of one job. `plan.planner.plan_job` says what to write and what to do next.
+"""The life of one job. Pure: `plan.planner.plan_job` decides the next status and actions.
 
-Nothing here has a clock, a network or a Kubernetes client: manifests are plain JSON values, time
-comes in as `now` (seconds since the epoch), and every decision is a value.
+Nothing here reads a clock, uses the network or has a Kubernetes client. Manifests are plain JSON
+values, time is the argument `now` (seconds since the epoch), and every decision is a value.
 
-`model` holds the facts, `incidents` what failures mean and cost, `transitions` the next statuses,
-`manifests` the objects of a job, `plan` the decisions.
+`model` has the facts, `incidents` the meaning and cost of failures, `transitions` the next
+statuses, `manifests` the objects of a job, and `plan` the decisions.
 """

@@ -1,4 +1,4 @@
-"""The whole cluster as the operator sees it: joins the objects, makes snapshots.
+"""The whole cluster in the operator's memory: joins the objects, builds snapshots.
 
-Informers feed it; scheduler and reconciler read it. Nothing here writes to the API server.
+Informers update it, and scheduler and reconciler read it. It never writes to the API server.
 """

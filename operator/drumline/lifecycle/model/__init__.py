@@ -1,1 +1,1 @@
-"""What the life of one job is decided from: the job, its members, its pods, its conditions."""
+"""Facts that decide the life of one job: the job, its members, its pods, its conditions."""

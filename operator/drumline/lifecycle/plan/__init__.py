@@ -1,1 +1,1 @@
-"""Which status to write and which actions to take next for one job; `planner` is the entry."""
+"""Decide the next status and the next actions of one job. `planner` is the entry."""

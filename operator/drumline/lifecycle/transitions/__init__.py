@@ -1,8 +1,8 @@
-"""Transitions of a job's status: each is one function from a status to the next.
+"""Transitions of a job's status. Each is a function from one status to the next.
 
-A transition decides nothing: the caller in `lifecycle.plan` or the scheduler's commit did. `phase`,
-`reason` and `message` repeat the condition that matters most, for `kubectl get`. Callers import the
-package: `status=transitions.requeued(job, ...)`.
+A transition decides nothing. Its caller in `lifecycle.plan`, or the scheduler's commit, has
+decided. `phase`, `reason` and `message` repeat the most important condition, for `kubectl get`.
+Callers import the package: `status=transitions.requeued(job, ...)`.
 """
 
 from __future__ import annotations
