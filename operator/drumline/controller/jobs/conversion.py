@@ -167,8 +167,6 @@ def gang_of(
         pool: the pool that the job names, if it names one that is known.
         queue_spot: rule of its queue about spot pools.
     """
-    # Everything that the scheduler knows of a job is in this one value. What most jobs do not have
-    # (group, sweep, surplus) is added afterwards.
     spec, status, sizes = job.spec, job.status, sizes_of(job)
     topology, deadline = spec.topology, spec.active_deadline_seconds
     gang = Gang(

@@ -219,7 +219,6 @@ def node_of(
         standing: verdict on the evidence against it.
         hides_gpus: whether its GPUs exist only as devices, in a pool that counts a resource.
     """
-    # A taint of our own guard is left out: it keeps other schedulers off, not this one.
     allocatable = resources_of(view.allocatable, units=GpuUnits.of(spec), pods=None)
     return Node(
         name=view.name,

@@ -201,7 +201,6 @@ class SchedulerLoop:
             now=now,
             on_fault=self._faults.recorder("commit", jobs=jobs, now=now),
         )
-        # Phase 8: measure, capture and log.
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
@@ -214,7 +213,7 @@ class SchedulerLoop:
             log_cycle(may_be_done, decide_seconds=decided - gathered, started=started)
         if not explains:
             return 0.0
-        # Phase 9: the time of the next cycle.
+        # Phase 8: the time of the next cycle.
         times = [at for at in (decisions.retry_at, self._faults.retry_at(now)) if at is not None]
         retry_in = min(times) - now if times else None
         return next_look(

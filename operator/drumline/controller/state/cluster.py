@@ -102,7 +102,6 @@ class ClusterCache:
             if admits_workloads
             else None
         )
-        # The scheduler's input reads all of them.
         self.scheduling = SnapshotBuilder(
             Sources(
                 jobs=self.jobs,

@@ -93,7 +93,6 @@ def admitted(
         ready=f"0/{len(members)}",
         restarts=job.status.restarts or 0,
     )
-    # GPU-seconds count from the assignment on, because the nodes are held from here.
     status = with_boundary_passed(counting_started(status, now=now, share=share), DECIDED, now=now)
     where = f"in pool {pool}" + (f", surplus in pool {surplus_pool}" if surplus else "")
     return _starting(status, job, where=where, now=now)
