@@ -52,7 +52,9 @@ DOCSTRING_OPENER = re.compile(
 WORDS = {
     "continue, resume": r"\b(?:go|goes|went|going) on\b",
     "the number of, N": r"\bso (?:many|long|much|few)\b(?! as| that)",
-    "must be, is not": r"\b(?:is|are|was|were) no (?!longer|more than|less than|one\b)[a-z`]+",
+    "must be, is not": (
+        r"(?<!there )\b(?:is|are|was|were) no (?!longer|more than|less than|one\b)[a-z`]+"
+    ),
     "computed": r"\bworked out\b",
     "without further checks": r"\b(?:by|at) (?:its|their|his|her) word\b",
     "used": r"\b(?:has|have|had) had\b",

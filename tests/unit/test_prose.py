@@ -24,6 +24,8 @@ def rules(page: str) -> list[str]:
         ("One is here; two is there; three is elsewhere.", ["semicolons"]),
         ("Training goes on after the fault.", ["word"]),
         ("| so many jobs | a number |", ["word"]),
+        ("The text is no number at all.", ["word"]),
+        ("There is no node with this label.", []),
         ("```sh\necho what goes on; echo; echo so many\n```\n", []),
         ("# What a heading may begin with", []),
     ],
