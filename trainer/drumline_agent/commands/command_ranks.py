@@ -1,11 +1,12 @@
 """The ranks of a pod that runs a command of the user's image.
 
-Each attempt starts new processes: an unknown program cannot be resumed. An exit code of 0 is the
-only sign that its work is done, and only while nobody has asked it to end. A rank that fails ends
-the attempt: the leader has all pods stop theirs and start them again.
+Each attempt starts new processes, because an unknown program cannot be resumed. The work of a
+process is done only if it ends with exit code 0 without being asked to end. A rank that fails ends
+the attempt: the leader has all pods stop their ranks and start them again.
 
 A notice (a drain, a spot node, a preemption) reaches every process as a signal, because a sharded
-save needs all of them. Their ends after that are no faults: they wait for the next membership.
+save needs all of them. An exit after the notice is not a fault: the pod waits for the next
+membership.
 """
 
 from __future__ import annotations
@@ -58,10 +59,8 @@ STOP_SECONDS = 1.0
 """Between SIGTERM and SIGKILL for the processes of an attempt that has failed: they can save
 nothing any more, only flush what they log. A rank that waits for a dead peer does neither."""
 KILL_SECONDS = 5.0
-NESTED_LAUNCH_SECONDS = 5.0
-"""Between two looks for ranks that a rank has started itself."""
 SAVING_PART = 0.5
-"""Of the grace period, for ranks that agree to save before their pod ends."""
+"""Share of the grace period in which ranks can agree to save before their pod ends."""
 NO_ANSWER = "the program does not acknowledge saves"
 """To a notice: only a program that uses the client can say that it has saved."""
 
@@ -110,7 +109,6 @@ class CommandRanks:
         self._processes: dict[int, CommandProcess] = {}
         self._steps: dict[int, StepHistory] = {}
         self._notice = EndNotice(plan.launch, grace_seconds=settings.grace_seconds)
-        self._next_look_at = 0.0
         self._has_left = False
         """A notice to leave is answered: this attempt's processes end, and with them the pod."""
         self.hang_views = RankViews(
@@ -118,13 +116,14 @@ class CommandRanks:
             work_of=status.work_of,
             watches_activity=plan.launch.watches_activity,
             running_processes=running_processes,
+            on_scan=self._refuse_nested_launchers,
         )
         self.changes = ChangeNotifier()
         """Notified when a process has ended."""
 
     @property
     def all_preempted(self) -> bool:
-        """Only of a program that acknowledges saves; of others the operator decides."""
+        """True if all have left. Only if they acknowledge saves; otherwise the operator decides."""
         return self._has_left and not any(each.alive for each in self._processes.values())
 
     def views(self) -> tuple[RankView, ...]:
@@ -135,19 +134,17 @@ class CommandRanks:
             for process in self._processes.values()
             if process.placement.membership == present
         ]
-        now = time.monotonic()
-        self._refuse_nested_launchers(processes, now=now)
-        return self.hang_views.of(processes, now=now)
+        return self.hang_views.of(processes, now=time.monotonic())
 
-    def _refuse_nested_launchers(self, processes: Sequence[CommandProcess], *, now: float) -> None:
+    def _refuse_nested_launchers(
+        self, processes: Sequence[CommandProcess], running: Mapping[int, tuple[int, float]]
+    ) -> None:
         """Report a rank that has started ranks of its own; a restart would do the same."""
-        if self._plan.launch.launch is Launch.PER_POD or now < self._next_look_at:
+        if self._plan.launch.launch is Launch.PER_POD:
             return
-        self._next_look_at = now + NESTED_LAUNCH_SECONDS
-        running = running_processes()
         for process in processes:
             placement = process.placement
-            if not process.alive or placement.world_size == 1:
+            if placement.world_size == 1:
                 continue
             size = nested_world_size(
                 process.pid,
@@ -187,7 +184,7 @@ class CommandRanks:
                 pass
 
     def show(self, progress: ProgressLine) -> None:
-        """What the program has written elsewhere stands for its lowest rank here."""
+        """Use progress from event files as a heartbeat of the lowest rank of this pod."""
         for number in sorted(self._processes)[:1]:
             process = self._processes[number]
             if process.alive and not self._history(process.placement).has_client:
@@ -271,10 +268,9 @@ class CommandRanks:
                 self._beat(placement, None)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
-        """End every process and print what is left of its output.
+        """End every process and print its remaining output. Return whether all had done their work.
 
-        With a grace they get the notice first, unless they have it. Returns whether all of them
-        had done their work.
+        With a grace period, processes that do not have the notice get it first.
         """
         self._starter.close()
         well = bool(self._processes) and all(each.done for each in self._processes.values())
@@ -286,7 +282,7 @@ class CommandRanks:
         return well
 
     async def wait_for_teardown(self) -> None:
-        """Nothing: a process is done once it has ended."""
+        """Return at once: a process has no teardown after its end."""
 
     async def _start(self, placement: Placement) -> CommandProcess:
         process = await self._starter.start(
@@ -310,14 +306,14 @@ class CommandRanks:
         self._status.say(RemarkKind.PROGRESS_UNREADABLE, remark)
 
     def _on_report(self, rank: int, report: StepReport) -> None:
-        """A client has reported: of the ranks that a launcher has started the lowest counts."""
+        """Record a client's report. The lowest rank represents all ranks of a launcher."""
         for process in self._processes.values():
             clients = self._clients.of(process.placement)
             if process.alive and clients and clients[0].hello.rank == rank:
                 self._beat_of_client(process.placement, report)
 
     def _on_snapshot(self, rank: int, message: SnapshotWritten | RestoreFailed) -> None:
-        """A rank's client has written a snapshot, or cannot use the one it should go on from."""
+        """Pass on a snapshot that a rank has written, or note that it cannot restore one."""
         each = self._settings.ranks_per_process
         for process in self._processes.values():
             is_here = rank // each == process.placement.rank
@@ -365,7 +361,7 @@ class CommandRanks:
             self._listener.on_fault(self._faults.process_ended(process, code, step=step))
 
     def _beat(self, placement: Placement, shown: ProgressLine | None) -> None:
-        """What is known of a process stands for the heartbeats that it does not send."""
+        """Record a heartbeat for a process, which sends none itself."""
         if placement.membership != (self._status.generation, self._status.attempt):
             return
         if shown is not None:
@@ -378,12 +374,12 @@ class CommandRanks:
         return self._steps.setdefault(placement.local_rank, StepHistory())
 
     def _give_up_saving(self, processes: Mapping[int, CommandProcess]) -> None:
-        """The pod ends before its ranks have saved: the signal says it to the script itself."""
+        """Signal the processes, because their pod ends before its ranks have saved."""
         if processes is self._processes:
             self._notify_all()
 
     def _kill_the_rest(self, processes: Mapping[int, CommandProcess]) -> None:
-        """They have saved and do not end."""
+        """Kill processes that have saved and have not ended."""
         for process in processes.values():
             kill(process)
 
@@ -391,7 +387,7 @@ class CommandRanks:
         self._notice.give(self._processes.values())
 
     async def _stop(self, grace_seconds: float) -> None:
-        """End what runs; it is no fault."""
+        """End the running processes. Their exits are not faults."""
         running = [process for process in self._processes.values() if process.alive]
         for process in running:
             process.ended_by_agent = True

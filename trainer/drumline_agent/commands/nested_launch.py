@@ -7,15 +7,16 @@ and a run id of torch elastic. A child that a rank starts for a task of its own 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from drumline_agent.commands.process_activity import process_tree
+
 _MAX_ENVIRONMENT_BYTES: Final = 262_144
 _MAX_PROCESSES: Final = 256
-"""Of one rank: the rest is not looked at."""
+"""Maximum number of processes of one rank that are examined."""
 
 
 def nested_world_size(
@@ -35,16 +36,7 @@ def nested_world_size(
         processes: the parent and the processor seconds of each process, by process id.
         folder: of the kernel's process files.
     """
-    children: dict[int, list[int]] = defaultdict(list)
-    for pid, (parent, _) in processes.items():
-        children[parent].append(pid)
-    pending, seen = list(children[root]), {root}
-    while pending and len(seen) < _MAX_PROCESSES:
-        pid = pending.pop()
-        if pid in seen:
-            continue
-        seen.add(pid)
-        pending += children[pid]
+    for pid in process_tree(root, processes)[1:_MAX_PROCESSES]:
         worker = _launched(folder / str(pid) / "environ")
         if worker is not None and worker[0] != world_size and worker[1] != run_id.encode():
             return worker[0]

@@ -1,7 +1,7 @@
-"""Whether the processes of a command do anything: they print, or they use a processor.
+"""Activity of the processes of a command: they print, or they use a processor.
 
-For programs that report no steps. A pause is usual where it is no longer than a few times the
-longest that ended by itself, and than a least patience.
+For programs that report no steps. A pause is normal up to a multiple of the longest pause that
+ended by itself, and always up to a least patience.
 
     prints at 10 s, 12 s, 40 s (longest pause 28 s)   patience max(600, 10 x 28) = 600 s
 """
@@ -19,14 +19,14 @@ from typing import Final
 SAMPLE_SECONDS: Final = 5.0
 """Between two looks at the processors' time."""
 LEAST_SHARE: Final = 0.02
-"""Of one processor: threads that only wait use less."""
+"""Share of one processor that counts as activity. Threads that only wait use less."""
 PAUSE_FACTOR: Final = 10.0
-"""A hang is longer than so many times the longest pause so far."""
+"""A hang is longer than this multiple of the longest pause so far."""
 
 
 @dataclass(slots=True)
 class ActivityWatch:
-    """Of one process with all its children; pure."""
+    """Activity of one process with all its children; pure."""
 
     begun_at: float
     longest_pause: float = 0.0
@@ -35,11 +35,11 @@ class ActivityWatch:
     """Seconds of processors, and when they were read."""
 
     def printed(self, *, at: float) -> None:
-        """It has printed a line."""
+        """Note a printed line."""
         self._is_active(at)
 
     def used(self, cpu_seconds: float, *, at: float) -> None:
-        """It has used the processors for so long until now."""
+        """Note the processor time used so far. Enough of it since the last sample is activity."""
         before, self._cpu = self._cpu, (cpu_seconds, at)
         if before is None:
             self._is_active(at)
@@ -49,15 +49,15 @@ class ActivityWatch:
             self._is_active(at)
 
     def due(self, *, now: float) -> bool:
-        """Whether the processors' time should be read."""
+        """Return whether the next sample of processor time is due."""
         return self._cpu is None or now - self._cpu[1] >= SAMPLE_SECONDS
 
     def silent_seconds(self, *, now: float) -> float:
-        """Since it last did anything."""
+        """Return the seconds since the last activity."""
         return max(0.0, now - self._last)
 
     def patience_seconds(self, *, least: float) -> float:
-        """A silence up to this length may be one of its pauses."""
+        """Return the longest silence in seconds that may be a normal pause."""
         return max(least, PAUSE_FACTOR * self.longest_pause)
 
     @property
@@ -69,28 +69,31 @@ class ActivityWatch:
         self._active_at = max(at, self._last)
 
 
-def tree_cpu_seconds(root: int, processes: Mapping[int, tuple[int, float]]) -> float:
-    """Seconds of processors that a process and all below it have used.
+def process_tree(root: int, processes: Mapping[int, tuple[int, float]]) -> list[int]:
+    """Return the ids of a process and of all below it, `root` first. Empty if it has ended.
 
     Args:
         root: its process id.
-        processes: the parent and the seconds of each process, by process id.
+        processes: the parent and the processor seconds of each process, by process id.
     """
     children: dict[int, list[int]] = defaultdict(list)
     for pid, (parent, _) in processes.items():
         children[parent].append(pid)
-    seconds, stack, seen = 0.0, [root], set[int]()
+    tree, stack, seen = list[int](), [root], set[int]()
     while stack:
         pid = stack.pop()
         if pid in processes and pid not in seen:
             seen.add(pid)  # ids that are reused while they are read can make a circle
-            seconds += processes[pid][1]
+            tree.append(pid)
             stack += children[pid]
-    return seconds
+    return tree
 
 
 def running_processes() -> dict[int, tuple[int, float]]:
-    """The parent and the seconds of processors (of children that have ended, too) of each here."""
+    """Return parent and processor seconds of each process, by process id.
+
+    The seconds include those of children that have ended.
+    """
     ticks = os.sysconf("SC_CLK_TCK")
     return {pid: (parent, used / ticks) for pid, parent, used in _stats()}
 

@@ -1,4 +1,4 @@
-"""What the processes of a pod look like to whoever looks for a hang."""
+"""The processes of a pod as the detection of hangs sees them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from drumline_agent.commands.command_process import CommandProcess
 from drumline_agent.commands.joined_clients import SILENT_PHASES, JoinedClient
-from drumline_agent.commands.process_activity import tree_cpu_seconds
+from drumline_agent.commands.process_activity import process_tree
 from drumline_agent.commands.step_history import position
 from drumline_agent.protocol.member_reports import RankView
 from drumline_agent.rank_protocol.placement import Placement
@@ -21,7 +21,7 @@ LONG_PHASES = SILENT_PHASES - {"done"}
 
 
 class RankViews:
-    """Of one pod."""
+    """Views of the processes of one pod."""
 
     def __init__(
         self,
@@ -30,25 +30,29 @@ class RankViews:
         work_of: Callable[[int], WorkPace],
         watches_activity: bool,
         running_processes: Callable[[], Mapping[int, tuple[int, float]]],
+        on_scan: Callable[[Sequence[CommandProcess], Mapping[int, tuple[int, float]]], None],
     ) -> None:
-        """Nobody's patience has an end yet.
+        """Prepare the views, with unlimited patience.
 
         Args:
-            clients_of: the clients of a process.
-            work_of: what is known of a rank's pauses.
-            watches_activity: a process without one hangs where it neither prints nor uses a
-                processor; otherwise its silence means nothing.
-            running_processes: the parent and the processors' seconds of each, by process id.
+            clients_of: returns the clients of a process.
+            work_of: returns the known pauses of a rank.
+            watches_activity: whether a process without a client hangs if it neither prints nor uses
+                a
+                processor; otherwise its silence has no meaning.
+            running_processes: returns parent and processor seconds of each process, by process id.
+            on_scan: called with each result of that, and the running processes of the command.
         """
         self._clients_of = clients_of
         self._work_of = work_of
         self._watches_activity = watches_activity
         self._running_processes = running_processes
+        self._on_scan = on_scan
         self.patience_seconds = NEVER_SECONDS
-        """How long a rank may make no step, or (watched) do nothing at all."""
+        """Seconds for which a rank may make no step, or (watched) show no activity."""
 
     def of(self, processes: Iterable[CommandProcess], *, now: float) -> tuple[RankView, ...]:
-        """The view of each process; `now` is of the monotonic clock."""
+        """Return the view of each process; `now` is a time of the monotonic clock."""
         processes = list(processes)
         self._read_processors(processes, now=now)
         return tuple(self._view(process, now=now) for process in processes)
@@ -59,10 +63,12 @@ class RankViews:
             return
         running = self._running_processes()
         for process in due:
-            process.activity.used(tree_cpu_seconds(process.pid, running), at=now)
+            tree = process_tree(process.pid, running)
+            process.activity.used(sum(running[pid][1] for pid in tree), at=now)
+        self._on_scan(due, running)
 
     def _view(self, process: CommandProcess, *, now: float) -> RankView:
-        """Steps that are only printed cannot be compared to those of other ranks."""
+        """Return one view. Printed steps are not compared with those of other ranks."""
         clients = self._clients_of(process.placement)
         steps = bool(clients) and all(client.trains for client in clients)
         behind = [position(client.report) for client in clients if client.report is not None]
@@ -86,10 +92,11 @@ class RankViews:
     def _pause(
         self, process: CommandProcess, clients: Sequence[JoinedClient], *, now: float
     ) -> Pause | None:
-        """How long the process shows no work; None: it has to show steps first, in this attempt.
+        """Return how long the process shows no work. None: it has not shown a step in this attempt.
 
-        Whoever prints or uses a processor may evaluate on its GPUs: that is no idle process. So is
-        none that has never shown a step; where other ranks do, it must at least be inactive.
+        A process that prints or uses a processor may evaluate on its GPUs, so it is not idle. A
+        process that has never shown a step is not idle either. If other ranks show steps, it must
+        at least be inactive.
         """
         work, inactive = self._work_of(process.placement.rank), process.activity
         idle = inactive.silent_seconds(now=now)

@@ -4,8 +4,8 @@ import os
 
 from drumline_agent.commands.process_activity import (
     ActivityWatch,
+    process_tree,
     running_processes,
-    tree_cpu_seconds,
 )
 
 
@@ -40,11 +40,11 @@ def test_processors_are_read_every_few_seconds() -> None:
     assert watch.due(now=5.0)
 
 
-def test_children_of_children_count() -> None:
+def test_a_tree_has_children_of_children() -> None:
     processes = {1: (0, 9.0), 5: (1, 1.0), 6: (5, 2.0), 7: (6, 4.0), 8: (1, 100.0)}
-    assert tree_cpu_seconds(5, processes) == 7.0
-    assert tree_cpu_seconds(99, processes) == 0.0
-    assert tree_cpu_seconds(2, {2: (3, 1.0), 3: (2, 1.0)}) == 2.0  # read while ids were reused
+    assert process_tree(5, processes) == [5, 6, 7]
+    assert process_tree(99, processes) == []
+    assert process_tree(2, {2: (3, 1.0), 3: (2, 1.0)}) == [2, 3]  # read while ids were reused
 
 
 def test_this_process_runs() -> None:

@@ -32,6 +32,7 @@ class Watched:
     def __init__(self, work: WorkPace) -> None:
         self.clients: list[JoinedClient] = []
         self.cpu_seconds = 0.0
+        self.scanned: list[int] = []
         self.process = CommandProcess(
             placement=Placement(rank=0, world_size=1, generation=1),
             pid=PID,
@@ -47,6 +48,7 @@ class Watched:
             work_of=lambda _: work,
             watches_activity=False,
             running_processes=lambda: {PID: (1, self.cpu_seconds)},
+            on_scan=lambda processes, _: self.scanned.extend(each.pid for each in processes),
         )
 
     def pause(self, *, now: float) -> Pause | None:
@@ -66,6 +68,13 @@ async def test_whoever_neither_steps_nor_prints_nor_uses_a_processor_pauses() ->
     assert watched.pause(now=100.0) == Pause(seconds=90.0, usual_seconds=2.0)
     watched.process.activity.printed(at=105.0)
     assert watched.pause(now=110.0) == Pause(seconds=5.0, usual_seconds=2.0)
+
+
+async def test_one_scan_of_processes_serves_all_its_users() -> None:
+    watched = Watched(pace_of(*LEARNED))
+    for now in (10.0, 11.0, 16.0, 17.0):
+        watched.pause(now=now)
+    assert watched.scanned == [PID, PID]  # at 10 s and 16 s, not with every view
 
 
 async def test_a_process_that_computes_may_evaluate_on_its_gpus() -> None:
