@@ -5,16 +5,16 @@
 * from a pod: the agent's status (`AgentStatus`), its termination message (`FinalReport`) and its
   exit code (`ExitCode`)
 
-The settings of a run are here, too, as both sides read them: `config` (every option, its bounds
-and defaults), `layout` and `layout_validation` (which rank has which part), `shapes` (sizes and
-FLOPs of models), `hardware` (GPUs), `step_figures` (where a step's time goes). `buckets` reads and
-writes object stores for whoever needs it.
+The settings of a run are here, too, because both sides read them: `config` (every option, its
+bounds and defaults), `layout` and `layout_validation` (the part of each rank), `shapes` (sizes and
+FLOPs of models), `hardware` (GPUs), `step_figures` (the time of a step by part). `buckets` reads
+and writes object stores.
 
-Values from a pod are tenant input to the operator: `AgentStatus.parse` and `FinalReport.parse`
-bound the size before parsing, check every type, and raise `ContractError`. Nothing here decides
-what to do about a value.
+Values from a pod are tenant input to the operator. `AgentStatus.parse` and `FinalReport.parse`
+bound the size before parsing, check every type, and raise `ContractError`. Nothing here decides how
+to react to a value.
 
-Start with `record` (what a pod is told) and `status` (what it answers).
+Start with `record` (the input of a pod) and `status` (its output).
 """
 
 from drumline_contract.bucket_places import (

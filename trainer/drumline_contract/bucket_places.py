@@ -8,8 +8,8 @@ from typing import Final
 
 _PART: Final = "[.]{0,2}[A-Za-z0-9!_*()=-][A-Za-z0-9!_.*()=-]*"
 KEY_PATTERN: Final = f"{_PART}(/{_PART})*"
-"""Of a key's parts none is `.` or `..`, which what is between a client and the store may resolve.
-What else may stand in keys would have to be escaped in URLs."""
+"""Keys of objects. No part is `.` or `..`, which a proxy before the store may resolve. All other
+excluded characters would need escaping in URLs."""
 BUCKET_PATTERN: Final = f"^(s3|gs)://[a-z0-9][a-z0-9._-]{{1,221}}(/{_PART})*$"
 """A bucket and a prefix in it, without a slash at its end."""
 BUCKET_SCHEMES: Final = ("s3://", "gs://")
@@ -32,20 +32,29 @@ BUCKET_VARIABLES: Final = (
 
 
 def checked_bucket(place: str) -> str:
-    """The URL. Raises ValueError where it is none of a bucket that is supported."""
+    """Return the URL of a bucket unchanged.
+
+    Raises:
+        ValueError: it is not the URL of a supported bucket.
+    """
     if not re.fullmatch(BUCKET_PATTERN, place):
         raise ValueError(f"{place!r} names no place: write a folder, {BUCKET_FORMS}")
     return place
 
 
 def without_secrets(text: str) -> str:
-    """The first line of what a store's library says, without its debug dump.
+    """Return the first line of a storage library's message, without secrets or debug output.
 
-    Nor has it what may hold a token or a password: queries, and URLs with a user.
+    Queries and user names in URLs are removed, because they may hold a token or a password. The
+    result has at most 300 characters.
     """
     return _QUERY.sub("", _WITH_USER.sub("//...", text.split("\n", 1)[0]))[:300]
 
 
 def checkpoint_place(text: str) -> Path | str:
-    """A folder, or the URL of a bucket. Raises ValueError for another URL."""
+    """Return a folder as a path, or a bucket's URL as text.
+
+    Raises:
+        ValueError: it is a URL of something else.
+    """
     return checked_bucket(text) if "://" in text else Path(text)

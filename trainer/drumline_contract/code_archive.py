@@ -10,36 +10,36 @@ import hashlib
 from typing import Final
 
 CODE_FOLDER: Final = "/code"
-"""Where the code is in the pod; the command starts there."""
+"""Folder of the code in the pod, and working directory of the command."""
 CODE_PARTS_FOLDER: Final = "/var/run/drumline/code"
-"""Where the init container has the parts, as files `0`, `1`, ..."""
+"""Folder in the init container with the parts, as files `0`, `1`, ..."""
 CODE_PART_KEY: Final = "part"
 """The key of each ConfigMap."""
 MAX_CODE_PART_BYTES: Final = 800_000
-"""Of one ConfigMap, which may hold 1 MiB."""
+"""Maximum size of one part. A ConfigMap can hold 1 MiB."""
 MAX_CODE_PARTS: Final = 5
 MAX_CODE_BYTES: Final = MAX_CODE_PARTS * MAX_CODE_PART_BYTES
-"""Of the packed folder: etcd is no store for data, and every pod of a gang reads it."""
+"""Maximum size of the packed folder. It is stored in etcd, and every pod of a gang reads it."""
 MAX_UNPACKED_BYTES: Final = 32 * 1024 * 1024
-"""Of the archive unpacked: the init container holds it in its 128 MiB of memory."""
+"""Maximum size of the unpacked archive. The init container holds it in its 128 MiB of memory."""
 MAX_CODE_FILES: Final = 10_000
 
 
 def code_digest(packed: bytes) -> str:
-    """The digest of a packed folder: `sha256:` and 64 hexadecimal digits."""
+    """Return the digest of a packed folder: `sha256:` and 64 hexadecimal digits."""
     return f"sha256:{hashlib.sha256(packed).hexdigest()}"
 
 
 def link_stays_inside(path: str, target: str) -> bool:
-    """Whether a symbolic link of the folder leads to a place of the folder.
+    """Return whether a symbolic link of the folder points into the folder.
 
-    A link leads up only at its beginning. The folders above it are real, so these steps are known;
-    from there on it only descends, perhaps through another link of which the same holds.
-    `a/b/../..` is refused: where b is a link, that leads elsewhere than it looks.
+    A link may go up only at its beginning. The folders above the link are real, so these steps are
+    known. Its remaining steps only descend, perhaps through another link that was checked the same
+    way. `a/b/../..` is rejected, because b may be a link that leads to another place.
 
     Args:
         path: of the link, relative to the folder.
-        target: what it says.
+        target: the link's content.
     """
     steps = target.split("/")
     up = 0

@@ -14,7 +14,8 @@ above it in turn, and the leader sends the others its port."""
 STORE_PORTS: Final = 64
 SIGNATURE_HEADER: Final = "X-Drumline-Signature"
 GANG_FOLDER: Final = "/var/run/drumline/gang"
-"""Of a pod with a custom template: `hosts` (mounted over /etc/hosts), `hostfile` (for mpirun)."""
+"""Folder in a pod with a custom template: `hosts` (mounted over /etc/hosts), `hostfile` (for
+mpirun)."""
 TOKEN_FILE: Final = "/var/run/drumline/token/token"  # noqa: S105 - a path, not a secret
 TOKEN_FILE_VARIABLE: Final = "DRUMLINE_TOKEN_FILE"  # noqa: S105 - a variable's name, not a secret
 """Names another file outside of pods."""
@@ -29,9 +30,9 @@ class Env(StrEnum):
     POD_UID = "DRUMLINE_POD_UID"
     POD_IP = "DRUMLINE_POD_IP"
     ROLE = "DRUMLINE_ROLE"
-    """Of a pod without ranks: the name of its role."""
+    """Name of the role of a pod without ranks."""
     ROLE_INDEX = "DRUMLINE_ROLE_INDEX"
-    """Which pod of its role it is, from 0."""
+    """Index of a pod within its role, from 0."""
     INDEX = "DRUMLINE_INDEX"
     """Index of this pod (node) in its gang, 0..nodes-1."""
     NODES = "DRUMLINE_NODES"
@@ -44,8 +45,8 @@ class Env(StrEnum):
     CHECKPOINT_FOLDER = "DRUMLINE_CHECKPOINT_FOLDER"
     """Folder shared by all pods of the job; empty where the job has no durable storage."""
     LAUNCH = "DRUMLINE_LAUNCH"
-    """Of a template that an agent supervises: `LaunchSettings` as JSON."""
+    """`LaunchSettings` as JSON, for a template that an agent supervises."""
     CODE_DIGEST = "DRUMLINE_CODE_DIGEST"
-    """Of the code that the job brings (`code_archive`); unset where the image has it."""
+    """Digest of the job's code (`code_archive`). Unset if the image has the code."""
     GRACE_SECONDS = "DRUMLINE_GRACE_SECONDS"
     """The pod's terminationGracePeriodSeconds; 30 where it is not said."""

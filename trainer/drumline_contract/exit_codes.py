@@ -27,5 +27,5 @@ class ExitCode(IntEnum):
     PREEMPTED = 77
     """Ended after a notice, with an acknowledged checkpoint."""
     IDLE = 79
-    """Nobody uses the terminal of a job of one pod (`template.tty`): the job is suspended. An
-    operator that does not know it takes it for APPLICATION."""
+    """The terminal of a job of one pod (`template.tty`) is unused, so the job is suspended. An
+    older operator that does not know this code treats it as APPLICATION."""

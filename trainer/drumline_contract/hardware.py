@@ -1,8 +1,8 @@
-"""What a GPU and the links between GPUs can do, by the vendors' data sheets.
+"""Performance of GPUs and of the links between them, from the vendors' data sheets.
 
-Bandwidths are bytes per second, of one GPU and in one direction; latencies are seconds. `sustained`
-is the share of the dense peak that large products reach on the device, power limits included: the
-one figure here that no data sheet has.
+Bandwidths are bytes per second of one GPU in one direction. Latencies are seconds. `sustained` is
+the share of the dense peak that large matrix products reach on the device, within its power limit.
+It is the only figure here that is not in a data sheet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class GpuModel:
 
     name: str
     memory_bytes: int
-    """What a process can allocate, as the driver says it."""
+    """Memory that a process can allocate, as the driver reports it."""
     bf16_flops: float
     """Dense."""
     fp8_flops: float | None
@@ -78,10 +78,10 @@ _TABLE = (
     _gpu("MI300X", 191.5, 2615e12, sustained=0.54, memory_bandwidth=5.3e12, link_bandwidth=448e9),
 )
 GPU_MODELS = {gpu.name: gpu for gpu in _TABLE}
-"""By name. Memory is what the driver shows, bandwidths and peaks are of the data sheets (SXM or
-OAM); `sustained` of published and own measurements of large bf16 products. The H100 with 96 GB of
-HBM2e is limited to 500 W, as it is delivered: a limit of 600 W costs large products 10 to 15 %, so
-they go about with the power to 0.8."""
+"""GPU models by name. Memory is as the driver reports it. Bandwidths and peaks are from the data
+sheets (SXM or OAM). `sustained` is from published and own measurements of large bf16 products. The
+H100 with 96 GB of HBM2e has its default limit of 500 W. A limit of 600 W makes large products 10 to
+15 % faster, about the power ratio to the 0.8."""
 _ALIASES = {"A100": "A100-80GB"}
 
 
@@ -109,7 +109,7 @@ LINKS = {
 }
 """One port for each GPU, by its line rate; a cluster file may name any other bandwidth."""
 LINK_LATENCY = 4e-6
-"""Of one message inside a domain."""
+"""Seconds per message inside a domain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +118,10 @@ class Level:
 
     name: str
     gpus: int
-    """So many neighbouring ranks are in such a part; the outermost level has all."""
+    """Number of neighbouring ranks in one domain of this level. The outermost level holds all
+    ranks."""
     bandwidth: float
-    """Of one GPU to others of the part that are in no smaller one."""
+    """Bandwidth of one GPU to GPUs that share this level but no inner one."""
     latency: float
 
 
@@ -151,10 +152,10 @@ class GpuCluster:
 
 
 def named_gpu(name: str) -> GpuModel:
-    """The device of this name, whatever the case.
+    """Return the GPU model of this name. Case does not matter.
 
     Raises:
-        ConfigError: there is none; the message says the nearest.
+        ConfigError: the name is unknown; the message suggests the nearest.
     """
     wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
     by_name = {known.lower(): known for known in (*GPU_MODELS, *_ALIASES)}
@@ -165,14 +166,18 @@ def named_gpu(name: str) -> GpuModel:
 
 
 def named_link(name: str, *, field_name: str = "network") -> Link:
-    """The link of this name. Raises ConfigError that says the nearest."""
+    """Return the link of this name.
+
+    Raises:
+        ConfigError: the name is unknown; the message suggests the nearest.
+    """
     if name not in LINKS:
         raise ConfigError(unknown(field_name, name, LINKS))
     return LINKS[name]
 
 
 def unknown(field_name: str, value: str, known: Iterable[str]) -> str:
-    """The sentence about a name that there is not: the nearest, and all there are."""
+    """Build the message about an unknown name, with the nearest name and all known ones."""
     names = list(known)
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(value.lower(), lower, n=1, cutoff=0.4)

@@ -12,7 +12,7 @@ MAX_CAUSE_CHARS: Final = 512
 
 
 class FaultClass(StrEnum):
-    """What a fault is charged to; each class has its own budget."""
+    """Class of a fault. Each class has its own restart budget."""
 
     APPLICATION = "Application"
     """The training code raised, or died by a signal of its own."""
@@ -26,7 +26,7 @@ class FaultClass(StrEnum):
 
 
 class RestoreTier(StrEnum):
-    """Where the restored state came from."""
+    """Source of the restored state."""
 
     MEMORY = "Memory"
     """Snapshots in the memory of the pods that took them."""
@@ -35,7 +35,7 @@ class RestoreTier(StrEnum):
     STORAGE = "Storage"
     """The newest verified checkpoint on shared storage."""
     INITIAL = "Initial"
-    """Nothing was saved: from the initial weights."""
+    """No checkpoint or snapshot existed, so the initial weights were used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Incident:
     generation: int
     attempt: int
     fault_class: FaultClass
-    """Of the root cause."""
+    """Class of the root cause."""
     also: tuple[FaultClass, ...] = ()
     """Classes of other faults of the same recovery: each has its own budget."""
     cause: str

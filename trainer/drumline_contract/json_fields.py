@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 from drumline_contract.plain_text import plain
 
 MAX_FIGURE: Final = 1e15
-"""A loss or a rate beyond this, either way, is no measurement and is read as none."""
+"""Largest absolute value of a loss or a rate. A larger value is read as a missing measurement."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -20,7 +20,11 @@ class ContractError(ValueError):
 
 
 def json_object(body: bytes, limit: int) -> dict[str, Any]:
-    """The object in a body. Raises ContractError where it is too large or none."""
+    """Decode a JSON object.
+
+    Raises:
+        ContractError: the body is larger than `limit` bytes, or not a JSON object.
+    """
     if len(body) > limit:
         raise ContractError(f"body of {len(body)} bytes is over the limit of {limit}")
     try:
@@ -33,7 +37,11 @@ def json_object(body: bytes, limit: int) -> dict[str, Any]:
 
 
 def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
-    """A string of at most `limit` characters that no terminal obeys; empty where it is absent."""
+    """Read a string of at most `limit` characters, cleaned for terminals. Default: empty.
+
+    Raises:
+        ContractError: it is not a string, or too long.
+    """
     value = raw.get(key, "")
     if not isinstance(value, str) or len(value) > limit:
         raise ContractError(f"{key}: must be a string of at most {limit} characters")
@@ -42,7 +50,11 @@ def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
 
 
 def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
-    """A member of an enumeration."""
+    """Read a member of an enumeration.
+
+    Raises:
+        ContractError: it is not a member.
+    """
     try:
         return kind(text(raw, key))
     except ValueError as error:
@@ -57,7 +69,11 @@ def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, 
 
 
 def exact_text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
-    """A string as it is, for a program and not for a terminal; empty where it is absent."""
+    """Read a string unchanged, for programs and not for terminals. Default: empty.
+
+    Raises:
+        ContractError: it is not a string, not valid Unicode, or too long.
+    """
     value = raw.get(key, "")
     if not isinstance(value, str) or len(value) > limit or not _is_unicode(value):
         raise ContractError(f"{key}: must be a string of at most {limit} characters")
@@ -65,12 +81,20 @@ def exact_text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
 
 
 def exact_texts(raw: dict[str, Any], key: str, *, most: int) -> tuple[str, ...]:
-    """At most so many strings, each as `exact_text` reads it; none where it is absent."""
+    """Read at most `most` strings as `exact_text` does. Default: none.
+
+    Raises:
+        ContractError: it is not a list of such strings.
+    """
     return tuple(exact_text({key: each}, key) for each in array(raw, key, most=most, optional=True))
 
 
 def flag(raw: dict[str, Any], key: str) -> bool:
-    """True or false."""
+    """Read a required boolean.
+
+    Raises:
+        ContractError: it is not true or false.
+    """
     value = raw.get(key)
     if not isinstance(value, bool):
         raise ContractError(f"{key}: must be true or false")
@@ -99,7 +123,11 @@ def optional_nested(raw: Mapping[str, Any], key: str) -> dict[str, Any] | None:
 
 
 def objects(raw: Mapping[str, Any], key: str, *, limit: int) -> list[dict[str, Any]]:
-    """A list of objects; empty where it is absent."""
+    """Read a list of at most `limit` objects. Default: empty.
+
+    Raises:
+        ContractError: it is not a list of objects, or too long.
+    """
     items = array(raw, key, most=limit, optional=True)
     if not all(isinstance(item, dict) for item in items):
         raise ContractError(f"{key}: each must be an object")
@@ -124,7 +152,11 @@ def number(raw: dict[str, Any], key: str) -> float:
 
 
 def integer(raw: Mapping[str, Any], key: str, *, low: int = 0, high: int = 1 << 53) -> int:
-    """An integer within bounds; must be there."""
+    """Read a required integer within bounds, both inclusive.
+
+    Raises:
+        ContractError: it is missing, not an integer, or out of bounds.
+    """
     value = raw.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ContractError(f"{key}: must be an integer in {low}..{high}")
@@ -132,7 +164,11 @@ def integer(raw: Mapping[str, Any], key: str, *, low: int = 0, high: int = 1 << 
 
 
 def integers(raw: dict[str, Any], key: str) -> list[int]:
-    """A list of integers; must be there."""
+    """Read a required list of integers.
+
+    Raises:
+        ContractError: it is not a list of integers.
+    """
     value = raw.get(key)
     if not isinstance(value, list):
         raise ContractError(f"{key}: must be a list of integers")
@@ -144,12 +180,20 @@ def integers(raw: dict[str, Any], key: str) -> list[int]:
 
 
 def optional_integer(raw: dict[str, Any], key: str) -> int | None:
-    """An integer, or None where it is absent."""
+    """Read a non-negative integer. None: it is absent.
+
+    Raises:
+        ContractError: it is not an integer, or out of bounds.
+    """
     return None if raw.get(key) is None else integer(raw, key)
 
 
 def optional_number(raw: dict[str, Any], key: str) -> float | None:
-    """A number; None where it is absent or no measurement."""
+    """Read a number. None: it is absent, or too large to be a measurement.
+
+    Raises:
+        ContractError: it is not a number.
+    """
     value = raw.get(key)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""How the agent of a template's pod starts the user's command: from the operator to the pod."""
+"""Settings for the agent that starts a template's command, passed from the operator to the pod."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ PROGRESS_GROUPS: Final = ("step", "totalSteps", "loss", "tokensPerSecond")
 """Names that groups of a pattern may have."""
 MAX_LAUNCH_BYTES: Final = 32_768
 BUNDLE_FOLDER: Final = "/opt/drumline"
-"""Where the agent's own Python is in such a pod: the ELF files in it name each other by this
-path."""
+"""Folder of the agent's own Python in such a pod. Its ELF files refer to each other by this path.
+"""
 CLIENT_FOLDER: Final = f"{BUNDLE_FOLDER}/client"
 """With `drumline_client`, for the user's own Python: last in its PYTHONPATH."""
 BUNDLE_SOURCE: Final = "/opt/drumline-agent"
-"""The same folder in the agent's image, from where an init container copies it."""
+"""Folder of the bundle in the agent's image. An init container copies it from there."""
 BUNDLE_TARGET: Final = "/opt/drumline-bundle"
-"""Where that container has the volume to which it copies: its own image has something else at
-BUNDLE_FOLDER."""
+"""Mount path of the bundle's volume in the init container, whose image already uses BUNDLE_FOLDER.
+"""
 
 
 class Launch(StrEnum):
-    """Which processes of a pod are the user's command."""
+    """Number of times that a pod starts the user's command."""
 
     PER_GPU = "PerGpu"
     """One for each GPU of the pod, with the variables that torchrun gives its workers."""
@@ -51,7 +51,7 @@ class NoticeSignal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings:
-    """What the agent has to know of the template beside the command, which is its arguments."""
+    """Settings of the template beside its command, which the agent gets as arguments."""
 
     launch: Launch
     notice_signal: NoticeSignal = NoticeSignal.SIGTERM
@@ -64,9 +64,9 @@ class LaunchSettings:
     events_folder: str = ""
     """Absolute path below which the program writes TensorBoard's event files; empty: none."""
     loss_tag: str = ""
-    """Of the loss in these; empty: well-known ones."""
+    """TensorBoard tag of the loss in the event files. Empty: well-known tags."""
     preload: tuple[str, ...] = ()
-    """Modules that a standby of each process has imported; none: there are no standbys."""
+    """Modules that each standby process imports in advance. Empty: no standbys are started."""
 
     def encode(self) -> str:
         """JSON, for the variable `Env.LAUNCH`."""

@@ -43,7 +43,7 @@ def launcher_environment(
 
 
 def hostfile_environment(hostfile: str) -> dict[str, str]:
-    """The variables by which MPI's launchers find their hosts, from a file at this path."""
+    """Return the variables that point MPI launchers to the host file at this path."""
     return {
         "OMPI_MCA_orte_default_hostfile": hostfile,  # Open MPI 4
         "PRTE_MCA_prte_default_hostfile": hostfile,  # Open MPI 5

@@ -1,4 +1,4 @@
-"""Whether a command starts the ranks of a pod itself, as torchrun does; pure.
+"""Detection of launchers such as torchrun, which start the ranks of a pod themselves; pure.
 
     [torchrun, train.py]                                  yes
     [python3, -m, torch.distributed.run, train.py]        yes
@@ -6,7 +6,7 @@
     [python3, train.py]                                   no
     [bash, run.sh]                                        unknown: a script may do anything
 
-A launcher that an agent starts once for each GPU trains as many copies of the model.
+If an agent starts a launcher once per GPU, the pod trains one copy of the model per GPU.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ _RUNNERS: Final = {
     "mamba": _CONDA,
     "micromamba": _CONDA,
 }
-"""The same, with a subcommand first."""
+"""Runners that start with a subcommand, and their options that take a value."""
 _SUBCOMMANDS: Final = frozenset(("run", "exec", "profile"))
 _LEADING_WORDS: Final = {"taskset": 1, "timeout": 1, "chrt": 1}
-"""Words before the command that are no options: a mask, a duration, a priority."""
+"""Number of positional words before the command: a mask, a duration or a priority."""
 _MAX_DEPTH: Final = 16
 
 

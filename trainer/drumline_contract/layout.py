@@ -1,16 +1,16 @@
-"""Which rank does what: the ranks of a run on named axes. No torch.
+"""The ranks of a run on named axes. No torch.
 
-Ranks are counted with the tensor axis fastest, so that its neighbours share a node, and the
-pipeline axis slowest:
+The tensor axis varies fastest, so that its neighbours share a node. The pipeline axis varies
+slowest:
 
     rank = (((pp · R + dp_replicate) · D + dp_shard) · C + cp) · T + tp
 
-Axes that share something are made of these: `fsdp` (dp_shard and cp: the ranks that shards of
-weights lie on), `dp` (dp_replicate, dp_shard and cp: the ranks whose gradients are summed). The
-expert axis `ep` takes its ranks from the innermost of `fsdp`, or of `dp` where weights are not
-sharded; `expert_fsdp` and `expert_dp` are what is left of those for an expert's weights.
+Composed axes share state or sums. `fsdp` is dp_shard and cp: the ranks that hold shards of one
+weight. `dp` is dp_replicate, dp_shard and cp: the ranks that sum gradients. The expert axis `ep`
+takes its ranks from the innermost of `fsdp`, or of `dp` if weights are not sharded. `expert_fsdp`
+and `expert_dp` are the remaining factors for an expert's weights.
 
-The operator and the trainer validate it (`layout_validation`), and the trainer makes its process
+The operator and the trainer validate a layout (`layout_validation`). The trainer makes its process
 groups from `groups`.
 """
 
@@ -119,15 +119,15 @@ class Layout:
 
     @property
     def keeps_gathered(self) -> bool:
-        """Whether sharded weights stay whole from forward to backward.
+        """True if sharded weights stay gathered from forward to backward.
 
-        With split backward passes they must: torch computes silently wrong gradients from weights
-        that were sharded again in between.
+        Split backward passes need this. PyTorch silently computes wrong gradients if weights were
+        sharded again between the two parts.
         """
         return self.pipeline > 1 and self.schedule.splits_backward
 
     def coordinate(self, rank: int) -> Coordinate:
-        """Where a rank stands."""
+        """Return the coordinates of a rank on the basic axes."""
         rest, tensor = divmod(rank, self.tensor)
         rest, context = divmod(rest, self.context)
         rest, shard = divmod(rest, self.shard)
@@ -141,17 +141,17 @@ class Layout:
         return _groups(self, axis)
 
     def group_of(self, axis: Axis, rank: int) -> tuple[int, ...]:
-        """The set that this rank is in."""
+        """Return the group on this axis that contains the rank."""
         return next(ranks for ranks in self.groups(axis) if rank in ranks)
 
     def with_replicas(self, copies: int) -> Layout:
-        """Of so many copies of the model that make their steps without the others."""
+        """Return the layout of `copies` replicas of the model that step without the others."""
         servers = self.data_parallel is DataParallel.PARAMETER_SERVER
         kind = DataParallel.DDP if servers else self.data_parallel
         return replace(self, replicate=copies, data_parallel=kind)
 
     def replica_blocks(self, copies: int) -> tuple[tuple[int, ...], ...]:
-        """The ranks of every run of so many neighbours on the axis `dp_replicate`."""
+        """Return the ranks of each block of `copies` neighbours on the axis `dp_replicate`."""
         sets: list[list[int]] = [[] for _ in range(self.replicate // copies)]
         for rank in range(self.world_size):
             sets[self.coordinate(rank).replicate // copies].append(rank)
@@ -164,9 +164,9 @@ class Layout:
         return tuple(range(pipeline, self.stages, self.pipeline))
 
     def __str__(self) -> str:
-        """As people write it: `PP2 (1f1b) · FSDP2 · TP2`, `PP4 (interleaved x2)`, `ZERO1x8`.
+        """Return a short text: `PP2 (1f1b) · FSDP2 · TP2`, `PP4 (interleaved x2)`, `ZERO1x8`.
 
-        `ZERO1 · CP4` is a copy whose context ranks alone share its state.
+        `ZERO1 · CP4` is one copy whose state is sharded over its context ranks only.
         """
         several = f" x{self.stages_per_rank}" if self.stages_per_rank > 1 else ""
         parts = [f"PP{self.pipeline} ({self.schedule}{several})"] if self.pipeline > 1 else []
@@ -184,7 +184,7 @@ class Layout:
         return " · ".join(parts) or "one rank"
 
     def group_key(self, axis: Axis, rank: int) -> tuple[int, ...]:
-        """The rank's place on everything that is not this axis."""
+        """Return the rank's coordinates on all other axes. Ranks with equal keys form a group."""
         at = self.coordinate(rank)
         fsdp = at.shard * self.context + at.context
         data = at.replicate * self.shard * self.context + fsdp
@@ -216,7 +216,7 @@ class Layout:
 
 @functools.lru_cache(maxsize=64)
 def _groups(layout: Layout, axis: Axis) -> tuple[tuple[int, ...], ...]:
-    """Asked for once a weight: of thousands of ranks it is worked out once."""
+    """Compute the groups of an axis. Cached, because callers ask once per weight."""
     sets: dict[tuple[int, ...], list[int]] = {}
     for rank in range(layout.world_size):
         sets.setdefault(layout.group_key(axis, rank), []).append(rank)

@@ -1,4 +1,4 @@
-"""Which layouts can train which configuration, and why not the others. No torch."""
+"""Rules that decide whether a layout can train a configuration. No torch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Violation:
 
 
 def violations(config: TrainerConfig, *, world_size: int) -> tuple[Violation, ...]:
-    """Every violation of this configuration on so many ranks; empty where it can be trained."""
+    """Return the reasons why this configuration cannot run on `world_size` ranks."""
     try:
         layout = Layout.of(config.parallelism, world_size=world_size)
     except ConfigError as error:
@@ -79,10 +79,10 @@ def violations(config: TrainerConfig, *, world_size: int) -> tuple[Violation, ..
 
 
 def worker_layout(layout: Layout, config: TrainerConfig) -> tuple[Layout, TrainerConfig]:
-    """What makes its steps without waiting for others, as if it were a run of its own.
+    """Return layout and configuration of one worker that steps without waiting for others.
 
-    That is everything, but with local SGD one copy of the model and with asynchronous servers the
-    copies of a node; its global batch is its share.
+    A worker is usually the whole run. With local SGD it is one copy of the model, with asynchronous
+    servers the copies of a node. Its global batch is its share of the run's.
     """
     degrees = config.parallelism
     if not degrees.independent:
@@ -93,10 +93,10 @@ def worker_layout(layout: Layout, config: TrainerConfig) -> tuple[Layout, Traine
 
 
 def validated_layout(config: TrainerConfig, *, world_size: int) -> Layout:
-    """The layout of this configuration on so many ranks.
+    """Return the layout of this configuration on `world_size` ranks.
 
     Raises:
-        ConfigError: it is illegal; the message is the first violation.
+        ConfigError: the layout is not valid; the message is the first violation.
     """
     against = violations(config, world_size=world_size)
     if against:
@@ -105,10 +105,10 @@ def validated_layout(config: TrainerConfig, *, world_size: int) -> Layout:
 
 
 def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
-    """How many parts a rank's share of the global batch is done in.
+    """Return the number of micro-batches of a rank's share of the global batch.
 
-    Where nothing is asked for: in one, or in a pipeline in two for each of its ranks, or the next
-    number that divides the share.
+    Without `micro_batch_size` the result is 1. With a pipeline it is the smallest valid divisor of
+    the share that is at least twice the number of stages' ranks.
     """
     share = max(1, config.global_batch_size // layout.batch_ranks)  # fewer samples are a violation
     if config.micro_batch_size is not None:
@@ -121,18 +121,18 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
 
 
 def shards_gradients(layout: Layout, config: TrainerConfig, *, learning: int | None = None) -> bool:
-    """Whether FSDP sums gradients over the ranks after each micro-batch.
+    """Return whether FSDP sums gradients over the ranks after each micro-batch.
 
-    What the settings say, or else: where whole fp32 gradients of what learns would be more than
-    8 GiB. Summed once they cost less sending, and 4 bytes a parameter on every rank from the second
-    micro-batch on. An elastic job that loses half of its ranks goes on with two micro-batches where
-    it had one: a model of 70 billion parameters would need 270 GiB more, at a recovery. The answer
-    follows from the model, so that it is the same at every size of the job.
+    The default is true if unsharded fp32 gradients of the trained weights need more than 8 GiB.
+    Summing only once sends less, but costs 4 bytes per parameter on every rank from the second
+    micro-batch on. An elastic job that loses half of its ranks continues with two micro-batches
+    instead of one. A model of 70 billion parameters would then need 270 GiB more during a recovery.
+    The result depends only on the model, so it is the same at every size of the job.
 
     Args:
         layout: of the ranks.
         config: of the run.
-        learning: weights that learn; None: as the model's shapes say.
+        learning: number of trained weights; None: computed from the model's shapes.
     """
     chosen = config.memory.shard_gradients
     if chosen is not None:
@@ -147,14 +147,14 @@ def shards_gradients(layout: Layout, config: TrainerConfig, *, learning: int | N
 
 
 def divisors(number: int) -> list[int]:
-    """The divisors of a positive number, ascending. O(sqrt(number))."""
+    """Return the divisors of a positive number, ascending. O(sqrt(number))."""
     small = [part for part in range(1, math.isqrt(number) + 1) if number % part == 0]
     large = [number // part for part in reversed(small) if part * part != number]
     return small + large
 
 
 def _even(layout: Layout, parts: int) -> bool:
-    """Whether the micro-batches fill the rounds of the schedule."""
+    """Return whether the micro-batches fill the rounds of the schedule."""
     if layout.schedule not in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE):
         return True
     return parts % max(1, parts // layout.pipeline) == 0
@@ -329,7 +329,7 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
 
 
 def _without_sharing(layout: Layout, model: ModelConfig) -> str:
-    """What helps where a class token makes the positions odd, as in published models."""
+    """Return advice for models whose class token makes the number of positions odd."""
     helps = model.family is Family.VIT and model.class_token and layout.sequence_parallel
     return "; or set parallelism.sequence_parallel to false" if helps else ""
 
@@ -411,7 +411,7 @@ def _micro_batches(layout: Layout, config: TrainerConfig) -> Iterator[Violation]
 
 
 def min_micro_batches(layout: Layout) -> int:
-    """Below so many the schedule cannot begin."""
+    """Return the smallest number of micro-batches that the schedule supports."""
     if layout.pipeline == 1:
         return 1
     match layout.schedule:

@@ -1,11 +1,11 @@
-r"""Regular expressions of users for lines of a log, in a form that cannot take long; pure.
+r"""Regular expressions of users for log lines, with linear matching time; pure.
 
-A subset of RE2's: literals, `.`, classes, `\d \w \s` and their opposites, groups, `|`, `* + ?
-{m,n}` and their lazy forms, `^ $ \b`. There are no back-references and no assertions about what
-follows: without these a pattern is a program for a machine that reads each character once
-(https://swtch.com/~rsc/regexp/regexp2.html), so the cost of a line is at most its length times the
-length of the program. Python's `re` backtracks, and takes years for some short patterns. What is
-repeated must not match nothing: there engines differ in what they capture.
+The syntax is a subset of RE2: literals, `.`, classes, `\d \w \s` and their negations, groups, `|`,
+`* + ? {m,n}` and their lazy forms, `^ $ \b`. Back-references and lookaround are not supported.
+Without these a pattern is a program for a machine that reads each character once
+(https://swtch.com/~rsc/regexp/regexp2.html). The cost of a line is at most its length times the
+length of the program. Python's `re` backtracks, and takes years for some short patterns. A repeated
+part must not match the empty string, because engines differ in its captures.
 
     a+b|c    0 split 1 5   1 char a   2 split 1 3   3 char b   4 jump 6   5 char c   6 match
 """
@@ -30,12 +30,12 @@ _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v"}
 
 
 class PatternOp(IntEnum):
-    """What an instruction does."""
+    """Operation of an instruction."""
 
     CHAR = 0
-    """Go on behind the next character, if it is in a set."""
+    """Consume the next character if it is in a set, then continue."""
     SPLIT = 1
-    """Go on at two places; the first is preferred."""
+    """Continue at two addresses. The first is preferred."""
     JUMP = 2
     SAVE = 3
     """Remember where a group begins or ends."""
@@ -153,7 +153,11 @@ class _Parser:
         return True
 
     def _escaped(self, char: str) -> tuple[frozenset[str], bool]:
-        """The characters that an escape stands for, and whether it is all others."""
+        """Return the characters of an escape, and whether the escape negates them.
+
+        Raises:
+            ContractError: the escape is not supported.
+        """
         if char.lower() in _CLASSES:
             return _CLASSES[char.lower()], char.isupper()
         if char in _CONTROLS:
@@ -294,7 +298,7 @@ class _Parser:
 
 
 def _may_be_empty(body: list[PatternStep], begin: int) -> bool:
-    """Whether a part of a program, whose addresses count from `begin`, needs no character."""
+    """Return whether a part of a program, with addresses from `begin`, matches the empty string."""
     seen, stack = set[int](), [0]
     while stack:
         at = stack.pop()

@@ -53,7 +53,11 @@ class NoticeAnswer:
 
 
 def notice_answer(status: dict[str, Any]) -> NoticeAnswer | None:
-    """The answer in a decoded status, if there is one. Raises ContractError."""
+    """Decode the answer to a notice. None: the status has none.
+
+    Raises:
+        ContractError: the answer is malformed.
+    """
     raw = read.optional_nested(status, "notice")
     if raw is None:
         return None

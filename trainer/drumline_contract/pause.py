@@ -1,4 +1,4 @@
-"""How long a gang shows no sign of work, and from when on its GPUs count as idle.
+"""The time for which a gang shows no sign of work, and the limit above which it is idle.
 
 longest pause of late 2.1 s     idle after 2 x 2.1 + 60 = 64.2 s
 a line every 200 steps, 300 s   idle after 660 s
@@ -17,7 +17,7 @@ IDLE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Of one rank, or of all ranks of a gang together."""
+    """The present pause of one rank, or of all ranks of a gang together."""
 
     seconds: float
     """Since the last sign of work; 0 in a phase that may take long."""
@@ -31,12 +31,16 @@ class Pause:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has learned what is usual, and this is more."""
+        """True if the usual pause is known and this one exceeds the limit."""
         return self.usual_seconds > 0 and self.seconds > self.idle_after_seconds
 
 
 def optional_pause(raw: dict[str, Any]) -> Pause | None:
-    """The pause in a message; an older agent leaves it out. Raises ContractError."""
+    """Decode the pause in a message. None: the agent is too old to report it.
+
+    Raises:
+        ContractError: the pause is malformed.
+    """
     fields = read.optional_nested(raw, "pause")
     if fields is None:
         return None

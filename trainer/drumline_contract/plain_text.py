@@ -1,8 +1,8 @@
-"""Text that somebody else wrote, made safe where it enters.
+"""Text from untrusted writers, made safe at the point of entry.
 
-What a program prints ends in status, events, logs and terminals. A terminal obeys control
-characters, and marks of direction show a reader other words than are there (Trojan Source, Boucher
-and Anderson 2021), so neither goes on from here.
+A program's output ends in status, events, logs and terminals. A terminal obeys control characters.
+Direction marks make a reader see other words than are there (Trojan Source, Boucher and Anderson
+2021). Both are replaced here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """The same line by line, indentation kept: a traceback stays one."""
+    """Replace unsafe characters but keep line breaks, so that a traceback stays readable."""
     if text.isprintable():
         return text
     return "".join(

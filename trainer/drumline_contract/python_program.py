@@ -26,13 +26,13 @@ _SHOWN_CHARS: Final = 80
 
 
 def is_module_name(text: str) -> bool:
-    """Whether it can be imported, by its form."""
+    """Return whether the text has the form of an importable module name."""
     return len(text) <= MAX_MODULE_CHARS and _MODULE.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonProgram:
-    """What `parse` reads."""
+    """The parts of a command that runs a Python program."""
 
     interpreter: tuple[str, ...]
     """With its options."""

@@ -1,9 +1,9 @@
-"""How long each rank computes in a step, compared with the ranks that have the same work; pure.
+"""Each rank's compute time of a step, relative to the ranks that have the same work; pure.
 
-A point has a character for each rank, `0` to `9` and then `a` to `z`: `5` is the median of the
-ranks with the same work, each character more is 5 % of it. Of more than 64 ranks neighbours share a
-character, that of their slowest. The text is CSV, as that of a series (`step_series`), and tenant
-input as that is. Example: rank 3 of four slows down from 1.05 to 1.35 times the median.
+A point has one character per rank, `0` to `9` and then `a` to `z`. `5` is the median of the ranks
+with the same work, and each step of a character is 5 % of the median. With more than 64 ranks,
+neighbours share a character, that of their slowest. The text is CSV and tenant input, like a series
+(`step_series`). Example: rank 3 of four slows down from 1.05 to 1.35 times the median.
 
     step,ranks,compute
     10,4,5556
@@ -20,9 +20,9 @@ from typing import Final
 from drumline_contract.step_series import integer_of, thinned
 
 MAX_COMPUTE_POINTS: Final = 24
-"""Of a whole run."""
+"""Maximum number of points of a whole run."""
 RECENT_COMPUTE_POINTS: Final = 8
-"""Of an attempt, as its agent hands them over."""
+"""Maximum number of points of one attempt, in the agent's status."""
 MAX_COMPUTE_CHARS: Final = 2048
 SLOWER: Final = 1.15
 """From this ratio to the median on a rank counts as slow."""
@@ -43,24 +43,24 @@ class ComputePoint:
     step: int
     """Finished optimizer steps."""
     ranks: int
-    """Of the gang by then."""
+    """Size of the gang at this step."""
     ratios: tuple[float | None, ...]
     """To the median, by rows of `ranks_per_row` neighbours: of their slowest; None: not known."""
 
 
 def ranks_per_row(ranks: int) -> int:
-    """So many neighbours share a row, that there are at most MAX_ROWS."""
+    """Return the number of neighbouring ranks per row, so that there are at most MAX_ROWS rows."""
     return max(-(-ranks // MAX_ROWS), 1)
 
 
 def ranks_of_row(row: int, *, ranks: int) -> range:
-    """The ranks that a row stands for."""
+    """Return the ranks of a row."""
     each = ranks_per_row(ranks)
     return range(row * each, min((row + 1) * each, ranks))
 
 
 def point_of(ratios: Sequence[float | None], *, step: int) -> ComputePoint:
-    """The point with these ratios by rank, in rows."""
+    """Build a point from the ratios by rank. Each row takes the ratio of its slowest rank."""
     each, rows = ranks_per_row(len(ratios)), range(0, len(ratios), ranks_per_row(len(ratios)))
     neighbours = ([r for r in ratios[first : first + each] if r is not None] for first in rows)
     return ComputePoint(
@@ -71,14 +71,14 @@ def point_of(ratios: Sequence[float | None], *, step: int) -> ComputePoint:
 
 
 def encode(points: Sequence[ComputePoint]) -> str:
-    """The text of these points, at most MAX_COMPUTE_CHARS; empty where there are none."""
+    """Encode points in at most MAX_COMPUTE_CHARS, dropping points if needed."""
     rows = [_HEAD, *map(_row, points)] if points else []
     text = "\n".join(rows)
     return text if len(text) <= MAX_COMPUTE_CHARS else encode(thinned(points, most=len(points) - 1))
 
 
 def decode(text: str, *, most: int = MAX_COMPUTE_POINTS) -> tuple[ComputePoint, ...]:
-    """The points of a text: those that are well-formed, of the first rising steps."""
+    """Decode the well-formed points of a text, as long as their steps rise."""
     head, *rows = text[:MAX_COMPUTE_CHARS].split("\n", most + 1)[: most + 1]
     points: list[ComputePoint] = []
     for row in rows if head == _HEAD else ():

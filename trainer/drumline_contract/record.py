@@ -56,7 +56,8 @@ class Member:
     node: str = ""
     """The node it runs on: copies of its snapshots belong on another node."""
     alias: str = ""
-    """What its peers call it besides `host`, as a pod of a role (`launcher-0`); it has no ranks."""
+    """Second host name of the member for its peers, such as `launcher-0` for a pod of a role. Such
+    a pod has no ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=False)
@@ -74,12 +75,12 @@ class GenerationRecord:
     restore_digest: str = ""
     """Digest of that step's manifest; a checkpoint of that very step must have it."""
     restarts_left: Mapping[str, int] = field(default_factory=dict[str, int])
-    """By `FaultClass`: restarts in place that may still happen in this generation. A class that is
-    not listed has no limit."""
+    """Restarts in place that are left in this generation, by `FaultClass`. A class that is not
+    listed has no limit."""
     hang_timeout_seconds: float | None = None
-    """Where all ranks are silent in the same position, all restart after this long."""
+    """Seconds after which all ranks restart if all are silent at the same position."""
     hold_seconds: float | None = None
-    """How long pods whose program has failed for good stay before they end; None: they do not."""
+    """Seconds for which pods stay after their program failed for good. None: they end at once."""
     previous_ranks: int | None = None
     """GPUs that the gang trained on before this generation; None: it has not trained."""
     companions: tuple[Member, ...] = ()

@@ -1,4 +1,4 @@
-"""What agents report: their status while they run, and the final report of a pod."""
+"""Reports of agents: their status while they run, and the final report of a pod."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_WAIT_SECONDS: Final = 30.0
 
 
 def most_slow(members: int) -> int:
-    """How many members of a gang may be slow, at least one: where more are, it is the job."""
+    """Return how many members of a gang can count as slow, at least one. More mean a slow job."""
     return max(1, members // 4)
 
 
@@ -45,7 +45,7 @@ class SlowMember:
 
     index: int
     percent: int
-    """So much longer than the median, in the mean of the last few steps."""
+    """Compute time above the median in percent, as a mean over the last few steps."""
     steps: int
     """Since when, without a break."""
 
@@ -62,12 +62,12 @@ class AgentPhase(StrEnum):
 
 
 class RemarkKind(StrEnum):
-    """What there is to say of a gang that trains, or did until now; the first counts."""
+    """Remark about a gang that trains or trained. The first kind that applies is reported."""
 
     HELD = "Held"
     """It has failed, and its pods stay for a while before they end."""
     RANKS_ENDED = "RanksEnded"
-    """Some ranks of a command have ended with exit code 0, others go on."""
+    """Some ranks of a command have ended with exit code 0, and others continue."""
     PROGRESS_UNREADABLE = "ProgressUnreadable"
     """The patterns of a template do not match what its program prints."""
 
@@ -92,17 +92,19 @@ class Progress:
     checkpoint_digest: str = ""
     """Digest of the newest committed checkpoint's manifest."""
     layout: str = ""
-    """Which rank does what, in a line; empty where the agent does not say it."""
+    """The layout of the ranks in one line. Empty: the agent does not report it."""
     predicted_tokens_per_second: float | None = None
-    """By the planner, on these devices."""
+    """Prediction of the planner for these devices."""
     step_parts: tuple[StepPartSeconds, ...] = ()
-    """Of the lowest rank; empty until some steps were measured, and where nothing is predicted."""
+    """Step parts of the lowest rank. Empty until some steps were measured, or without a prediction.
+    """
     seconds_left: float | None = None
     """Until the last step ends, at the pace of this attempt; None while that is not known."""
     series: str = ""
-    """Of this attempt (`step_series`); it is read no further than this before it is needed."""
+    """The series of this attempt (`step_series`). It is decoded only when it is needed."""
     compute_by_rank: str = ""
-    """Of this attempt (`rank_compute`); read as late. Empty while ranks are not compared."""
+    """The compute times of this attempt (`rank_compute`). Decoded only when needed. Empty while
+    ranks are not compared."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:
@@ -143,8 +145,8 @@ class AgentStatus:
     silent: tuple[SilentMember, ...] = ()
     """Members whose heartbeats this agent misses."""
     slow: tuple[SlowMember, ...] = ()
-    """The slowest first, at most MAX_SLOW; nobody where more are slow than `most_slow` of the gang.
-    An operator that knows no such field goes without."""
+    """Slow members, slowest first, at most MAX_SLOW. Empty if more are slow than `most_slow`
+    allows. An older operator ignores this field."""
     incidents: tuple[Incident, ...] = ()
     """The newest of this generation and the last one's, oldest first; at most MAX_INCIDENTS."""
     notice: NoticeAnswer | None = None
@@ -156,8 +158,8 @@ class AgentStatus:
     remark: Remark | None = None
     """None also where it is of a kind that this version does not know."""
     pause: Pause | None = None
-    """How long no rank has shown work; None where the agent cannot tell, and while the gang starts.
-    The version rises when it becomes longer than usual and when it ends."""
+    """Time for which no rank has shown work. None: the agent cannot tell, or the gang is starting.
+    The version rises when the pause exceeds the usual one and when it ends."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents are left out."""
@@ -208,7 +210,7 @@ class FinalReport:
     fault_class: FaultClass | None = None
     """Class of that error, where the agent could not recover from it; None on success."""
     held_seconds: float = 0.0
-    """How long the pods were kept after that error, for the user to look into them."""
+    """Seconds for which the pods were kept after the error, so that the user could debug them."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_FINAL_REPORT_BYTES."""

@@ -10,7 +10,7 @@ from drumline_contract import json_fields as read
 
 
 class StepPart(StrEnum):
-    """What a step's time is spent on."""
+    """Purpose that a step's time is spent on."""
 
     COMPUTE = "compute"
     """Forward and backward passes, without waiting for other ranks."""
@@ -34,13 +34,14 @@ class StepPartSeconds:
     part: StepPart
     measured: float
     predicted: float
-    """By the planner, without any calibration."""
+    """Seconds predicted by the planner, without calibration."""
 
 
 def parse_step_parts(raw: dict[str, Any], key: str) -> tuple[StepPartSeconds, ...]:
-    """Parts that are known and have both figures; empty where the key is absent.
+    """Decode the known parts that have both figures. Empty if the key is absent.
 
-    Raises ContractError for what is no list of so many objects.
+    Raises:
+        ContractError: it is not a list of at most that many objects.
     """
     known = set(StepPart)
     parts: dict[StepPart, StepPartSeconds] = {}

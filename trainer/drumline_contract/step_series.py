@@ -1,15 +1,15 @@
-"""The figures of a run over its steps: few points, whatever its length; pure.
+"""Figures of a run over its steps, as a bounded number of points; pure.
 
-A point is one logged step with what was known of it. Where there are too many, the point goes whose
-neighbours are closest to each other: the rest lies about evenly over the run, and is measured, not
-averaged. The text of a series is CSV; columns without any figure are left out.
+A point is one logged step with its known figures. With too many points, the point with the closest
+neighbours is dropped. So the points stay about evenly spread, and each is a measurement, not an
+average. The text of a series is CSV. Columns without any figure are left out.
 
     step,generation,loss,tokensPerSecond
     10,1,4.299,3230
     20,1,3.261,1330
 
-A text comes from a pod or a status, which is tenant input: what is no point of a rising series is
-left out, and no more than so much of it is read.
+A text comes from a pod or a status, so it is tenant input. Points that are malformed or out of
+order are dropped, and the amount of text that is read is bounded.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from drumline_contract.json_fields import MAX_FIGURE
 from drumline_contract.step_parts import StepPart
 
 MAX_POINTS: Final = 48
-"""Of a whole run."""
+"""Maximum number of points of a whole run."""
 RECENT_POINTS: Final = 16
-"""Of an attempt, as its agent hands them over: until the operator reads them a minute passes."""
+"""Maximum number of points of one attempt in the agent's status. The operator reads it about once a
+minute."""
 MAX_SERIES_CHARS: Final = 4096
 SAVING: Final = "saving"
 """Part of the time beside `StepPart`: training stood still for checkpoints and snapshots."""
 PARTS: Final = (*map(str, StepPart), SAVING)
-"""What the time of a step is divided into, in the order in which it is shown."""
+"""Parts of a step's time, in display order."""
 _MAX_INTEGER: Final = 1 << 53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPoint:
-    """What was known when this many steps were finished; None: nothing."""
+    """Figures known after `step` finished steps. None: unknown."""
 
     step: int
     """Finished optimizer steps."""
@@ -50,9 +51,9 @@ class StepPoint:
     tokens_per_second: float | None = None
     """Over all ranks."""
     step_seconds: float | None = None
-    """Of one step, with what was saved in between where `parts` are known."""
+    """Seconds per step. If `parts` are known, it includes saves in between."""
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
-    """By `PARTS`: the thousandths of these seconds, of the lowest rank."""
+    """Thousandths of these seconds by `PARTS`, on the lowest rank."""
 
 
 def shares_of(seconds: Mapping[str, float]) -> Mapping[str, int]:
@@ -65,7 +66,7 @@ def shares_of(seconds: Mapping[str, float]) -> Mapping[str, int]:
 
 
 class Stepped(Protocol):
-    """What was known at a step."""
+    """A value with the step that it belongs to."""
 
     @property
     def step(self) -> int:
@@ -77,7 +78,7 @@ Point = TypeVar("Point", bound=Stepped)
 
 
 def thinned(points: Sequence[Point], *, most: int) -> tuple[Point, ...]:
-    """At most so many of these points, 2 or more; the first and the last stay.
+    """Reduce the points to at most `most` (2 or more). The first and the last stay.
 
     Example: steps 1, 2, 3, 9 and most=3: without 2 the gap is 2 steps, without 3 it is 7. 2 goes.
     """
@@ -89,9 +90,9 @@ def thinned(points: Sequence[Point], *, most: int) -> tuple[Point, ...]:
 
 
 def with_newer(known: Sequence[Point], recent: Sequence[Point], *, most: int) -> tuple[Point, ...]:
-    """The known points with those after them.
+    """Append recent points to the known ones and thin the result to `most` points.
 
-    Where the run went back to a checkpoint the steps that are done again replace those before.
+    After a return to a checkpoint, the repeated steps replace the earlier ones.
     """
     if not recent:
         return tuple(known)
@@ -102,7 +103,7 @@ def with_newer(known: Sequence[Point], recent: Sequence[Point], *, most: int) ->
 
 
 def encode(points: Sequence[StepPoint]) -> str:
-    """The text of a series, at most MAX_SERIES_CHARS; empty where there is no point."""
+    """Encode a series in at most MAX_SERIES_CHARS, dropping points if needed."""
     text = _csv(points)
     while len(text) > MAX_SERIES_CHARS:
         points = thinned(points, most=len(points) - 1)
@@ -111,7 +112,7 @@ def encode(points: Sequence[StepPoint]) -> str:
 
 
 def decode(text: str, *, most: int = MAX_POINTS) -> tuple[StepPoint, ...]:
-    """The points of a text: those that are well-formed, of the first rising steps."""
+    """Decode the well-formed points of a text, as long as their steps rise."""
     heads, *rows = text[:MAX_SERIES_CHARS].split("\n", most + 1)[: most + 1]
     names = heads.split(",")
     points: list[StepPoint] = []
@@ -125,7 +126,7 @@ def decode(text: str, *, most: int = MAX_POINTS) -> tuple[StepPoint, ...]:
 
 
 def integer_of(cell: str) -> int | None:
-    """The whole number in a cell; None for anything else."""
+    """Parse a cell as a whole number. None for any other text."""
     if not (cell.isascii() and cell.isdecimal() and len(cell) <= 16):
         return None
     value = int(cell)

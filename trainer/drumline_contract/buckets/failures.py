@@ -1,7 +1,7 @@
-"""What a store answers, as an OSError of which a person knows what to do.
+"""Errors of an object store as OSErrors with advice.
 
-So the rest of the trainer tells a store that is not there (which may come back) from one that
-refuses, as it does with file systems: by `errors.is_storage_fault`.
+The trainer distinguishes a lost store (which may come back) from one that rejects a request, as it
+does for file systems, with `errors.is_storage_fault`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BucketError(OSError):
     """A store refuses, or does not answer."""
 
     what: str = ""
-    """What failed, with the object; `strerror` is why."""
+    """The failed operation with its object. `strerror` has the cause."""
 
     @classmethod
     def about(cls, reason: str, number: int = errno.EINVAL, *, what: str = "") -> Self:
@@ -77,7 +77,12 @@ class StoreError(RuntimeError):
 
 
 def bucket_error(error: Exception, *, what: str = "") -> BucketError:
-    """The error of the library, told in a line without anything secret."""
+    """Convert an error of the library to one line without secrets.
+
+    Args:
+        error: raised by the library.
+        what: the failed operation with its object.
+    """
     text = str(error)
     code = match[1] if (match := _CODE.search(text)) else ""
     status = int(match[1]) if (match := _STATUS.search(text)) else 0

@@ -25,7 +25,8 @@ from drumline_contract import BUCKET_VARIABLES, checked_bucket
 from drumline_contract.buckets.failures import BucketError, bucket_error
 
 RETRIES: Final = 10
-"""Of one request, with growing pauses: a store that is overloaded (503 SlowDown) or lost."""
+"""Retries of one request, with growing pauses. Covers an overloaded (503 SlowDown) or lost store.
+"""
 _RETRY_SECONDS: Final = 120
 _REQUEST_SECONDS: Final = 120
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -35,7 +36,7 @@ _PARTS: Final = 9_000
 """S3 takes at most 10,000 parts of one object."""
 
 Version = Mapping[str, Any]
-"""Of an object: what its next put names as a condition."""
+"""Version of an object. A conditional put names the version that it replaces."""
 
 
 class ConflictError(Exception):
@@ -89,10 +90,10 @@ class ObjectBucket:
             raise bucket_error(error, what=f"cannot open {url}") from None
 
     def get(self, key: str, *, limit: int) -> StoredObject | None:
-        """A small object; None where there is none.
+        """Read a small object. None: it does not exist.
 
         Raises:
-            BucketError: also where it is larger than `limit` bytes.
+            BucketError: the store fails, or the object is larger than `limit` bytes.
         """
         try:
             answer = self._library.get(self._store, key)
@@ -140,7 +141,11 @@ class ObjectBucket:
                 raise
 
     def size(self, key: str) -> int | None:
-        """Of an object; None where there is none."""
+        """Return the size of an object in bytes. None: it does not exist.
+
+        Raises:
+            BucketError: the store fails.
+        """
         try:
             return self._library.head(self._store, key)["size"]
         except FileNotFoundError as error:
@@ -150,7 +155,7 @@ class ObjectBucket:
             raise self._named("read", key, self._with_code(key, error)) from None
 
     def read(self, key: str, *, start: int, stop: int) -> memoryview:
-        """These bytes of an object."""
+        """Read the bytes `start` to `stop` (exclusive) of an object."""
         return memoryview(
             self._call(
                 "read",
@@ -160,7 +165,7 @@ class ObjectBucket:
         )
 
     def read_many(self, key: str, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """These pieces of an object, from start to stop; of near ones by one request."""
+        """Read spans (start, stop) of an object. Neighbouring spans share one request."""
         starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
         pieces = self._call(
             "read",
@@ -178,12 +183,12 @@ class ObjectBucket:
                 raise
 
     def places(self) -> list[str]:
-        """The first parts of the keys that have more than one."""
+        """List the first path components of the keys that have more than one component."""
         answer = self._call("list", "", lambda: self._library.list_with_delimiter(self._store))
         return [str(place).rstrip("/") for place in answer["common_prefixes"]]
 
     def times(self, place: str, *, most: int) -> dict[str, datetime]:
-        """When the objects below `place/` were written, by key; of at most so many."""
+        """Return the modification times of at most `most` objects below `place/`, by key."""
 
         def listed() -> dict[str, datetime]:
             chunks = self._library.list(self._store, prefix=place, chunk_size=1000)
@@ -268,7 +273,7 @@ def _is_endpoint(url: str) -> bool:
 
 
 def _client_options(environ: Mapping[str, str], *, request_seconds: float) -> dict[str, Any]:
-    """An endpoint without TLS is spoken to where the environment names one."""
+    """Build the client's options. Plain HTTP is allowed only if the endpoint variable has it."""
     endpoint = next((value for name in _ENDPOINTS if (value := environ.get(name))), "")
     return {
         "timeout": timedelta(seconds=request_seconds),

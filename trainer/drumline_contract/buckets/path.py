@@ -1,8 +1,8 @@
-"""A path in a bucket, where a path of this machine would do too.
+"""A path in a bucket with the operations of a local path.
 
-What reads a model's folder asks for little: whether a file is there, and its bytes. `AnyPath` gives
-that of both. A store that is lost or refuses is `StoreError` here and no OSError: it says nothing
-about the file, so nobody may take it for a folder that lacks something.
+A reader of a model's folder needs little: whether a file exists, and its bytes. `AnyPath` offers
+both. A lost store or one that rejects a request raises `StoreError`, which is not an OSError. It
+does not tell whether the file exists, so a reader must not treat the file as missing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ class BucketPath:
 
     @classmethod
     def parse(cls, url: str) -> BucketPath:
-        """Of `s3://BUCKET/KEY`. Raises ValueError: it is none."""
+        """Parse `s3://BUCKET/KEY` or `gs://BUCKET/KEY`.
+
+        Raises:
+            ValueError: it is not such a URL.
+        """
         scheme, _, rest = checked_bucket(url).partition("://")
         name, _, key = rest.partition("/")
         return cls(bucket=_asked(lambda: ObjectBucket(f"{scheme}://{name}")), key=key)
@@ -56,7 +60,7 @@ class BucketPath:
         return BucketPath(bucket=self.bucket, key=self.key.rpartition("/")[0])
 
     def exists(self) -> bool:
-        """Whether there is such an object; a prefix is none."""
+        """Return whether there is an object with this key. A prefix of keys does not count."""
         return self.size() is not None
 
     is_file = exists
@@ -66,14 +70,19 @@ class BucketPath:
         return _asked(lambda: self.bucket.size(self.key))
 
     def read(self, *, limit: int) -> bytes:
-        """The whole of a small object. Raises OSError: there is none, or a larger one."""
+        """Read a small object.
+
+        Raises:
+            OSError: it does not exist, or is larger than `limit` bytes.
+            StoreError: the store fails.
+        """
         stored = _asked(lambda: self.bucket.get(self.key, limit=limit))
         if stored is None:
             raise FileNotFoundError(errno.ENOENT, "no such object in the bucket", str(self))
         return stored.body
 
     def read_range(self, *, start: int, stop: int) -> memoryview:
-        """These bytes."""
+        """Read the bytes `start` to `stop` (exclusive)."""
         return _asked(lambda: self.bucket.read(self.key, start=start, stop=stop))
 
     def read_ranges(self, spans: list[tuple[int, int]]) -> list[memoryview]:
@@ -97,12 +106,20 @@ AnyPath = Path | BucketPath
 
 
 def any_path(text: str) -> AnyPath:
-    """Of this machine, or of a bucket. Raises ValueError for another URL."""
+    """Return a local path or a bucket path.
+
+    Raises:
+        ValueError: it is a URL of something else.
+    """
     return BucketPath.parse(text) if text.startswith(BUCKET_SCHEMES) else Path(text)
 
 
 def read_file(path: AnyPath, *, limit: int) -> bytes:
-    """The whole of a small file. Raises OSError with a `strerror`: missing, unreadable, larger."""
+    """Read a small file.
+
+    Raises:
+        OSError: with a `strerror`; it is missing, unreadable or larger than `limit` bytes.
+    """
     if isinstance(path, BucketPath):
         return path.read(limit=limit)
     return read_regular(path, limit=limit)

@@ -68,4 +68,4 @@ Positions = Annotated[int, AtMost(16_777_216)]
 Bytes = Annotated[int, AtMost(2**50)]
 """Memory of a machine."""
 Number = Annotated[int, AtMost(2**53)]
-"""What is only counted or only seeds a generator: every JSON reader keeps it exactly."""
+"""A count or a seed. 2^53 is the largest integer that every JSON reader keeps exact."""

@@ -10,16 +10,16 @@ from drumline_contract.config.errors import require_positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """How often sharded checkpoints are committed, and how many verified ones are kept."""
+    """When sharded checkpoints are committed, and the number of verified ones that are kept."""
 
     every_steps: Steps = 50
     """Steps from one checkpoint to the next; the last step has one in any case."""
     keep: Number = 3
-    """How many of the newest verified ones stay."""
+    """Number of the newest verified checkpoints that are kept."""
     asynchronous: bool = True
-    """Training goes on once the state is copied to host memory, where it must find room a second
-    time; it is committed a few steps later. The last step's, and what a notice asks for, are waited
-    for in any case."""
+    """Training continues once the state is copied to host memory, which needs room for a second
+    copy. The checkpoint is committed a few steps later. Training always waits for the last step's
+    checkpoint and for one that a notice requests."""
     snapshot_every_steps: Steps | None = None
     """Snapshots in memory, for recovery without storage. None: as often as they cost at most 3 % of
     the training time."""

@@ -17,22 +17,23 @@ _TEMPLATE = re.compile(r"/.*|[A-Za-z0-9_-]+", re.DOTALL)
 
 
 class Packing(StrEnum):
-    """What a window of several documents teaches."""
+    """Treatment of several documents in one window."""
 
     STREAM = "stream"
     """Each token from all before it in the window, whichever document they are of."""
     DOCUMENTS = "documents"
     """No target crosses into another document: the first token of each is not predicted."""
     SEPARATE = "separate"
-    """Nothing does: attention stays within a document too, and its positions count from 0."""
+    """Attention also stays within a document, and positions restart at 0 in each document."""
     WHOLE = "whole"
-    """As separate, and no document goes on in another window: as many as fit, then padding."""
+    """Like separate, and no document continues in another window. A window holds as many whole
+    documents as fit, then padding."""
     PADDED = "padded"
-    """As whole, with one document in a window."""
+    """Like whole, with one document per window."""
 
 
 class Augmentation(StrEnum):
-    """What a sample shows of an encoded image; evaluation always shows the middle."""
+    """Augmentation of encoded images in training. Evaluation always uses the middle of an image."""
 
     NONE = "none"
     """The largest square in the middle, in every epoch."""
@@ -42,7 +43,7 @@ class Augmentation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """Where the samples come from. Their order depends on `seed` of the run alone."""
+    """Source and form of the samples. Their order depends only on the run's `seed`."""
 
     source: str = "python-stdlib"
     """`python-stdlib` (this interpreter's own sources), an absolute folder (text, token shards,
@@ -54,7 +55,7 @@ class DataConfig:
     """Folders below `source` that are mixed, each with its weight, as chats=0.7,math=0.3, or with
     its epochs for one of the whole, as chats=2x,math=0.5x. None: all of `source`."""
     field: str = "text"
-    """Of records that are texts and no conversations: the field with the text."""
+    """Name of the field with the text, for records that are plain texts and not conversations."""
     sequence_length: Positions = 128
     """Tokens of a sample of text."""
     tokenizer: str | None = None
@@ -65,11 +66,11 @@ class DataConfig:
     """Absolute path of the template that conversations are written with, or the name of one of the
     tokenizer's templates, such as `rag`. None: the tokenizer's own, as transformers chooses it."""
     augmentation: Augmentation = Augmentation.NONE
-    """Of images in folders or tars."""
+    """Augmentation of images from folders or tars."""
     packing: Packing | None = None
     """None: `whole` for conversations and completions, `stream` for all else."""
     cache_bytes: Bytes = 256 * 1024**2
-    """Of streamed shards, at most so many are kept in the memory of each rank."""
+    """With streamed shards: maximum number of bytes that each rank caches in memory."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""

@@ -19,22 +19,32 @@ from drumline_contract.config.errors import ConfigError
 
 T = TypeVar("T")
 _MAX_SHOWN: Final = 64
-"""So many characters of a key or a value are repeated in an error; longer keys resemble nothing."""
+"""Maximum number of characters of a key or a value that an error repeats. Longer keys get no hint.
+"""
 _MAX_FLOAT: Final = 1e300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldKind:
-    """What a field of a section holds."""
+    """Type, nullability and bound of one field of a section."""
 
     type: type[Any]
     nullable: bool
     limit: int | None
-    """Of an integer: its largest value."""
+    """Largest value of an integer field. None: not an integer."""
 
 
 def decode(cls: type[T], raw: object, *, path: str) -> T:
-    """Decoded JSON as this dataclass; `path` locates it in errors. Raises ConfigError."""
+    """Build an instance of a dataclass from decoded JSON.
+
+    Args:
+        cls: the dataclass.
+        raw: the decoded JSON object.
+        path: prefix of field names in errors, such as `model.`.
+
+    Raises:
+        ConfigError: a field is unknown, required, or has a bad value.
+    """
     arguments = decode_fields(cls, raw, path=path)
     for field in fields(cls):  # pyright: ignore[reportArgumentType] - a dataclass
         optional = field.default is not MISSING or field.default_factory is not MISSING
@@ -44,7 +54,11 @@ def decode(cls: type[T], raw: object, *, path: str) -> T:
 
 
 def decode_fields(cls: type[Any], raw: object, *, path: str) -> dict[str, Any]:
-    """The fields of this dataclass that decoded JSON has, each by itself. Raises ConfigError."""
+    """Decode the fields of a dataclass that a JSON object has, each on its own.
+
+    Raises:
+        ConfigError: `raw` is not an object, a field is unknown, or a value is bad.
+    """
     if not isinstance(raw, dict):
         raise ConfigError(f"{path.rstrip('.') or 'config'}: must be an object")
     values = typing.cast("dict[str, Any]", raw)
@@ -60,7 +74,7 @@ def decode_fields(cls: type[Any], raw: object, *, path: str) -> dict[str, Any]:
 
 
 def differing(section: Any) -> dict[str, Any]:
-    """What differs from its defaults in a section: `decode` makes the same section of it."""
+    """Return the settings of a section that differ from their defaults. `decode` restores them."""
     values: dict[str, Any] = {}
     for field in fields(section):
         value = getattr(section, field.name)
@@ -75,7 +89,10 @@ def differing(section: Any) -> dict[str, Any]:
 
 @functools.cache
 def field_kinds(cls: type[Any]) -> dict[str, FieldKind]:
-    """What every field of a section holds, by name. Cached: evaluating annotations is slow."""
+    """Return the kind of every field of a section, by name.
+
+    The result is cached because evaluating annotations is slow.
+    """
     return {
         name: _kind_of(hint)
         for name, hint in typing.get_type_hints(cls, include_extras=True).items()
@@ -83,7 +100,10 @@ def field_kinds(cls: type[Any]) -> dict[str, FieldKind]:
 
 
 def merge(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `overrides` applied, objects merged key by key. Copies no deeper than `base`."""
+    """Return `base` with `overrides` applied, merging objects key by key.
+
+    The recursion is never deeper than `base`, so a deeply nested override cannot exhaust the stack.
+    """
     merged = dict(base)
     for key, value in overrides.items():
         below = merged.get(key)
@@ -134,11 +154,14 @@ def _scalar(kind: FieldKind, value: Any, *, path: str) -> Any:
 
 
 def _hint(key: str, known: list[str]) -> str:
-    """What may have been meant. Resemblance takes quadratic time: only short keys are compared."""
+    """Suggest a known field, or list all of them.
+
+    Comparing strings takes quadratic time, so only short keys are compared.
+    """
     near = difflib.get_close_matches(key, known, n=1) if len(key) <= _MAX_SHOWN else []
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
 
 
 def _shown(text: str) -> str:
-    """A tenant's text as an error repeats it."""
+    """Shorten a tenant's text for an error."""
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -16,7 +16,8 @@ class DpoConfig:
     """
 
     beta: float = 0.1
-    """How much leaving the reference costs: the more, the nearer the run stays."""
+    """Penalty for moving away from the reference model. A larger value keeps the run nearer to it.
+    """
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""

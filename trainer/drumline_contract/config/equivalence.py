@@ -10,7 +10,7 @@ from drumline_contract.config.routing import Routing
 from drumline_contract.config.variants import Family
 
 FREE_TO_CHOOSE: Final = ("dropout", "balance_weight")
-"""What a run may do otherwise with the same weights."""
+"""Settings that may differ between two runs that use the same weights."""
 _OF_MIXTURES: Final = ("experts_per_token", "expert_ffn_size", "dense_layers")
 _OF_IMAGES: Final = ("image_size", "patch_size", "channels", "classes", "class_token")
 _OF_TEXT: Final = ("vocab_size", "tied_embeddings")
@@ -18,10 +18,10 @@ _OF_ROTARY: Final = ("rope_theta", "rope_scaling")
 
 
 def canonical(model: ModelConfig) -> ModelConfig:
-    """The same for models that compute the same.
+    """Return a normal form that is equal for models that compute the same.
 
-    Sizes that follow from others are written out, and what is free to choose or not read is as it
-    is by default.
+    Derived sizes are written out. Settings that are not read, or that a run may choose freely, get
+    their defaults.
     """
     if model.family is Family.TRANSFORMERS:
         return model
@@ -50,7 +50,7 @@ def canonical(model: ModelConfig) -> ModelConfig:
 
 
 def _same_routing(model: ModelConfig) -> Routing:
-    """Where all groups count, there are none; how corrections move is a run's own."""
+    """Normalize the routing: drop the rate, and a group limit that excludes no group."""
     routing = replace(model.routing, correction_rate=0.0) if model.experts else Routing()
     if routing.groups == routing.groups_per_token:
         return replace(routing, groups=1, groups_per_token=1)

@@ -19,15 +19,15 @@ class EvaluationConfig:
     """Part of the training data's windows that is kept from training, where neither `source` nor
     `pattern` names other files. The same windows whatever the seed."""
     source: str | None = None
-    """Where the samples come from, as `data.source`. None: there, other files of it if `pattern`
-    names them."""
+    """Source of the held-out samples, like `data.source`. None: the same source, or other files of
+    it that `pattern` selects."""
     pattern: str | None = None
     """Files of the folder, as `data.pattern`. None: the same as there."""
     samples: Batch = 1024
-    """At most so many sequences are measured on each time."""
+    """Maximum number of sequences in each evaluation."""
     patience: Steps = 0
-    """The run ends, as if it had made all its steps, once the loss was measured so many times in a
-    row without a new lowest; the checkpoint of the lowest stays. 0: it makes all its steps."""
+    """Number of evaluations in a row without a new lowest loss after which the run ends as
+    complete. The checkpoint with the lowest loss is kept. 0: never end early."""
     least_gain: float = 0.0
     """With patience: a loss counts as lower where it is by more than this."""
     average: bool = False

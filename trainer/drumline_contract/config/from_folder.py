@@ -1,7 +1,7 @@
-"""A configuration whose model is that of the folder `model_from`, for whoever cannot read that.
+"""A configuration whose model is described by the folder `model_from`, before it is read.
 
-The operator cannot: the folder is in a claim or in a bucket of the job's own. So it checks what
-holds for every model, and the ranks read the folder before they join each other
+The operator cannot read the folder, which is in a claim or a bucket of the job. So the operator
+checks the rules that hold for every model. The ranks read the folder before they join each other
 (`contract.shapes.hugging_face.with_model_of_folder`).
 """
 
@@ -22,7 +22,7 @@ _MODULE = "config_json"
 
 
 def is_of_transformers(raw: Mapping[str, Any]) -> bool:
-    """Whether a configuration asks for a module of transformers."""
+    """Return whether a configuration selects a model class of transformers."""
     match raw.get("model"):
         case {"family": Family.TRANSFORMERS.value}:
             return True
@@ -31,9 +31,9 @@ def is_of_transformers(raw: Mapping[str, Any]) -> bool:
 
 
 def has_model_of_folder(raw: Mapping[str, Any]) -> bool:
-    """Whether a configuration leaves its model to its folder.
+    """Return whether the folder describes the model, because the configuration does not.
 
-    Then it does not say how wide the model is, or of transformers which config.json it has.
+    Such a configuration gives no width, or for transformers no config.json.
     """
     model = raw.get("model", {})
     if not isinstance(model, dict):
@@ -77,7 +77,11 @@ class FolderConfig:
         return cls(settings=settings, changes=changes)
 
     def with_model(self, model: ModelConfig) -> TrainerConfig:
-        """The whole configuration, if this is the folder's model. Raises ConfigError."""
+        """Return the whole configuration for the model that the folder describes.
+
+        Raises:
+            ConfigError: the settings do not fit this model, or it is a class of transformers.
+        """
         if self.settings.model.family is Family.TRANSFORMERS:
             raise ConfigError(
                 "trainer.model: Transformers is not planned, as its shapes are known to its module"
@@ -87,5 +91,5 @@ class FolderConfig:
         return TrainerConfig.from_dict({**self.settings.to_dict(), "model": described})
 
     def written(self) -> dict[str, Any]:
-        """What differs from its default, as plain JSON values that name no model."""
+        """Return non-default settings as plain JSON values, without a description of the model."""
         return {**self.settings.written(), "model": dict(self.changes)}

@@ -22,9 +22,9 @@ class LatentAttention:
     """Features that the keys and values of all heads are made of, but for what turns of the keys.
     """
     turned_size: Width
-    """Of each query and key that turns with the position."""
+    """Rotary features of each query and key."""
     value_size: Width
-    """Of a value of one head, at most that of a key."""
+    """Features of a value of one head. At most the features of a key."""
     interleaved: bool = True
     """Neighbours turn together; otherwise a feature and the one half of them further."""
 

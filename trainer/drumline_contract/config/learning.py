@@ -1,4 +1,4 @@
-"""Which weights of a model learn: patterns of names, as `trainable` and `freeze` have them."""
+"""Trainable weights of a model, selected by patterns of names (`trainable`, `freeze`)."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def _check(field: str, text: str) -> None:
 
 
 def learns(name: str, *, trainable: str | None, freeze: str | None) -> bool:
-    """Whether a weight of this name does."""
+    """Return whether the weight of this name is trained."""
     if trainable is not None:
         return name_patterns(trainable).matches(name)
     return freeze is None or not name_patterns(freeze).matches(name)
 
 
 def unmatched(text: str, names: Iterable[str]) -> list[str]:
-    """Patterns that are no weight's, which are mistakes."""
+    """Return the patterns that match no weight. Such a pattern is a mistake."""
     return name_patterns(text).unused(names)
 
 
 @functools.lru_cache(maxsize=16)
 def name_patterns(text: str) -> NamePatterns:
-    """Those of a field that was checked."""
+    """Compile the patterns of a checked field."""
     return NamePatterns(patterns_of(text))
 
 

@@ -14,8 +14,8 @@ PROJECTIONS = (
     *("query", "key", "value", "output", "gate", "up", "down"),
     *("query_latent", "key_value_latent", "key_value"),
 )
-"""Of attention the first four, of feed-forward layers three; some families have no gate. Of latent
-attention the last ones, with queries and output."""
+"""Projections that adapters can apply to: four of attention, three of the feed-forward (some
+families have no gate), then those of latent attention, which also has queries and output."""
 BASE_BITS = (16, 4)
 
 
@@ -26,19 +26,19 @@ class LoraConfig:
     rank: Width = 16
     """Inner size of the adapters."""
     alpha: float = 32.0
-    """What the adapters add is multiplied by alpha / rank."""
+    """The adapters' output is multiplied by alpha / rank."""
     rslora: bool = False
     """The adapters add alpha / √rank times their product instead (Kalajdzievski 2023)."""
     targets: str = ",".join(PROJECTIONS)
     """Projections that get an adapter, separated by commas: those of them that the model has."""
     base_bits: Number = 16
-    """Of the weights beneath the adapters: 16 keeps them in the type of `precision`, 4 packs them
-    into blocks of NF4 (QLoRA, Dettmers et al. 2023)."""
+    """Bits of each weight below the adapters. 16 keeps the type of `precision`. 4 packs them into
+    blocks of NF4 (QLoRA, Dettmers et al. 2023)."""
     double_quantization: bool = False
     """With 4 bits: the scales of the blocks are packed too, into 8 bits."""
     adapters_from: str | None = None
-    """Folder with adapters of this model as the library peft lays them out, which go on learning:
-    on this machine, `s3://` or `gs://`. None: they begin adding nothing."""
+    """Folder with adapters for this model in the layout of the peft library, to continue training
+    them. A local path, `s3://` or `gs://`. None: new adapters, which begin adding nothing."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -69,7 +69,7 @@ class LoraConfig:
 
     @property
     def scale(self) -> float:
-        """Of what an adapter adds."""
+        """Factor that the adapters' output is multiplied by."""
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
     def projections_of(self, model: ModelConfig) -> frozenset[str]:

@@ -12,7 +12,7 @@ from drumline_contract.config.parallelism import DataParallel, ParallelismConfig
 
 
 class Recompute(StrEnum):
-    """Which activations are forgotten and computed again."""
+    """Activations that are dropped and recomputed in the backward pass."""
 
     NONE = "none"
     """Keep them all."""
@@ -25,7 +25,7 @@ class Recompute(StrEnum):
 
 
 class Offload(StrEnum):
-    """Where something is kept while the device does not work on it."""
+    """Location of a tensor while the device does not work on it."""
 
     NONE = "none"
     """On the device."""
@@ -37,7 +37,7 @@ class Offload(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryConfig:
-    """What is traded for memory, in the order of what it costs."""
+    """Ways to trade speed for memory, cheapest first."""
 
     recompute: Recompute = Recompute.NONE
     recompute_every: Layers | None = None
@@ -52,7 +52,8 @@ class MemoryConfig:
     offload_parameters: Offload = Offload.NONE
     """With fsdp: weights and their gradients, which are then also updated on the host."""
     offload_activations: Offload = Offload.NONE
-    """What layers keep for their backward passes; with recompute that is their inputs."""
+    """Location of the activations that layers keep for the backward pass. With recompute these are
+    the layers' inputs."""
     offload_folder: str | None = None
     """For nvme: on a disk of the node. Files in it have no names, and end with their process."""
 

@@ -10,7 +10,7 @@ from drumline_contract.config.errors import ConfigError, require_not_negative, r
 
 
 class LogRanks(StrEnum):
-    """Which ranks print lines."""
+    """Ranks that print log lines."""
 
     FIRST = "first"
     """Rank 0 alone."""
@@ -20,11 +20,11 @@ class LogRanks(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """Where figures go; all of them are written by rank 0, once per logged step."""
+    """Destinations of metrics. Rank 0 writes all of them, once per logged step."""
 
     folder: str | None = None
-    """Of figures, traces and dumps. None: `metrics` in the checkpoint folder; where there is none
-    either, nothing is written."""
+    """Folder for metrics, traces and dumps. None: `metrics` in the checkpoint folder. Without a
+    checkpoint folder nothing is written."""
     json_lines: bool = True
     """`steps.jsonl` in that folder, and `evaluations.jsonl`."""
     tensorboard: bool = False
@@ -49,7 +49,7 @@ class ProfileConfig:
     """Finished steps when it begins. None: only on demand, by touching `profile-now` in the metrics
     folder."""
     steps: Steps = 3
-    """How long it is."""
+    """Number of recorded steps."""
     nvtx: bool = False
     """For nsys (`profiling.nsys`): name phases and collectives all the time, and leave the window
     to it, without a trace of our own."""

@@ -33,14 +33,18 @@ class MixturePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixturePlan:
-    """What is mixed."""
+    """A decoded mixture."""
 
     parts: tuple[MixturePart, ...]
     by_epochs: bool
     """Amounts are epochs of a part for one of the whole."""
 
     def shares(self, windows: tuple[int, ...]) -> tuple[float, ...]:
-        """Of all samples, each part's, by the number of windows that each part has."""
+        """Return each part's share of all samples.
+
+        Args:
+            windows: number of windows of each part.
+        """
         amounts = [
             part.amount * (count if self.by_epochs else 1)
             for part, count in zip(self.parts, windows, strict=True)
@@ -49,7 +53,11 @@ class MixturePlan:
 
 
 def parsed_mixture(text: str) -> MixturePlan:
-    """Raises ConfigError for what is no mixture."""
+    """Decode `data.mixture`.
+
+    Raises:
+        ConfigError: the text is not a valid mixture.
+    """
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"data.mixture: at most {_MOST_CHARACTERS} characters, not {len(text)}")
     matches = [_PART.fullmatch(part.strip()) for part in text.split(",")]

@@ -24,9 +24,9 @@ class ModelConfig:
 
     family: Family = Family.LLAMA
     vocab_size: Width = 256
-    """How many tokens there are; the built-in vocabulary is the 256 bytes."""
+    """Number of tokens in the vocabulary. The built-in vocabulary is the 256 bytes."""
     layers: Layers = 2
-    """How many, each of attention and feed-forward."""
+    """Number of layers. Each has attention and a feed-forward."""
     hidden_size: Width = 64
     """Size of the residual stream."""
     ffn_size: Width = 192
@@ -36,7 +36,7 @@ class ModelConfig:
     kv_heads: Width = 2
     """Key-value heads; each serves `heads / kv_heads` query heads."""
     head_size: Width | None = None
-    """Of a query, key or value. None: hidden_size / heads."""
+    """Features of each query, key and value of a head. None: hidden_size / heads."""
     query_key_norm: bool = False
     """With llama: queries and keys are normalized per head, as in Qwen 3."""
     query_key_norm_over_heads: bool = False
@@ -67,15 +67,17 @@ class ModelConfig:
     """With llama: keys and values are made of few features, as in DeepSeek-V2. None: they have
     projections of their own."""
     sliding_window: Positions | None = None
-    """With llama: a position attends to so many, itself included. None: to all before."""
+    """With llama: number of positions that a position attends to, itself included. None: all
+    earlier positions."""
     full_attention_every: Layers = 0
-    """With sliding_window: of so many layers the last sees all positions; 0: none does."""
+    """With sliding_window: every N-th layer attends to all positions. 0: no layer does."""
     rope_theta: float = 10_000.0
     """With llama: base of the rotary positions."""
     rope_share: float = 1.0
-    """With llama: so much of each head turns with its position; the rest stays."""
+    """With llama: share of each head's features that get rotary positions. The others have none."""
     no_rope_every: Layers = 0
-    """With llama: of so many layers the last turns nothing, as in SmolLM3; 0: all turn."""
+    """With llama: every N-th layer has no rotary positions, as in SmolLM3. 0: all layers have them.
+    """
     rope_scaling: RopeScaling | None = None
     """With llama: for sequences longer than the model began with. None: no scaling."""
     window_rope_theta: float | None = None
@@ -89,22 +91,22 @@ class ModelConfig:
     max_positions: Positions = 1024
     """With gpt2: the longest sequence there are learned positions for."""
     experts: Width = 0
-    """How many each layer has, with llama; 0: every layer is dense."""
+    """With llama: number of experts in each layer. 0: every layer is dense."""
     dense_layers: Layers = 0
-    """With experts: so many of the first layers have none, and a feed-forward of ffn_size."""
+    """With experts: number of first layers that are dense, with a feed-forward of ffn_size."""
     experts_per_token: Width = 2
-    """How many of them the router chooses for a token."""
+    """Number of experts that the router chooses for each token."""
     expert_ffn_size: Width | None = None
     """Inner size of each expert. None: ffn_size."""
     shared_experts: Width = 0
-    """So many experts' worth of feed-forward that every token passes beside the chosen ones."""
+    """Size of the feed-forward that every token passes beside the chosen experts, in experts."""
     routing: Routing = field(default_factory=Routing)
     """With experts: how they are chosen."""
     expert_bias: bool = False
     """With experts: they and the router add biases."""
     balance_weight: float = 0.0
-    """Of the loss that keeps a sequence's tokens spread over the experts; 0: none. Documents that
-    are separate are sequences of their own, and padding does not count."""
+    """Weight of the loss that spreads a sequence's tokens over the experts. 0: no such loss.
+    Separate documents are sequences of their own, and padding does not count."""
     image_size: Width = 32
     """With vit: pixels of each side."""
     patch_size: Width = 8
@@ -182,12 +184,12 @@ class ModelConfig:
 
     @property
     def writes_scores(self) -> bool:
-        """Whether no kernel of torch's knows its attention, so that scores are kept."""
+        """True if no attention kernel of PyTorch supports this model, so that scores are stored."""
         return self.attention_softcap is not None or self.attention_sinks
 
     @property
     def features_turned(self) -> int:
-        """Of a query or key of one head, those that turn with the position."""
+        """Number of features of a head's query or key that get rotary positions."""
         if self.latent_attention is not None:
             return self.latent_attention.turned_size
         return int(self.features_per_head * self.rope_share)
@@ -200,7 +202,7 @@ class ModelConfig:
 
     @property
     def score_scale(self) -> float | None:
-        """What products of queries and keys are multiplied by; None: 1 / √(size of a head)."""
+        """Factor of the attention scores. None: 1 / √(size of a head)."""
         growth = 1.0 if self.rope_scaling is None else self.rope_scaling.score_multiplier
         if self.query_divisor is None and growth == 1:
             return None
@@ -208,7 +210,7 @@ class ModelConfig:
 
     @property
     def corrects_scores(self) -> bool:
-        """Whether experts have corrections that choose them and that no gradient moves."""
+        """True if the router has correction terms, which affect the choice and get no gradient."""
         return self.experts > 0 and self.routing.scores is RouterScores.SIGMOID
 
     @property
@@ -223,25 +225,25 @@ class ModelConfig:
 
     @property
     def head_is_embedding(self) -> bool:
-        """Whether one parameter is both; never where images are embedded."""
+        """True if head and embedding share one parameter. Never for models of images."""
         return self.tied_embeddings and self.family is not Family.VIT
 
     def has_experts(self, layer: int) -> bool:
-        """Whether the layer of this index is a mixture."""
+        """Return whether the layer of this index is a mixture of experts."""
         return self.experts > 0 and layer >= self.dense_layers
 
     def window(self, layer: int) -> int | None:
-        """How many positions a layer of this index attends to; None: all before."""
+        """Return the attention window of a layer in positions. None: all earlier positions."""
         every = self.full_attention_every
         return None if every and (layer + 1) % every == 0 else self.sliding_window
 
     def turns(self, layer: int) -> bool:
-        """Whether queries and keys of a layer of this index turn with their positions."""
+        """Return whether a layer applies rotary positions to queries and keys."""
         return not self.no_rope_every or (layer + 1) % self.no_rope_every != 0
 
     @property
     def patches(self) -> int:
-        """Of an image."""
+        """Number of patches of an image."""
         return (self.image_size // self.patch_size) ** 2
 
     @property
@@ -321,7 +323,11 @@ _WHOLE_CONFIG_JSON = 1 << 20
 
 
 def _check_transformers(model: ModelConfig) -> None:
-    """A module of transformers takes its sizes from config.json alone."""
+    """Refuse sizes beside a class of transformers, which takes them from config.json alone.
+
+    Raises:
+        ConfigError: a size is set, or config.json is too long.
+    """
     defaults = ModelConfig()
     for name in (each.name for each in fields(model)):
         if name not in _OF_TRANSFORMERS and getattr(model, name) != getattr(defaults, name):

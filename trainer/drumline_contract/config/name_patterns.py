@@ -17,10 +17,10 @@ _TOKENS: Final = re.compile(r"\*+|\[!?+\]?+[^\]]*\]|.", re.DOTALL)
 
 
 class NamePatterns:
-    """As `fnmatchcase` reads each."""
+    """Patterns with the semantics of `fnmatchcase`, matched together."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        """Number the tokens of all patterns, and the ends."""
+        """Give each token of each pattern, and each end of a pattern, one bit."""
         self._ends: dict[str, int] = {}
         self._begins = self._stars = 0
         places: dict[str, int] = {}
@@ -40,18 +40,21 @@ class NamePatterns:
         self._taking = functools.cache(self._which_take)
 
     def matches(self, name: str) -> bool:
-        """Whether some pattern is this whole name's."""
+        """Return whether a pattern matches the whole name."""
         return bool(self.after(name) & self._any_end)
 
     def unused(self, names: Iterable[str]) -> list[str]:
-        """The patterns that are no name's."""
+        """Return the patterns that match none of the names."""
         reached = 0
         for name in names:
             reached |= self.after(name)
         return [pattern for pattern, end in self._ends.items() if not reached & end]
 
     def after(self, start: str) -> int:
-        """Where a name that starts so may be; it matches if that meets `before` of its rest."""
+        """Return the states after reading the start of a name, as a bit set.
+
+        A name matches if these states and `before` of its remaining characters intersect.
+        """
         at = self._past_stars(self._begins)
         for character in start:
             at = self._past_stars((at & self._taking(character)) << 1 | at & self._stars)
@@ -67,7 +70,7 @@ class NamePatterns:
         return at
 
     def _past_stars(self, at: int) -> int:
-        """A star may stand for nothing; no two follow each other."""
+        """Add the states behind each star, because a star may match nothing. Stars never adjoin."""
         return at | (at & self._stars) << 1
 
     def _which_take(self, character: str) -> int:

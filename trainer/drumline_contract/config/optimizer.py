@@ -22,7 +22,7 @@ class OptimizerKind(StrEnum):
 
 
 class RateSchedule(StrEnum):
-    """What the learning rate does after its warm-up."""
+    """Course of the learning rate after its warm-up."""
 
     COSINE = "cosine"
     """Falls by half a cosine."""
@@ -52,19 +52,20 @@ class OptimizerConfig:
     decay_share: float = 0.2
     """Share of all steps over which wsd decays."""
     beta1: float = 0.9
-    """Of adamw, also for what muon leaves to it: decay of the first moment."""
+    """With adamw, and for weights that muon leaves to adamw: decay of the first moment."""
     beta2: float = 0.95
-    """The same of the second moment."""
+    """With adamw, and for weights that muon leaves to adamw: decay of the second moment."""
     epsilon: float = 1e-8
-    """The same: added to the root of the second moment."""
+    """With adamw, and for weights that muon leaves to adamw: added to the root of the second
+    moment."""
     momentum: float = 0.95
-    """Of sgd and muon: the share of it that stays from step to step."""
+    """With sgd and muon: share of the momentum that remains from step to step."""
     bf16_iteration: bool = False
-    """Of muon: whether its iteration multiplies in bf16, as its authors do, and not in fp32. Much
-    faster on GPUs; what is rounded away differs between layouts."""
+    """With muon: run its iteration in bf16, as its authors do, instead of fp32. Much faster on
+    GPUs, but rounding then differs between layouts."""
     weight_decay: float = 0.1
-    """Of matrices; embeddings, norms and biases do not decay. With sgd a part of the gradient,
-    otherwise apart from it (decoupled)."""
+    """Decay of matrices. Embeddings, norms and biases do not decay. With sgd it is added to the
+    gradient; otherwise it is decoupled."""
     max_gradient_norm: float | None = 1.0
     """Gradients whose norm over all weights is larger are scaled down to it. None: none are."""
     average_decay: float = 0.0
@@ -75,10 +76,10 @@ class OptimizerConfig:
     """fp16 only: what the loss is multiplied by at first; a power of 2. Halved, and the step
     skipped, when gradients overflow."""
     loss_scale_growth_steps: Steps = 2000
-    """fp16 only: the scale doubles after so many steps without an overflow."""
+    """fp16 only: number of steps without an overflow after which the loss scale doubles."""
     max_skipped_steps: Steps = 0
-    """fp32 and bf16 only: so many steps of the run whose loss or gradient is not finite are left
-    out, each with a line in the log; the next one ends the run."""
+    """fp32 and bf16 only: maximum number of steps of the run that are skipped because the loss or a
+    gradient is not finite. Each is logged. One more ends the run."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""

@@ -29,8 +29,8 @@ class ServerConfig:
     max_staleness: Steps = 2
     """Asynchronous only: steps that the fastest worker may be ahead of the slowest."""
     copies_per_node: Ranks = 1
-    """Above 1 it is hierarchical: so many neighbouring copies of the model, those of a node, sum
-    their gradients first, and one of them pushes and pulls for all."""
+    """Above 1 the synchronization is hierarchical. This number of neighbouring model copies on a
+    node sum their gradients first. One of them pushes and pulls for all."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -53,7 +53,7 @@ class LocalSgdConfig:
     every_steps: Steps = 50
     """Steps from one meeting to the next."""
     outer_learning_rate: float = 0.7
-    """Of the step that the copies make together, by the mean of how far each went."""
+    """Learning rate of the outer step, which uses the mean distance that the copies moved."""
     outer_momentum: float = 0.9
     """Nesterov's."""
 
@@ -73,7 +73,7 @@ class LocalSgdConfig:
 
 
 class LayoutMode(StrEnum):
-    """Who chooses the layout."""
+    """Source of the layout: the configuration, or the planner."""
 
     MANUAL = "manual"
     """It is as it is written."""
@@ -83,7 +83,7 @@ class LayoutMode(StrEnum):
 
 
 class DataParallel(StrEnum):
-    """What the ranks that see different samples hold copies of (Rajbhandari et al. 2020)."""
+    """State that is replicated on ranks with different samples (Rajbhandari et al. 2020)."""
 
     DDP = "ddp"
     """Everything."""
@@ -92,7 +92,8 @@ class DataParallel(StrEnum):
     ZERO2 = "zero2"
     """Weights; gradients and the optimizer's state are shared out."""
     FSDP = "fsdp"
-    """Nothing: ZeRO-3. With `replicate` above 1 it is HSDP: copies of sharded groups."""
+    """No state is replicated: ZeRO-3. With `replicate` above 1 it is HSDP, copies of sharded
+    groups."""
     PARAMETER_SERVER = "parameter-server"
     """Weights and gradients; what is updated lies on servers (Li et al. 2014)."""
 
@@ -105,42 +106,45 @@ class Schedule(StrEnum):
     ONE_F_ONE_B = "1f1b"
     """One forward, one backward, once the pipeline is full (Narayanan et al. 2019)."""
     INTERLEAVED = "interleaved"
-    """The same with several stages on each rank (Narayanan et al. 2021)."""
+    """1F1B with several stages on each rank (Narayanan et al. 2021)."""
     ZERO_BUBBLE = "zero-bubble"
     """Interleaved with split backward passes (Qi et al. 2023)."""
     ZBV = "zbv"
     """Split backward passes, two stages a rank in a V (Qi et al. 2023)."""
     DUAL_PIPE_V = "dualpipev"
-    """The same V, forward and backward passes in pairs (DeepSeek-AI 2024)."""
+    """The V of zbv, with paired forward and backward passes (DeepSeek-AI 2024)."""
 
     @property
     def splits_backward(self) -> bool:
-        """Whether gradients of inputs and of weights are computed at different times."""
+        """True if gradients of inputs and of weights are computed at different times."""
         return self in (Schedule.ZERO_BUBBLE, Schedule.ZBV, Schedule.DUAL_PIPE_V)
 
     @property
     def is_v_shaped(self) -> bool:
-        """Whether each rank has two stages and the first rank also the last one."""
+        """True if each rank has two stages, and the first rank also has the last stage."""
         return self in (Schedule.ZBV, Schedule.DUAL_PIPE_V)
 
     @property
     def interleaves(self) -> bool:
-        """Whether each rank has several stages."""
+        """True if each rank has several stages."""
         return self not in (Schedule.GPIPE, Schedule.ONE_F_ONE_B)
 
 
 class StageBalance(StrEnum):
-    """How a pipeline's layers are shared out: so that the slowest stage is as fast as it can be."""
+    """Cost of layers that the division into pipeline stages balances.
+
+    The slowest stage is made as fast as possible.
+    """
 
     COST = "cost"
-    """By the operations of the layers, embedding and head."""
+    """Computed operations of the layers, the embedding and the head."""
     MEASURED = "measured"
-    """By what stages took before the checkpoint that the run goes on from."""
+    """Measured stage times from before the checkpoint that the run resumes from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelismConfig:
-    """Degrees that divide the ranks; what is left over goes to data parallelism."""
+    """Degrees that divide the ranks. The remaining factor is used for data parallelism."""
 
     mode: LayoutMode = LayoutMode.MANUAL
     data_parallel: DataParallel = DataParallel.FSDP
@@ -189,13 +193,13 @@ class ParallelismConfig:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether servers apply what comes when it comes."""
+        """True if parameter servers apply each gradient when it arrives."""
         servers = self.data_parallel is DataParallel.PARAMETER_SERVER
         return servers and self.server.mode is ServerMode.ASYNCHRONOUS
 
     @property
     def independent(self) -> bool:
-        """Whether there are ranks that do not wait for each other in every step."""
+        """True if some ranks do not synchronize in every step."""
         return self.local_sgd is not None or self.asynchronous
 
     def _check_local_sgd(self) -> None:

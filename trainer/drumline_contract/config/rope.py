@@ -11,12 +11,12 @@ from drumline_contract.config.bounds import Positions
 from drumline_contract.config.errors import ConfigError, require_not_negative, require_positive
 
 _MOST_CHARACTERS: Final = 32_768
-"""Of a list of factors: a thousand pairs, written out."""
+"""Maximum length of a list of factors. Enough for a thousand pairs."""
 _LARGEST: Final = 1e9
 
 
 class RopeScalingKind(StrEnum):
-    """How pairs of a head are slowed."""
+    """Method of slowing the rotation of pairs."""
 
     LLAMA3 = "llama3"
     """Slow pairs by `factor`, by how often they turn in the original length: Llama 3.1's."""
@@ -31,12 +31,12 @@ class RopeScalingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
-    """How the pairs of a head turn slower, for sequences longer than the model began with."""
+    """Slower rotation of a head's pairs, for sequences longer than in pretraining."""
 
     kind: RopeScalingKind = RopeScalingKind.LLAMA3
     factor: float
-    """The slowest pairs turn so many times slower. With longrope: so many times longer sequences
-    can be, which says `magnitude` where that is not given."""
+    """Factor by which the slowest pairs rotate slower. With longrope: ratio of the new to the
+    original sequence length, which determines `magnitude` if that is not set."""
     low_frequency_factor: float = 1.0
     """With llama3: those that turn at most so often in the original length."""
     high_frequency_factor: float = 4.0
@@ -55,8 +55,8 @@ class RopeScaling:
     score_growth: float = 0.0
     """With yarn and latent attention: scores are multiplied by (1 + 0.1 · it · ln(factor))²."""
     short_factors: str = ""
-    """With longrope: each pair turns so many times slower in sequences of at most
-    `original_positions`; numbers separated by commas, the fastest pair's first."""
+    """With longrope: for each pair, the factor by which it rotates slower in sequences of at most
+    `original_positions`. Numbers separated by commas, fastest pair first."""
     long_factors: str = ""
     """With longrope: the same in longer sequences, or documents where they are packed apart."""
 
@@ -100,7 +100,7 @@ class RopeScaling:
 
     @property
     def multiplier(self) -> float:
-        """Of turned queries and keys."""
+        """Factor of rotated queries and keys."""
         if self.magnitude is not None:
             return self.magnitude
         if self.kind is not RopeScalingKind.LONGROPE or self.factor <= 1:
@@ -109,7 +109,7 @@ class RopeScaling:
 
     @property
     def score_multiplier(self) -> float:
-        """Of the products of queries and keys."""
+        """Factor of the products of queries and keys."""
         if self.factor <= 1:
             return 1.0
         return (1 + 0.1 * self.score_growth * math.log(self.factor)) ** 2
@@ -134,7 +134,11 @@ class RopeScaling:
 
 
 def _check_factors(text: str, *, name: str) -> None:
-    """A list of numbers above 0."""
+    """Check a list of factors.
+
+    Raises:
+        ConfigError: the text is too long, or not a list of numbers above 0.
+    """
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(
             f"model.rope_scaling.{name}: at most {_MOST_CHARACTERS} characters, not {len(text)}"

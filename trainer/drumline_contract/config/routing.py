@@ -10,7 +10,7 @@ from drumline_contract.config.errors import ConfigError, require_not_negative, r
 
 
 class RouterScores(StrEnum):
-    """What a router makes of its products."""
+    """Function that turns a router's logits into scores."""
 
     SOFTMAX = "softmax"
     """Shares of all experts. Of a group its best expert counts: DeepSeek-V2's."""
@@ -21,20 +21,21 @@ class RouterScores(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """Of every mixture of the model."""
+    """Routing of tokens to experts, in every mixture of the model."""
 
     scores: RouterScores = RouterScores.SOFTMAX
     groups: Width = 1
-    """Neighbouring experts form so many groups."""
+    """Number of groups of neighbouring experts."""
     groups_per_token: Width = 1
-    """A token's experts are all of its so many best groups."""
+    """Number of best groups that a token's experts are chosen from."""
     normalized: bool = True
     """Shares of a token's experts are divided by their sum."""
     scale: float = 1.0
     """Then they are multiplied by it."""
     correction_rate: float = 0.0
-    """With sigmoid: after each step the corrections of experts with fewer tokens than the mean rise
-    by so much, those of experts with more fall (DeepSeek-V3, 2.1.2: 0.001). 0: they stay."""
+    """With sigmoid: change of an expert's correction after each step. It rises for experts with
+    fewer tokens than the mean and falls for experts with more (DeepSeek-V3, 2.1.2: 0.001). 0:
+    fixed."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -57,7 +58,12 @@ class Routing:
             )
 
     def check_experts(self, *, experts: int, per_token: int) -> None:
-        """Raise ConfigError where so many experts cannot be routed so."""
+        """Check the routing against the number of experts.
+
+        Raises:
+            ConfigError: the groups do not divide the experts, or are too small for a token's
+                experts.
+        """
         if experts % self.groups:
             raise ConfigError(
                 f"model.routing.groups: {experts} experts do not divide by {self.groups}"

@@ -1,8 +1,8 @@
-"""The configuration that a checkpoint was saved with, beside the one of the run that goes on.
+"""The configuration that a checkpoint was saved with, compared with that of the resumed run.
 
-Weights of one shape may be of different models: with another number of heads, epsilon or base of
-the rotary positions they compute something else, and nothing fails. So the models are compared by
-what they compute. All else may change between two runs, and is said.
+Weights of one shape can belong to different models. Another number of heads, epsilon or rotary base
+changes the results, and nothing fails. So models are compared by what they compute. Other settings
+may change between two runs, and the changes are logged.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def refuse_other_average(saved: Mapping[str, Any], *, average_decay: float) -> N
 
 
 def changed_settings(saved: Mapping[str, Any], config: TrainerConfig) -> str:
-    """What a run does otherwise than the one that saved, for its log; empty where nothing is."""
+    """Describe settings that differ from the checkpoint's, for the log. Empty: none differ."""
     try:
         there = saved_trainer_configuration(saved)
     except ConfigError as error:
@@ -96,23 +96,27 @@ def changed_settings(saved: Mapping[str, Any], config: TrainerConfig) -> str:
 
 
 def saved_trainer_configuration(saved: Mapping[str, Any]) -> TrainerConfig | None:
-    """Decoded. None where the checkpoint does not have it.
+    """Decode the configuration of a checkpoint. None: the checkpoint has none.
 
     Raises:
-        ConfigError: it cannot be read here.
+        ConfigError: this version cannot read the configuration.
     """
     stored = saved_configuration(saved)
     return None if stored is None else TrainerConfig.from_dict(dict(stored))
 
 
 def model_digest(model: ModelConfig) -> str:
-    """Of what a model computes, 16 hex digits; a field that comes later does not change it."""
+    """Hash the function that a model computes, as 16 hex digits.
+
+    Only settings that differ from their defaults are hashed, so a new field does not change the
+    hash.
+    """
     written = json.dumps(differing(canonical(model)), sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
 def saved_configuration(saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """As JSON values; None where the checkpoint does not have it."""
+    """Return the checkpoint's configuration as JSON values. None: it has none."""
     match saved.get("config"):
         case {} as stored:
             return stored
@@ -136,7 +140,7 @@ def _differing(there: Any, here: Any, *, path: str) -> Iterator[str]:
 
 
 def _differing_keys(there: str, here: str) -> Iterator[str]:
-    """Of two config.json."""
+    """Describe the keys in which two config.json differ."""
     theirs, ours = (json.loads(text or "{}") for text in (there, here))
     for key in sorted(theirs.keys() | ours.keys()):
         if theirs.get(key) != ours.get(key):

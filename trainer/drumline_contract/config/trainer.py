@@ -25,10 +25,10 @@ from drumline_contract.config.variants import Family
 
 
 class Compile(StrEnum):
-    """What torch's compiler makes kernels of."""
+    """Parts of the model that torch.compile compiles."""
 
     NONE = "none"
-    """Nothing: every operation runs by itself."""
+    """No part: every operation runs eagerly."""
     BLOCKS = "blocks"
     """A layer: its kernels are compiled once and run for every layer."""
 
@@ -43,7 +43,7 @@ class Precision(StrEnum):
 
 
 class Fp8Scaling(StrEnum):
-    """How finely operands of products in fp8 are scaled."""
+    """Granularity of the scales of fp8 operands."""
 
     TENSORWISE = "tensorwise"
     """One scale for a matrix."""
@@ -77,8 +77,8 @@ class TrainerConfig:
     seed: Number = 0
     """Decides the initial weights, the order of the data and dropout."""
     deterministic: bool = True
-    """A run that was killed and goes on, or is done again, has the same bits. False: on GPUs faster
-    kernels may sum in another order each time, so only the rounding of losses differs."""
+    """A run that was killed and resumed, or repeated, has the same bits. False: on GPUs faster
+    kernels may sum in a varying order, so losses differ by rounding."""
     compile: Compile = Compile.NONE
     precision: Precision = Precision.FP32
     fp8: bool = False
@@ -91,7 +91,8 @@ class TrainerConfig:
     """Names of the weights that learn, as at most 32 patterns separated by commas, such as
     `output.*, layers.1?.*`; all others stay as they begin. None: all learn."""
     freeze: str | None = None
-    """The same of those that stay as they begin, where all others learn. None: none does."""
+    """Patterns of frozen weights, in the form of `trainable`. All others are trained. None: no
+    frozen weights."""
     dpo: DpoConfig | None = None
     """Learn which of two answers is preferred. None: learn what the samples say."""
     model_from: str | None = None
@@ -153,7 +154,11 @@ class TrainerConfig:
         self._check_origin()
 
     def _check_origin(self) -> None:
-        """Where the model and its weights come from."""
+        """Check the source of the model and of its weights.
+
+        Raises:
+            ConfigError: a setting is not valid.
+        """
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
         check_place(self.model_from or "", field="model_from")
@@ -183,26 +188,26 @@ class TrainerConfig:
 
     @property
     def freezes(self) -> bool:
-        """Whether some of the model's own weights may not learn."""
+        """True if some of the model's own weights may be frozen."""
         return self.trainable is not None or self.freeze is not None
 
     def learns(self, name: str) -> bool:
-        """Whether the model's weight of this name does."""
+        """Return whether the model's weight of this name is trained."""
         return learns(name, trainable=self.trainable, freeze=self.freeze)
 
     @property
     def has_base(self) -> bool:
-        """Whether frozen weights are there, that every start fills: a base's or a reference's."""
+        """True if every start loads frozen weights, of a base or a reference model."""
         return self.lora is not None or self.dpo is not None or self.freezes
 
     @property
     def has_frozen_copy(self) -> bool:
-        """Whether a second model is the reference of preferences."""
+        """True if a second model serves as the reference of preferences."""
         return self.dpo is not None and self.lora is None
 
     @property
     def meets_every_steps(self) -> int:
-        """All ranks synchronize after so many steps; only then checkpoints are saved."""
+        """Steps between synchronizations of all ranks. Checkpoints are saved only then."""
         if self.parallelism.local_sgd is not None:
             return self.parallelism.local_sgd.every_steps
         return self.log_every_steps if self.parallelism.asynchronous else 1
@@ -217,7 +222,14 @@ class TrainerConfig:
             )
 
     def _check_frozen(self) -> None:
-        """What reaches a stage that does not learn, or freezes all but its own."""
+        """Refuse settings that do not support frozen weights.
+
+        A pipeline stage may have no trained weight, and some settings choose the frozen weights
+        themselves.
+
+        Raises:
+            ConfigError: such a setting is used.
+        """
         field = "freeze" if self.trainable is None else "trainable"
         lacking = {
             "lora, which freezes all but its adapters": self.lora is not None,
@@ -235,7 +247,13 @@ class TrainerConfig:
             raise ConfigError(f"{field}: not with {named}; leave one of the two out")
 
     def _check_preferences(self) -> None:
-        """What the reference, the model as the run begins, or the loss of pairs lacks."""
+        """Refuse settings that do not support the loss of pairs, or its reference model.
+
+        The reference is the initial model.
+
+        Raises:
+            ConfigError: such a setting is used.
+        """
         if self.lora is not None and self.lora.adapters_from is not None:
             raise ConfigError(
                 "dpo: the model without adapters is what it is compared with; leave out"
@@ -299,11 +317,11 @@ class TrainerConfig:
         return asdict(self)
 
     def written(self) -> dict[str, Any]:
-        """What differs from its default, as plain JSON values; `from_dict(written(c)) == c`.
+        """Return non-default settings as plain JSON values; `from_dict(written(c)) == c`.
 
-        A pod gets this: a trainer image of an earlier version does not know fields that came later,
-        and refuses a configuration only where it uses them. Beside `model_from` the width of the
-        model is written too: without it the model is the folder's (`contract.config.from_folder`).
+        Pods get this form. A trainer image of an earlier version does not know newer fields, and
+        rejects a configuration only if it uses them. With `model_from` the model's width is always
+        included. Without it the folder would describe the model (`contract.config.from_folder`).
         """
         values = differing(self)
         if self.model_from is not None:

@@ -1,4 +1,4 @@
-"""Which of the published models a model follows, and where they differ in kind."""
+"""Published model families and the kinds of layers in which they differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Family(StrEnum):
-    """Which paper the model follows."""
+    """Architecture of the model."""
 
     LLAMA = "llama"
     """RMSNorm, rotary positions, SwiGLU; a mixture of experts where `experts` is above 0."""
@@ -19,7 +19,7 @@ class Family(StrEnum):
 
 
 class AttentionBias(StrEnum):
-    """Which projections of llama's attention add a bias."""
+    """Projections of llama's attention that have a bias."""
 
     NONE = "none"
     """Llama's, Mistral's, Qwen 3's."""
@@ -30,18 +30,18 @@ class AttentionBias(StrEnum):
 
 
 class NormPlacement(StrEnum):
-    """Where llama's layers normalize."""
+    """Position of the norms in llama's layers."""
 
     BEFORE = "before"
-    """What attention and feed-forward take in."""
+    """Normalize the inputs of attention and feed-forward."""
     AFTER = "after"
-    """What they give, before it is added: OLMo 2's."""
+    """Normalize their outputs before the residual addition, as in OLMo 2."""
     AROUND = "around"
     """Both: Gemma's from 2 on."""
 
 
 class Activation(StrEnum):
-    """What llama's feed-forward does to its gate."""
+    """Activation of the gate in llama's feed-forward."""
 
     SILU = "silu"
     GELU_TANH = "gelu_tanh"

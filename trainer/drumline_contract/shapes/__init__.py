@@ -1,1 +1,1 @@
-"""What follows from the shape of a model alone: operations, stages, other formats. No torch."""
+"""Results that depend only on a model's shape: operations, stages, other formats. No torch."""

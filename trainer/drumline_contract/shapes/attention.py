@@ -1,4 +1,4 @@
-"""What attention computes: which keys for which queries, what tensor ranks do twice. No torch."""
+"""Extent of attention: the keys of each query, and work repeated on tensor ranks. No torch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LEAST_RUN = 512
 
 
 def attention_runs(length: int, window: int) -> Iterator[tuple[int, int, int]]:
-    """Queries in runs: begin, end, and the first key that one of them sees; the last is end - 1.
+    """Split queries into runs. Yield begin, end and the first visible key; the last is end - 1.
 
     Args:
-        length: of the sequence.
-        window: how many positions a query sees; the whole length where all before it.
+        length: of the sequence, in positions.
+        window: number of positions that a query sees; `length` for all earlier ones.
     """
     run = _LEAST_RUN if window >= length else max(window, _LEAST_RUN)
     for begin in range(0, length, run):
@@ -32,17 +32,18 @@ def scores_computed(length: int, window: int | None) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def computed_by_ranks(model: ModelConfig, *, tensor: int) -> ModelConfig:
-    """What so many tensor ranks hold and compute together: divided by their number, one's share.
+    """Return the model that `tensor` ranks hold and compute together. Divide it by `tensor`.
 
-    With fewer key-value heads than ranks, each has one.
+    With fewer key-value heads than ranks, each rank has one.
     """
     return model if model.kv_heads >= tensor else replace(model, kv_heads=tensor)
 
 
 def shares_heads(model: ModelConfig, degree: int) -> bool:
-    """Whether so many tensor ranks have as many heads each, and key-value heads that serve them.
+    """Return whether `degree` tensor ranks can divide the heads evenly.
 
-    Each has some of these, or with fewer of them than ranks the one that its queries need.
+    Each rank needs the same number of heads. It has some of the key-value heads, or, if there are
+    more ranks than these, the one that its queries need.
     """
     own, fewer = model.kv_heads % degree == 0, degree % model.kv_heads == 0
     return model.heads % degree == 0 and (own or fewer)

@@ -51,12 +51,12 @@ def matmul_weights(model: ModelConfig) -> int:
 
 
 def layer_products(model: ModelConfig) -> int:
-    """The same of one layer, where all are alike."""
+    """Return the product weights that a token passes in one layer, if all layers are alike."""
     return _attention_weights(model) + _feed_forward_weights(model, active=active_experts(model))
 
 
 def active_experts(model: ModelConfig) -> int:
-    """How many experts a token passes."""
+    """Return the number of experts that a token passes, shared ones included."""
     return model.experts_per_token + model.shared_experts if model.experts else 0
 
 
@@ -78,7 +78,7 @@ def _attention_weights(model: ModelConfig) -> int:
 
 
 def latent_weights(model: ModelConfig) -> int:
-    """Of one layer's products that make latents, which every tensor rank holds."""
+    """Return the weights of one layer that compute latents. Every tensor rank holds all of them."""
     latent = model.latent_attention
     if latent is None:
         return 0
@@ -87,7 +87,7 @@ def latent_weights(model: ModelConfig) -> int:
 
 
 def _feed_forward_weights(model: ModelConfig, *, active: int) -> int:
-    """Of one layer, where all are alike."""
+    """Return the feed-forward weights of one layer, if all layers are alike."""
     if model.family is not Family.LLAMA:
         return 2 * model.hidden_size * model.ffn_size
     if not model.experts:
@@ -137,7 +137,7 @@ def layer_vectors(model: ModelConfig) -> int:
 
 
 def replicated_vectors(model: ModelConfig) -> int:
-    """Of these, the ones that every tensor rank holds."""
+    """Return the vector weights of one layer that every tensor rank holds."""
     norms = norms_of_layer(model) * model.hidden_size
     if model.query_key_norm:
         normed = model.heads + model.kv_heads if model.query_key_norm_over_heads else 2
@@ -150,7 +150,7 @@ def replicated_vectors(model: ModelConfig) -> int:
 
 
 def cut_vectors(model: ModelConfig) -> int:
-    """Of these, the ones that tensor ranks share out by heads."""
+    """Return the vector weights of one layer that tensor ranks divide by heads."""
     sinks = model.heads if model.attention_sinks else 0
     if model.attention_bias is AttentionBias.NONE:
         return sinks
@@ -158,7 +158,7 @@ def cut_vectors(model: ModelConfig) -> int:
 
 
 def expert_vectors(model: ModelConfig) -> int:
-    """Of these, the biases of experts."""
+    """Return the vector weights of one layer that are biases of experts."""
     each = 2 * model.features_per_expert + model.hidden_size
     return model.experts * each if model.expert_bias else 0
 
@@ -187,7 +187,7 @@ def flops_per_token(
 
 
 def flops_of_run(config: TrainerConfig) -> int:
-    """Of a token, all that the run computes for it."""
+    """Return the operations per token of a run, with its reference pass if it has one."""
     return flops_per_token(
         config.model,
         sequence_length=config.tokens_per_sample,

@@ -15,7 +15,7 @@ from drumline_contract.config.routing import Routing
 
 @functools.lru_cache(maxsize=1024)
 def layer_kinds(model: ModelConfig) -> tuple[tuple[ModelConfig, range], ...]:
-    """A model of each kind of layers, all its layers alike, and which layers of this one are so."""
+    """Return a uniform model for each kind of layer, with the layers of `model` of that kind."""
     dense = min(model.dense_layers, model.layers)
     if not dense:
         return ((model, range(model.layers)),)
@@ -24,7 +24,7 @@ def layer_kinds(model: ModelConfig) -> tuple[tuple[ModelConfig, range], ...]:
 
 
 def kinds_among(model: ModelConfig, layers: range) -> tuple[tuple[ModelConfig, int], ...]:
-    """The kinds of some neighbouring layers, and how many there are of each; none of 0."""
+    """Return the kinds of some neighbouring layers with their counts, without kinds of 0 layers."""
     counted = (
         (kind, len(range(max(own.start, layers.start), min(own.stop, layers.stop))))
         for kind, own in layer_kinds(model)

@@ -1,4 +1,4 @@
-"""How much of the logits the loss has in fp32 at once."""
+"""Size of the chunks in which the loss converts logits to fp32."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ CHUNK_ELEMENTS = 1 << 25
 
 
 def rows_of_chunk(words: int) -> int:
-    """Tokens whose logits are taken together, of so many words each."""
+    """Return the number of tokens per chunk, for a vocabulary of `words`."""
     return max(1, CHUNK_ELEMENTS // words)

@@ -1,18 +1,18 @@
-"""Which layers each stage of a pipeline has: the slowest stage sets the pace, so it is made small.
+"""Division of layers into pipeline stages. The slowest stage sets the pace, so it is minimized.
 
 A partition gives every stage a run of neighbouring layers and at least one. The first stage also
-embeds and the last one predicts, which with a big vocabulary costs as much as several layers: both
-are counted. The partition is exact, not a heuristic: of all there are, one whose
-largest stage is smallest, and of those the most even (least sum of squares).
+embeds and the last one predicts. With a big vocabulary these cost as much as several layers, so
+both are counted. The partition is exact, not a heuristic. It has the smallest possible largest
+stage, and among those the least sum of squares.
 
     4 layers of cost 1, head of cost 2, 2 stages:
 
     layers 0 1   | 2 3 + head     costs 2 and 4
     layers 0 1 2 | 3 + head       costs 3 and 3: chosen
 
-Costs are floating-point operations before a run and seconds after steps were measured. A new
-partition is just another layout: checkpoints go by parameter name, so it is put into effect by
-restoring one. No torch.
+Costs are floating-point operations before a run, and seconds once steps were measured. A new
+partition is another layout. Checkpoints use parameter names, so a restore puts it into effect. No
+torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Partition = tuple[range, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCosts:
-    """What parts of a model cost, in any one unit."""
+    """Costs of a model's parts, in any one unit."""
 
     layers: tuple[float, ...]
     embedding: float = 0.0
@@ -82,9 +82,9 @@ def partition(costs: StageCosts, *, stages: int) -> Partition:
 
 
 def _of_equal_layers(costs: StageCosts, *, stages: int) -> Partition:
-    """The same for layers of one cost: only how many the two ends have is to be tried.
+    """Partition layers of equal cost. Only the sizes of the first and the last stage are searched.
 
-    Between the ends, stages differ by one layer at most, the smaller ones first.
+    Stages between them differ by at most one layer, the smaller ones first.
     """
     layers, each = len(costs.layers), costs.layers[0]
     if stages == 1:
@@ -117,11 +117,17 @@ def _of_equal_layers(costs: StageCosts, *, stages: int) -> Partition:
 def repartition(
     current: Partition, costs: StageCosts, *, seconds: Sequence[float], gain: float = 0.05
 ) -> Partition:
-    """The partition for stages that took `seconds` each, forward and backward of a micro-batch.
+    """Return a partition based on the seconds of each stage, forward and backward of a micro-batch.
 
     Within a stage the time is divided by `costs`. A slow GPU looks like costly layers, so work
     moves away from it. The current partition stays unless the largest stage would shrink by the
-    share `gain`: measurements waver, and a change costs a restart.
+    share `gain`, because measurements vary and a change costs a restart.
+
+    Args:
+        current: the present partition.
+        costs: of the layers, the embedding and the head.
+        seconds: measured time of each stage.
+        gain: least improvement of the largest stage, as a share.
 
     Raises:
         ValueError: not one positive time for each stage.
@@ -135,7 +141,7 @@ def repartition(
 
 
 def stage_costs(partition: Partition, costs: StageCosts) -> tuple[float, ...]:
-    """What each stage costs."""
+    """Return the cost of each stage."""
     price = _prices(costs, stages=len(partition))
     return tuple(price(stage, own.start, own.stop) for stage, own in enumerate(partition))
 
@@ -157,7 +163,7 @@ def _scaled(current: Partition, costs: StageCosts, seconds: Sequence[float]) -> 
 
 
 def _prices(costs: StageCosts, *, stages: int) -> Callable[[int, int, int], float]:
-    """What stage number `stage` costs with layers start to stop."""
+    """Return a function for the cost of a stage with layers start to stop, in O(1)."""
     sums = (0.0, *accumulate(costs.layers))
 
     def price(stage: int, start: int, stop: int) -> float:

@@ -17,7 +17,7 @@ _LAYERS: Final = "layers."
 
 
 def weight_sizes(model: ModelConfig) -> Sizes:
-    """As `models.build` names them."""
+    """Yield name and number of elements of each weight, with the names of `models.build`."""
     hidden, llama = model.hidden_size, model.family is Family.LLAMA
     if model.family is Family.VIT:
         yield from _linear("embedding.projection", model.channels * model.patch_size**2, hidden)
@@ -40,7 +40,7 @@ def weight_sizes(model: ModelConfig) -> Sizes:
 def learning_shares(
     model: ModelConfig, *, trainable: str | None, freeze: str | None
 ) -> tuple[float, float]:
-    """Which share of a model's weights learns: of those outside of experts, and of experts."""
+    """Return the trained shares of a model's weights: outside of experts, and of experts."""
     if trainable is None and freeze is None:
         return 1.0, 1.0
     totals, matched = _matched(model, trainable or freeze or "")
@@ -49,7 +49,7 @@ def learning_shares(
 
 
 def learning_weights(model: ModelConfig, *, trainable: str | None, freeze: str | None) -> int:
-    """How many of a model's weights learn."""
+    """Return the number of a model's weights that are trained."""
     if trainable is None and freeze is None:
         return weights(model)
     totals, matched = _matched(model, trainable or freeze or "")

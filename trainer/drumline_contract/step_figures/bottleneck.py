@@ -67,7 +67,7 @@ class BottleneckDiagnosis:
 
     bound: Bottleneck
     share: float
-    """Of a step, between 0 and 1."""
+    """Share of a step, between 0 and 1."""
     evidence: str
     advice: str
 

@@ -30,13 +30,13 @@ AXES = {
     "ep": StepPart.EXPERT,
     "pp": StepPart.PIPELINE,
 }
-"""By name of `layout.Axis`, which an agent would import for 50 ms; all other axes are of data
-parallelism."""
+"""Step part by name of `layout.Axis`, whose import would cost an agent 50 ms. All other axes belong
+to data parallelism."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PartComparison:
-    """Of one layout of one rank."""
+    """Measured and predicted step parts of one layout, on one rank."""
 
     predicted: Mapping[StepPart, float]
     """Seconds; empty where nothing is predicted."""
@@ -56,7 +56,10 @@ class PartComparison:
                 self._seconds[part] = self._seconds.get(part, 0.0) + seconds * steps
 
     def means(self) -> dict[str, tuple[float, float]] | None:
-        """By part: measured and predicted mean seconds of a step; None until both are known."""
+        """Return the measured and the predicted mean seconds per step, by part.
+
+        None: the prediction or the first measurement is missing.
+        """
         if not self.predicted or not self._steps:
             return None
         return {
@@ -66,7 +69,7 @@ class PartComparison:
 
 
 def step_part_of(name: str) -> StepPart | None:
-    """The predicted part that a part of the step timer belongs to; None: to none of a step."""
+    """Return the predicted part that a part of the step timer belongs to. None: no part."""
     operation, _, axis = name.partition("/")
     if axis:
         return AXES.get(axis, StepPart.DATA)

@@ -29,11 +29,11 @@ class Rewards:
 
     @property
     def margin(self) -> float:
-        """What the chosen answer is ahead by."""
+        """The reward of the chosen answer minus that of the rejected one."""
         return self.chosen - self.rejected
 
     def scalars(self) -> Iterator[tuple[str, float]]:
-        """By the names that TRL's trainer gives them."""
+        """Yield the rewards under the names of TRL's trainer."""
         yield "rewards/chosen", self.chosen
         yield "rewards/rejected", self.rejected
         yield "rewards/margins", self.margin
@@ -42,12 +42,12 @@ class Rewards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staleness:
-    """In updates of other workers that the weights lacked when the gradient was applied."""
+    """Staleness of applied gradients, in updates of other workers that the weights lacked."""
 
     mean: float
     most: int
     steps_ahead: int
-    """How many steps more than the slowest a worker had finished when it began one, at most."""
+    """Maximum number of steps that a worker was ahead of the slowest one when it began a step."""
 
 
 MFU_FORMULA = (
@@ -73,11 +73,11 @@ class StepRecord:
     """Mean, checkpoints excluded."""
     mfu: float | None
     skipped_steps: int
-    """Of the whole run: steps skipped as a gradient overflowed fp16."""
+    """Steps of the whole run that were skipped because a gradient overflowed fp16."""
     staleness: Staleness | None = None
     """Since all ranks last synchronized; None where they do so in every step."""
     rewards: Rewards | None = None
-    """Of the last step; None where the run does not learn from preferences."""
+    """Rewards of the last step. None: the run does not train on preferences."""
     parts: Mapping[str, float]
     """Mean seconds of a step by part (`step_timer`), with saving in between."""
     memory: Mapping[str, int]

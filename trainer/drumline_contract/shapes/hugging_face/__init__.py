@@ -1,12 +1,12 @@
-"""Their config.json and our `ModelConfig`. No torch: the planner reads models with it too.
+"""Translation between Hugging Face config.json and `ModelConfig`. No torch, as the planner uses it.
 
-A key of theirs that changes what a model computes is translated, or must have the only value that
-our model stands for. A key that is not known is refused, unless `without_effect` says why its value
-changes nothing: nothing is silently ignored that might give other logits.
+A key that changes the computation is translated, or must have the only value that our model
+supports. An unknown key is refused, unless `without_effect` explains why its value changes nothing.
+No key that could change the logits is ignored.
 
-`kinds` lists their model types as tables, `parts` has what no table of names can say, `translation`
-goes both ways, `folder` reads the file and takes the language model out of a multimodal one,
-`vision` has what a model of images is and how its pixels are scaled.
+`kinds` lists the model types as tables. `parts` has the rules that a table of names cannot express.
+`translation` converts both ways. `folder` reads the file and selects the language model of a
+multimodal one. `vision` has models of images and the scaling of their pixels.
 """
 
 from drumline_contract.shapes.hugging_face.folder import (

@@ -53,10 +53,10 @@ _VISION: Final = tuple(
 
 
 def language_part(raw: Raw) -> dict[str, Any]:
-    """The config.json of its language model; any other config.json as it is.
+    """Return the config.json of the language model inside a multimodal one, or `raw` unchanged.
 
     Raises:
-        HuggingFaceError: it must have one inside, and has none.
+        HuggingFaceError: a multimodal config.json has no language model.
     """
     missing = _OUTER.get(str(raw.get("model_type")))
     if missing is None:
@@ -70,20 +70,20 @@ def language_part(raw: Raw) -> dict[str, Any]:
 
 
 class LanguageNames:
-    """How the tensors of the language model are called in a folder that may hold a vision tower."""
+    """Tensor names of the language model in a folder that may also hold a vision tower."""
 
     def __init__(self, stored: Collection[str]) -> None:
         inside = (prefix for prefix in (_EARLIER, _LATER) if _any_with(prefix, stored))
         self._prefix = next(inside, "")
 
     def stored(self, name: str) -> str:
-        """The name in the files of what a model of text calls so."""
+        """Return the name in the files for a tensor's name in the text model."""
         if self._prefix == _LATER and name.startswith("model."):
             return _LATER + name.removeprefix("model.")
         return _EARLIER + name if self._prefix == _EARLIER else name
 
     def is_beside(self, stored: str) -> bool:
-        """Whether a tensor in the files is none of the language model."""
+        """Return whether a tensor in the files does not belong to the language model."""
         return bool(self._prefix) and stored.startswith(_VISION)
 
 
@@ -99,7 +99,7 @@ _OF_THE_FOLDER: Final = frozenset(
         *(errno.EACCES, errno.EPERM, errno.EFBIG),
     }
 )
-"""What a file system answers about the path. All else is about its disks, or the way to them."""
+"""Errors that concern the path itself. All other errors concern the disk or the way to it."""
 P = TypeVar("P")
 
 
@@ -109,15 +109,15 @@ def read_config(folder: AnyPath) -> dict[str, Any]:
 
 
 def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's configuration with the model of the folder `model_from`, where it names no model.
+    """Complete a run's configuration with the model of the folder `model_from`.
 
-    It names one where it says how wide the model is; then the folder is not asked. Of family
-    transformers the folder's config.json is taken over as it is, that of `config_from` too.
+    A configuration that gives the model's width is returned unchanged. For family transformers the
+    folder's config.json is copied unchanged, also that of `config_from`.
 
     Raises:
-        ConfigError: `model_from` is no place.
-        HuggingFaceError: config.json is missing, or describes what ours cannot be; or it is an
-            encoder of images alone, and nothing says how many classes it is to name.
+        ConfigError: `model_from` is not a valid place.
+        HuggingFaceError: config.json is missing or not supported; or it describes an encoder of
+            images without a classifier, and the number of classes is not given.
         StoreError: the folder's storage does not answer, or refuses.
     """
     if not has_model_of_folder(raw):
@@ -139,7 +139,7 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keeps_head(folder: str) -> bool:
-    """Whether its head was learned apart, although config.json says that it is the embedding."""
+    """Return whether the files hold a separate head although config.json says that it is tied."""
     return not folder.startswith(BUCKET_SCHEMES) and head_differs(Path(folder))
 
 
@@ -165,7 +165,11 @@ def _with_module_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words_of(described: Mapping[str, Any], folder: str) -> int:
-    """The vocabulary of a language model, or of the one inside of a multimodal model."""
+    """Return the vocabulary size of a language model, or of the one inside a multimodal model.
+
+    Raises:
+        HuggingFaceError: config.json has no vocab_size.
+    """
     inner = (described.get(name) for name in _INNER)
     parts = (cast("dict[str, Any]", each) for each in inner if isinstance(each, dict))
     for part in (described, *parts):
@@ -179,7 +183,7 @@ def _words_of(described: Mapping[str, Any], folder: str) -> int:
 
 
 def _described(folder: str) -> dict[str, Any]:
-    """The config.json; of a bucket read in another process, as whoever asks may fork ranks."""
+    """Read config.json. A bucket is read in another process, because the caller may fork ranks."""
     if folder.startswith(BUCKET_SCHEMES):
         place = f"{folder}/{CONFIG_FILE}"
         return _json_of(place, lambda place: read_apart(place, limit=_MAX_JSON_BYTES))
@@ -187,7 +191,11 @@ def _described(folder: str) -> dict[str, Any]:
 
 
 def model_folder(model_from: str) -> AnyPath:
-    """What `model_from` names. Raises ConfigError: another kind of URL."""
+    """Return the path that `model_from` names.
+
+    Raises:
+        ConfigError: it is a URL of an unsupported kind.
+    """
     try:
         return any_path(model_from)
     except ValueError as error:
@@ -195,10 +203,10 @@ def model_folder(model_from: str) -> AnyPath:
 
 
 def read_json(path: AnyPath) -> dict[str, Any]:
-    """A JSON object of bounded size.
+    """Read a JSON object of bounded size.
 
     Raises:
-        HuggingFaceError: it is none, or there is no such file that this process may read.
+        HuggingFaceError: the file is missing, not readable, or not a JSON object.
         StoreError: the storage does not answer.
     """
     return _json_of(path, lambda path: read_file(path, limit=_MAX_JSON_BYTES))

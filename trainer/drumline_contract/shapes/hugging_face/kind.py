@@ -1,4 +1,4 @@
-"""What one of their model types is: which key is which field, and what must have which value."""
+"""Description of one Hugging Face model type: the field of each key, and required values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Part:
     """Keys that are translated together, both ways."""
 
     keys: frozenset[str]
-    """All of theirs that it reads."""
+    """All config.json keys that `read` uses."""
     read: Callable[[Raw], dict[str, Any]]
     """Their keys to our fields. Raises HuggingFaceError."""
     write: Callable[[ModelConfig], dict[str, Any]]
@@ -31,7 +31,7 @@ class Part:
 
 
 class TensorNames(StrEnum):
-    """How the tensors of a model type are called; `models.hugging_face.names` knows each."""
+    """Naming scheme of a model type's tensors. `models.hugging_face.names` implements each."""
 
     LLAMA = "llama"
     MIXTRAL = "mixtral"

@@ -1,4 +1,4 @@
-"""Keys of theirs that belong together: windows, sizes of heads, biases, caps, multipliers."""
+"""Groups of config.json keys: windows, sizes of heads, biases, caps, multipliers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def _read_heads(raw: Raw) -> dict[str, Any]:
-    """A head size that follows from the others is none of its own."""
+    """Read the heads. A head size equal to hidden / heads is read as the default."""
     heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
     size = raw.get("head_dim")
     if isinstance(heads, int) and isinstance(size, int) and size * heads == hidden:
@@ -40,10 +40,10 @@ def heads(*, size: int | None = None) -> Part:
 
 
 def window(*, missing: int | None) -> Part:
-    """A `sliding_window` for all layers, as Mistral has it.
+    """Translate `sliding_window` for all layers, as in Mistral.
 
     Args:
-        missing: what a missing one means; null means none.
+        missing: value of a missing key. A null key means no window.
     """
     return Part(
         keys=frozenset({"sliding_window", "layer_types"}),
@@ -85,16 +85,16 @@ QWEN_WINDOW = Part(
 
 
 def layer_types(config: ModelConfig) -> list[str]:
-    """Of every layer, in their words."""
+    """Return the `layer_types` of config.json, one for each layer."""
     windows = (config.window(layer) for layer in range(config.layers))
     return [FULL if window is None else SLIDING for window in windows]
 
 
 def layers_with_window(raw: Raw, size: Any, *, every: int) -> dict[str, Any]:
-    """A window of all layers but every n-th, where `layer_types` does not say which.
+    """Read a window of all layers but every n-th; `layer_types` overrides `every`.
 
     Raises:
-        HuggingFaceError: `layer_types` says others than every n-th.
+        HuggingFaceError: `layer_types` is malformed or not periodic.
     """
     types: Any = raw.get("layer_types")
     if types is not None and size is not None:
@@ -118,7 +118,7 @@ def layers_with_window(raw: Raw, size: Any, *, every: int) -> dict[str, Any]:
 
 
 def biases(*, missing: bool = False) -> Part:
-    """Of all four projections of attention, or of none."""
+    """Translate biases of all four projections of attention, or of none."""
 
     def read(raw: Raw) -> dict[str, Any]:
         has = raw.get("attention_bias", missing)
@@ -131,11 +131,11 @@ def biases(*, missing: bool = False) -> Part:
 
 
 def alternating(*, every: int, missing: int = 4096) -> Part:
-    """A window in all layers but every n-th, as Gemma has it.
+    """Translate a window in all layers but every n-th, as in Gemma.
 
     Args:
-        every: what it means where neither `layer_types` nor a pattern says it.
-        missing: what a missing window means.
+        every: the default without `layer_types` and without a pattern.
+        missing: value of a missing window.
     """
 
     def read(raw: Raw) -> dict[str, Any]:
@@ -197,7 +197,7 @@ QWEN_MIXTURE = Part(
     read=_read_qwen_mixture,
     write=_write_qwen_mixture,
 )
-"""Which layers are dense, and whether shares of the chosen experts add up to 1."""
+"""Dense layers, and whether the shares of the chosen experts are normalized to 1."""
 
 
 def _read_layers_without_rope(raw: Raw) -> dict[str, Any]:

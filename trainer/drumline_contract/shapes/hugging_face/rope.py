@@ -38,12 +38,12 @@ _KEYS = frozenset({"rope_theta", "rope_scaling", "rope_parameters", "partial_rot
 
 
 def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = False) -> Part:
-    """One for all layers.
+    """Translate rotary positions that are the same for all layers.
 
     Args:
-        theta: what a missing one means.
-        required: scaling must be said; their versions differ in what a missing one means.
-        partial: a part of each head may turn; elsewhere their code turns all, whatever is said.
+        theta: value of a missing base.
+        required: whether scaling must be given, because versions differ in the default.
+        partial: whether a part of each head may rotate; other model types always rotate all.
     """
 
     def read(raw: Raw) -> dict[str, Any]:
@@ -80,9 +80,9 @@ def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = Fal
 
 _PHI_ORIGINAL = "original_max_position_embeddings"
 _EARLIER_NAMES = ("su", "yarn")
-"""Of longrope in the first config.json of Phi-3."""
+"""Names of longrope in the first config.json of Phi-3."""
 _PHI_LONGEST = 4096
-"""What both lengths mean there where they are missing."""
+"""Default of both lengths in Phi-3."""
 
 
 def phi_rope() -> Part:
@@ -153,7 +153,11 @@ GEMMA_3_ROPE = Part(
 
 
 def _values(raw: Raw) -> dict[str, Any]:
-    """The object that says how positions turn; empty where there is none."""
+    """Return the object that describes rotary positions. Empty: there is none.
+
+    Raises:
+        HuggingFaceError: it is not an object.
+    """
     for key in ("rope_parameters", "rope_scaling"):
         values = raw.get(key)
         if isinstance(values, dict):
@@ -197,7 +201,11 @@ def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _joined(factors: object, name: str) -> str:
-    """A list of numbers as we write it: the same numbers come back of it."""
+    """Join numbers to the text of our settings, from which they can be read back exactly.
+
+    Raises:
+        HuggingFaceError: it is not a list of numbers.
+    """
     numbers = cast("list[object]", factors) if isinstance(factors, list) else []
     if not numbers or not all(type(number) in {int, float} for number in numbers):
         raise HuggingFaceError(f"config.json: {name} of rope_scaling must be a list of numbers")
@@ -205,7 +213,11 @@ def _joined(factors: object, name: str) -> str:
 
 
 def _magnitude(values: Mapping[str, Any]) -> float:
-    """Of turned queries and keys, with yarn."""
+    """Return yarn's factor of rotated queries and keys.
+
+    Raises:
+        HuggingFaceError: a value is not a number or null.
+    """
     given, *scales = (values.get(name) for name in _MAGNITUDES)
     numbers = (values["factor"], given or 1.0, *(scale or 1.0 for scale in scales))
     if not all(isinstance(number, int | float) for number in numbers):

@@ -1,4 +1,4 @@
-"""Whether the files of a folder hold a head that is not the embedding, read without torch.
+"""True if the files of a folder hold a head that is not the embedding, read without torch.
 
 config.json may say that both are tied, and a fine-tune learned the head apart. transformers keeps
 it apart from version 5 on. Only folders of this machine are looked at, and of a large matrix 64
@@ -27,9 +27,9 @@ _STRETCH_BYTES: Final = 64 << 10
 
 
 def head_differs(folder: Path) -> bool:
-    """Whether there is a head beside the embedding, of the same type and shape, with other numbers.
+    """Return whether the files hold a head of the embedding's type and shape with other values.
 
-    False where the files cannot be read: whoever reads the weights says why.
+    False if the files cannot be read. The reader of the weights reports that.
     """
     try:
         files = _files(folder)
@@ -54,7 +54,7 @@ class _StoredHead:
 
     @classmethod
     def of(cls, path: Path, name: str) -> _StoredHead:
-        """By the file's header."""
+        """Find a tensor by the header of its file."""
         header, begin = _header(path)
         tensor = header[name]
         start, stop = tensor["data_offsets"]
@@ -63,7 +63,7 @@ class _StoredHead:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """The file of each tensor, by the tensor's name."""
+    """Return the file of each tensor, by the tensor's name."""
     if (folder / _FILE).exists():
         return dict.fromkeys(_header(folder / _FILE)[0], _FILE)
     listed: dict[str, str] = json.loads((folder / _INDEX).read_bytes())["weight_map"]
@@ -71,7 +71,11 @@ def _files(folder: Path) -> dict[str, str]:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """What the file says of its tensors, and where their bytes begin."""
+    """Read a safetensors header and the offset at which the tensors begin.
+
+    Raises:
+        ValueError: the header is too large or not JSON.
+    """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if size > _MOST_HEADER_BYTES:

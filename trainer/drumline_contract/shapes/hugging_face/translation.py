@@ -21,11 +21,11 @@ from drumline_contract.shapes.hugging_face.without_effect import (
 
 _MISSING: Any = object()
 _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
-"""What versions of `transformers` from 5 on write for some keys."""
+"""Alternative names of keys in files of `transformers` 5 and later."""
 _OF_HEADS = {"kv_heads": "num_key_value_heads", "head_size": "head_dim"}
 _PACKING = "quantization_config"
 _OF_FP8 = {"fmt": "e4m3", "weight_block_size": [128, 128]}
-"""Of what DeepSeek-V3 is published in, and `models.hugging_face` unpacks."""
+"""The fp8 format in which DeepSeek-V3 is published, and which `models.hugging_face` unpacks."""
 _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 """Said, as some types are otherwise given a token: Phi-3 one that a small vocabulary has not."""
 _MAX_SHOWN = 60
@@ -64,7 +64,11 @@ def kind_of(config: ModelConfig, *, like: Raw | None = None) -> Kind:
 
 
 def kind_of_file(raw: Raw) -> Kind:
-    """The model type that a config.json names. Raises HuggingFaceError."""
+    """Return the model type that a config.json names.
+
+    Raises:
+        HuggingFaceError: the type is not supported.
+    """
     for kind in KINDS:
         if kind.model_type == raw.get("model_type"):
             return kind
@@ -108,12 +112,16 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
 
 
 def _without_effect(like: Raw, kind: Kind) -> dict[str, Any]:
-    """What the model came with and keeps, also where it became another."""
+    """Return the notes of the original config.json that also hold for a changed model."""
     return {key: like[key] for key in (WITHOUT_EFFECT - kind.known) & like.keys()}
 
 
 def to_ours(raw: Raw) -> ModelConfig:
-    """The model a config.json describes. Raises HuggingFaceError."""
+    """Translate a config.json.
+
+    Raises:
+        HuggingFaceError: the model is not supported.
+    """
     return _to_ours(raw, kind_of_file(raw))
 
 
@@ -169,7 +177,7 @@ def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
 
 
 def _in_their_words(sentence: str, kind: Kind) -> str:
-    """What a field of ours cannot be, with the name that it has there."""
+    """Replace our field name in an error message by the key of config.json."""
     name, colon, problem = sentence.removeprefix("model.").partition(": ")
     theirs = {**_OF_HEADS, **{ours: theirs for theirs, ours in kind.fields.items()}}
     return f"{theirs.get(name, name)}{colon}{problem}"
@@ -217,7 +225,7 @@ def _refuse_packing(value: object, kind: Kind) -> None:
 
 
 def _hint(key: str, absent: Collection[str]) -> str:
-    """The key that was probably meant; long ones are not compared, that takes quadratic time."""
+    """Suggest a key, except for long ones, because comparison takes quadratic time."""
     near = difflib.get_close_matches(key, sorted(absent), n=1, cutoff=0.8) if len(key) < 64 else []
     return f" (did you mean {near[0]}?)" if near else ""
 

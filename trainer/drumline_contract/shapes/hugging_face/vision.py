@@ -38,7 +38,11 @@ def _read_shape(raw: Raw) -> dict[str, Any]:
 
 
 def _side(raw: Raw, key: str) -> object:
-    """Of images or patches, which may be written as height and width."""
+    """Return the side of images or patches. Height and width must be equal.
+
+    Raises:
+        HuggingFaceError: they are not equal.
+    """
     match raw.get(key, _SIDES[key]):
         case [height, width] if height == width:
             return height
@@ -49,7 +53,11 @@ def _side(raw: Raw, key: str) -> object:
 
 
 def _classes(raw: Raw) -> object:
-    """As many as have a name; without names two, unless it says a number."""
+    """Return the number of named classes. Without names it is `num_labels`, or two.
+
+    Raises:
+        HuggingFaceError: the names do not count from 0, or contradict the number.
+    """
     names, count = raw.get("id2label"), raw.get("num_labels")
     if names is None:
         return 2 if count is None else count
@@ -84,14 +92,14 @@ def class_labels(count: int, names: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def has_no_classifier(raw: Raw) -> bool:
-    """Whether a folder holds an encoder alone, as ViTs are published that name no class yet."""
+    """Return whether a folder holds an encoder without a classifier, as pretrained ViTs do."""
     return raw.get("model_type") == VIT.model_type and raw.get("architectures") == ["ViTModel"]
 
 
 def fitted(there: ModelConfig, here: ModelConfig) -> ModelConfig:
-    """The model of a folder with what a run may choose for itself: classes and size of images.
+    """Adopt the run's number of classes and image size in a folder's ViT.
 
-    Its classifier is then begun anew, its position embeddings are interpolated.
+    The classifier is initialized anew. Position embeddings are interpolated.
     """
     if there.family is not Family.VIT:
         return there
@@ -175,7 +183,7 @@ def _equal(value: object, expected: float) -> bool:
 
 
 def image_processor(model: ModelConfig) -> dict[str, Any]:
-    """Settings with which theirs gives a model what ours gives it, but for the central crop."""
+    """Return settings of a Hugging Face image processor that match ours, but for its crop."""
     channels = {key: [_SCALING[key]] * model.channels for key in ("image_mean", "image_std")}
     return {
         "image_processor_type": "ViTImageProcessor",

@@ -23,12 +23,12 @@ _NOTES: Final = (
     *("model_name", "license", "language", "tags", "base_model", "library_name", "pipeline_tag"),
     *("is_llama_config", "unsloth_fixed", "unsloth_version", "transformers.js_config"),
 )
-"""Of publishers and libraries: nanotron, Unsloth and Transformers.js among them."""
+"""Notes of publishers and libraries, among them nanotron, Unsloth and Transformers.js."""
 _LIMITS: Final = (
     *("model_max_length", "max_sequence_length", "max_seq_length", "max_seq_len", "seq_length"),
     *("tokenizer_model_max_length", "tokenizer_padding_side"),
 )
-"""How long sequences may be: that changes no logits of a sequence."""
+"""Length limits of sequences, which do not change the logits of a sequence."""
 _KERNELS: Final = (
     *("attn_implementation", "attn_impl", "use_flash_attn", "use_flash_attention"),
     *("use_flash_attention_2", "use_cache", "use_cache_kernel", "use_liger_kernel"),
@@ -36,7 +36,7 @@ _KERNELS: Final = (
     *("chunk_size_feed_forward", "pretraining_tp", "use_bfloat16", "fp16", "bf16", "fp32"),
     *("torchscript", "tf_legacy_loss", "return_dict", "output_attentions", "output_hidden_states"),
 )
-"""How the same is computed."""
+"""Choices of kernels and caches, which do not change the result."""
 _TOKENS: Final = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token")
 _GENERATION: Final = (
     *("bad_words_ids", "temperature", "top_k", "top_p", "min_p", "typical_p", "do_sample"),
@@ -124,19 +124,19 @@ _SAID_AGAIN: Final[Mapping[str, _Value]] = {
 
 
 def is_off(key: str, value: object) -> bool:
-    """Whether an unknown key changes nothing: a note, null, or a variant that is off."""
+    """Return whether an unknown key has no effect: a note, null, or a disabled variant."""
     if value is None or key.startswith(("_", "unsloth_")) or key in WITHOUT_EFFECT:
         return True
     return _among(value, _OFF.get(key, ()))
 
 
 def may_agree(key: str) -> bool:
-    """Whether `agrees` can tell of an unknown key once the model is known."""
+    """Return whether `agrees` can judge an unknown key once the model is known."""
     return key in _SAID_AGAIN
 
 
 def agrees(key: str, value: object, model: ModelConfig) -> bool:
-    """Whether a key says what the model is without it."""
+    """Return whether a key only repeats a property of the model."""
     return _among(value, (_SAID_AGAIN[key](model),))
 
 
