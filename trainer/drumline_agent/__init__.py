@@ -1,6 +1,6 @@
 """The agent: PID 1 of a pod of a TrainingJob. Standard library only; its children import torch.
 
-The rooms, from the top of the layers to the bottom:
+The packages, from the top layer to the bottom:
 
     programs    run (trainer pods) and join (pods with a custom template); the pod's exit
     leader      rounds, hang detection, root causes, restart budgets, restore plans
@@ -13,8 +13,12 @@ The rooms, from the top of the layers to the bottom:
     http        a small strict HTTP/1.1
     base        settings, events, outcomes
 
-Invariants: ranks start only with a record signed with the job's token that names this pod's uid, in
-an attempt that all its members have prepared; a lower or equal membership never replaces a higher
-one; no rank outlives its agent; the leader, and with it the store, ends as the last of its gang.
-Only a new generation says that a member is lost: silence is shown, never acted on.
+Invariants:
+
+* Ranks start only with a record that is signed with the job's token and names this pod's uid, in an
+  attempt that all its members have prepared.
+* A lower or equal membership never replaces a higher one.
+* No rank outlives its agent.
+* The leader, and with it the store, ends last of its gang.
+* Only a new generation declares a member lost. Silence is shown, never acted on.
 """

@@ -232,13 +232,13 @@ class Run(AbstractContextManager["Run"]):
     def restore(self, state: MutableMapping[str, Any]) -> int | None:
         """Fill the state from the newest snapshot that all ranks have.
 
-        Tensors are filled in place, objects with `load_state_dict` load their part, and other
+        Tensors are filled in place. Objects with `load_state_dict` load their part, and other
         values of the mapping are replaced. The random states of Python, numpy and torch are also
         restored.
 
         Returns:
-            The finished step of the snapshot. None if there is no snapshot, or if a checkpoint that
-            `saved` reported is newer: the state is unchanged.
+            The finished step of the snapshot. None without a snapshot, or if `saved` reported a
+                newer checkpoint. The state is then unchanged.
 
         Raises:
             SnapshotError: this rank's snapshot is damaged, or has another state. Let it end the

@@ -45,10 +45,10 @@ class SavePoint:
         self.answered = -1
         """Newest answered boundary."""
         self.leaving = False
-        """Whether the ranks were asked to save and leave, and this rank has reached that
+        """True once the ranks were asked to save and leave, and this rank has reached that
         boundary."""
         self.missed_id = ""
-        """Whether the newest proposal was MISSED."""
+        """Id of the newest proposal that this rank missed."""
 
     def hear(self, message: SaveProposal | SaveAgreed | SaveWithdrawn) -> ClientMessage | None:
         """Process a message of the agent. Return the reply to a proposal."""

@@ -76,12 +76,12 @@ def snapshot_steps(folder: Path, *, rank: int) -> list[int]:
 
 
 def write_snapshot(folder: Path, header: SnapshotHeader, body: Sequence[memoryview]) -> int:
-    """Write under a temporary name, rename, and delete old files. Return the file's size.
+    """Write under a temporary name, rename, and delete old files. Return the file's size in bytes.
 
-    There is no fsync, because the folder is memory.
+    An fsync is not needed, because the folder is in memory.
 
     Raises:
-        OSError: the folder is full. No file remains.
+        OSError: the folder is full. The unfinished file is removed.
     """
     path = snapshot_file(folder, rank=header.rank, step=header.step)
     path.parent.mkdir(parents=True, exist_ok=True)

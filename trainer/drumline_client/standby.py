@@ -1,17 +1,17 @@
-"""A process that has imported what a script needs, and becomes that script when it is told to.
+"""A process that has imported a script's modules and becomes that script on request.
 
     python standby.py DESCRIPTOR torch,transformers train.py --epochs 3
     python standby.py DESCRIPTOR torch -m package.train --epochs 3
 
 An agent starts it with the interpreter, the options and the environment of a rank, while that rank
-runs. It imports the modules, says so on the socket DESCRIPTOR, and waits. What it is told, one
-line of JSON, is what differs from the rank: `argv`, `cwd`, and `environ` with the variables to set
-and (null) to remove. The rest is as if the interpreter had just been started with the script.
+runs. It imports the modules, reports it on the socket DESCRIPTOR, and waits. The request is one
+line of JSON with the differences from the rank: `argv`, `cwd`, and `environ` with the variables to
+set and (null) to remove. Otherwise the script runs as in a new interpreter.
 
-It never forks: libraries start threads when they are imported, and a child of a fork has their
-locks without them. So it is good for one start, and the agent starts another one.
+It never forks. Libraries start threads when they are imported, and a forked child would have their
+locks without them. So each standby starts once, and the agent then starts a new standby.
 
-Started by its path and not with -m: that would import the package, and take another sys.path.
+Started by its path and not with -m, which would import the package and change sys.path.
 """
 
 from __future__ import annotations

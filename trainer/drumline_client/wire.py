@@ -64,7 +64,7 @@ class StepReport:
     older than `report_seconds` while reports arrive, the training thread is silent."""
     phase: str
     saves: bool
-    """Whether the script calls `should_save`, so that it can save on request."""
+    """True if the script calls `should_save`, so that it can save on request."""
     step: int | None = None
     """Newest finished optimizer step."""
     tokens: int = 0
@@ -188,7 +188,7 @@ class SaveProposal:
     id: str
     step: int
     leave: bool = False
-    """Whether the ranks are stopped after the checkpoint is complete."""
+    """True if the ranks are stopped after the checkpoint is complete."""
     reason: str = ""
     deadline: float | None = None
     """Seconds since 1970 until which a save is useful."""

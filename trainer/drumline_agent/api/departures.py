@@ -78,7 +78,7 @@ async def report_departure(
 ) -> bool:
     """Report to the store's agent; False if it was unreachable for `for_seconds`.
 
-    That is no failure: the store's agent has ended before, or its answer was lost.
+    That is not a failure: the store's agent has ended before, or its answer was lost.
     """
     body = departure.encode()
     request = HttpRequest(

@@ -12,7 +12,7 @@ from drumline_contract.step_figures.step_record import MFU_FORMULA
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "first_step")
-"""Of a recovery, in their order (`contract.Incident`)."""
+"""Stages of a recovery, in their order (`contract.Incident`)."""
 MFU_HELP = f"Model FLOP utilization: {MFU_FORMULA}."
 
 
@@ -72,7 +72,7 @@ def _training(newest: Heartbeat) -> list[str]:
 
 
 def _parts(newest: Heartbeat) -> list[str]:
-    """A collective is named with the axis it runs on, which is empty for all else."""
+    """Return the metrics of step parts. The axis is empty for all parts but collectives."""
     if not newest.step_parts:
         return []
     split = [(*name.partition("/")[::2], value) for name, value in newest.step_parts.items()]
@@ -100,7 +100,7 @@ def _memory(newest: Heartbeat) -> list[str]:
 
 
 def _verdict(newest: Heartbeat) -> list[str]:
-    """What limits the rank at present; the sentence is in the job's log and in `steps.jsonl`."""
+    """Return what limits the rank. The full sentence is in the job's log and in `steps.jsonl`."""
     if not newest.step_parts or not any(newest.step_parts.values()):
         return []
     memory = newest.memory_bytes or {}
@@ -137,7 +137,7 @@ def _idle(status: RankStatusStore) -> list[str]:
 
 
 def _recovery(status: RankStatusStore) -> list[str]:
-    """Of the newest complete recovery: the seconds of each stage."""
+    """Return the seconds of each stage of the newest complete recovery."""
     complete = [incident for incident in status.incidents if incident.first_step_at is not None]
     if not complete:
         return []

@@ -1,4 +1,4 @@
-"""What both programs of the agent run on: its state, its HTTP API, and signal handling."""
+"""The base of both programs of the agent: its state, its HTTP API, and signal handling."""
 
 from __future__ import annotations
 
@@ -72,7 +72,11 @@ class Service:
 async def serving(
     settings: AgentSettings, *, uploads: UploadHandler | None = None
 ) -> AsyncGenerator[Service]:
-    """A service whose HTTP API answers within the context. Raises OSError if it cannot bind."""
+    """Provide a service whose HTTP API answers within the context.
+
+    Raises:
+        OSError: it cannot bind its port.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

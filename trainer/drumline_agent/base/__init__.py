@@ -1,1 +1,1 @@
-"""What every room of the agent uses: settings, events, change notification, outcomes."""
+"""The base of all packages of the agent: settings, events, change notification, outcomes."""

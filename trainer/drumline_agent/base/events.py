@@ -34,7 +34,7 @@ class AgentEvent(StrEnum):
     INCIDENT = "incident"
     SNAPSHOT_COPIED = "snapshot_copied"
     SNAPSHOT_REFUSED = "snapshot_refused"
-    """A rank cannot restore its snapshot: all go on from an older one."""
+    """A rank cannot restore its snapshot, so all ranks use an older one."""
     SNAPSHOT_NOT_COPIED = "snapshot_not_copied"
     NOTICE_TAKEN = "notice_taken"
     NOTICE_ANSWERED = "notice_answered"

@@ -11,7 +11,7 @@ SIGNALS_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)
 """Ends of a process that no program brings upon itself: a person, a node's agent or the kernel sent
 the signal. (A rank handles neither, and the agent knows its own signals.)"""
 STOPPED_EXIT_CODE: Final = 128 + signal.SIGTERM
-"""Of a pod that was stopped before its ranks were done."""
+"""Exit code of a pod that was stopped before its ranks were done."""
 
 
 def pod_exit_code(code: int) -> int:
@@ -20,7 +20,7 @@ def pod_exit_code(code: int) -> int:
 
 
 def describe_exit_code(code: int) -> str:
-    """An exit code in words; negative is minus the number of a signal."""
+    """Describe an exit code. A negative code is minus the number of a signal."""
     if code < 0:
         try:
             return f"killed by {signal.Signals(-code).name}"

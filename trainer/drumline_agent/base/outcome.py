@@ -1,4 +1,4 @@
-"""How a pod's part in its gang ends: pure values."""
+"""Outcomes of a pod's part in its gang: pure values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The gang does not go on in this pod."""
+    """The gang cannot continue in this pod."""
 
     exit_code: int
     """The pod's exit code: a contract.ExitCode, or 128 + signal."""

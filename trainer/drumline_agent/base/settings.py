@@ -46,15 +46,14 @@ class AgentEnv(StrEnum):
     GANG_FOLDER = "DRUMLINE_GANG_FOLDER"
     TERMINATION_LOG = "DRUMLINE_TERMINATION_LOG"
     PEER_LOST_SECONDS = "DRUMLINE_PEER_LOST_SECONDS"
-    """At the end an agent stops waiting for a member that answers no request for so long."""
+    """At the end, an agent stops waiting for a member after this many seconds without an answer."""
     TEARDOWN_SECONDS = "DRUMLINE_TEARDOWN_SECONDS"
-    """How long a rank may take to exit once it has reported that it is done."""
+    """Time in which a rank must exit once it has reported that it is done."""
     QUIESCE_SECONDS = "DRUMLINE_QUIESCE_SECONDS"
-    """How long a rank may take to leave its collectives once it is interrupted, or two of its
-    steps. It takes a tenth of a second where cores are free: a rank that is late loses its process.
-    """
+    """Time in which an interrupted rank must leave its collectives, or two of its steps if these
+    take longer. A tenth of a second is usual if cores are free. A late rank is killed."""
     EARLY_EXIT_SECONDS = "DRUMLINE_EARLY_EXIT_SECONDS"
-    """How long the ranks of a command may go on once another has ended with exit code 0."""
+    """Time for which the ranks of a command may run once another has ended with exit code 0."""
     STEPLESS_SECONDS = "DRUMLINE_STEPLESS_SECONDS"
     """After the start of ranks of which none shows a step, their standbys are started."""
     RANK_MODULE = "DRUMLINE_RANK_MODULE"
@@ -77,7 +76,7 @@ class AgentSettings:
     """Generation this pod was created for: records below it are refused."""
     checkpoint_folder: Path | None
     checkpoint_bucket: str | None
-    """Where there is no folder; neither: nothing is saved."""
+    """Place of checkpoints without a folder. With neither, nothing is saved."""
     token: bytes
     address: str
     port: int
@@ -91,16 +90,16 @@ class AgentSettings:
     rank_module: str
     snapshot_folder: Path
     launch: LaunchSettings | None = None
-    """How a template's command is started; None in a pod of the bundled trainer."""
+    """Start settings of a template's command. None in a pod of the bundled trainer."""
     gpus: int = 1
-    """Of the pod; of use with `launch` alone."""
+    """Number of GPUs of the pod. Used only with `launch`."""
     early_exit_seconds: float = 900.0
     quiesce_seconds: float = 5.0
     stepless_seconds: float = 15.0
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether ranks of the bundled trainer save to storage."""
+        """True if ranks of the bundled trainer save to storage."""
         return self.checkpoint_folder is not None or self.checkpoint_bucket is not None
 
     @property
@@ -176,7 +175,11 @@ def _integer(
 
 
 def _checkpoints(text: str) -> tuple[Path | None, str | None]:
-    """The folder or the bucket; neither where the variable is empty."""
+    """Return the folder or the bucket. Both are None if the variable is empty.
+
+    Raises:
+        AgentSettingsError: the text is not a valid place.
+    """
     try:
         place = checkpoint_place(text) if text else None
     except ValueError as error:

@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 async def first_completed(*racers: Coroutine[Any, Any, T]) -> T:
-    """Result of the coroutine that completes first; the others are cancelled.
+    """Return the result of the coroutine that completes first, and cancel the others.
 
-    Of several that complete in the same step of the event loop the leftmost counts.
+    If several complete in the same step of the event loop, the leftmost one is used.
     """
     tasks = [asyncio.create_task(racer) for racer in racers]
     try:
@@ -25,7 +25,7 @@ async def first_completed(*racers: Coroutine[Any, Any, T]) -> T:
 
 
 async def wait_for_all(futures: Sequence[asyncio.Future[Any]], *, seconds: float) -> None:
-    """Wait until all are done, at most so long."""
+    """Wait until all are done, at most `seconds`."""
     pending = [future for future in futures if not future.done()]
     if pending:
         await asyncio.wait(pending, timeout=seconds)

@@ -1,4 +1,4 @@
-"""Where the clients of a pod's ranks and the leader of its gang meet."""
+"""Connection between the clients of a pod's ranks and the leader of its gang."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from drumline_client.wire import ClientMessage
 
 @dataclass(slots=True)
 class ClientLink:
-    """Set anew for each record, which may have another leader."""
+    """Functions of the link. They are set for each record, which may have another leader."""
 
     to_leader: Callable[[int, ClientMessage | ConnectionClosed], None] = lambda _, __: None
-    """Passes a rank's message on."""
+    """Forwards a rank's message to the leader."""
     request_save: Callable[[SaveNotice], None] = lambda _: None
     """Has the ranks agree to save, where this agent leads; elsewhere the leader does it."""
     withdraw_save: Callable[[str], None] = lambda _: None
     """Drops a request by its id, unless the ranks have agreed."""
 
     def cut(self) -> None:
-        """No leader is known."""
+        """Disconnect: no leader is known."""
         self.to_leader = lambda _, __: None
         self.request_save = lambda _: None
         self.withdraw_save = lambda _: None

@@ -1,4 +1,4 @@
-"""What a rank's client says of a snapshot, as the agents describe it to each other; pure."""
+"""Description of a client's snapshot in the form that agents exchange; pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def snapshot_info(
     message: SnapshotWritten, placement: Placement, *, rank: int, ranks_per_process: int = 1
 ) -> SnapshotInfo | None:
-    """The description of a snapshot that a rank has written; None: it cannot be right.
+    """Describe a snapshot that a rank has written. None: the message is implausible.
 
     Args:
-        message: of its client.
-        placement: of its process, or of the launcher that has started it.
-        rank: that has written it.
-        ranks_per_process: which a launcher starts.
+        message: of the rank's client.
+        placement: of its process, or of the launcher that started it.
+        rank: that wrote the snapshot.
+        ranks_per_process: number of ranks that a launcher starts.
     """
     fits = message.step >= 0 and 0 < message.bytes <= MAX_SNAPSHOT_BYTES
     if not fits or not _DIGEST.fullmatch(message.sha256):

@@ -1,9 +1,9 @@
 """The socket of a pod's agent for the clients of its ranks (`drumline_client`).
 
-What arrives is a tenant's: a line is bounded before it is read, one that is no message closes the
-connection, and so does a client that does not read. Of a client that says too much no more is read
-for a moment, so it waits in its own writes and the agent does nothing for it. None of it can delay
-a rank: the client's own thread does the talking.
+Input is untrusted. A line is bounded before it is read. A malformed message closes the connection,
+and so does a client that does not read. A client that sends too much is not read for a moment: it
+then blocks in its own writes and costs the agent nothing. A rank is never delayed, because the
+client communicates in a thread of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINES_A_SECOND = 50
 """A client of ours says two, and a few around a save."""
 BURST_LINES = 200
 BREATH_SECONDS = 0.2
-"""How long a client is not read that has used up its allowance."""
+"""Pause in reading from a client that has used up its allowance."""
 LEAST_CONNECTIONS = 32
 CONNECTIONS_A_RANK = 4
 """A rank that connects again may still be seen under its former connection."""
@@ -58,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
         self._allowance = TokenBucket(per_second=LINES_A_SECOND, burst=BURST_LINES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It has connected."""
+        """Bound the write buffer, and close the connection if it is not admitted."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
         if not self._admit(self):
@@ -97,7 +97,7 @@ class ClientConnection(asyncio.Protocol):
             self._read_lines()
 
     def pause_writing(self) -> None:
-        """It does not read what is written to it."""
+        """Close the connection: the client does not read."""
         self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio calls it so
@@ -107,7 +107,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be said any more."""
+        """True if nothing can be sent any more."""
         return self._transport is None or self._transport.is_closing()
 
     def say(self, message: AgentMessage) -> None:

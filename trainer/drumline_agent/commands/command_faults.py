@@ -39,18 +39,18 @@ _PEER_LOST: Final = re.compile(
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 _NOT_COMPILED = re.compile(r"(?:SyntaxError|IndentationError|TabError)\b")
 _PREFIX = re.compile(r"^(?:\[[^\]]{0,64}\]:?\s*)+")
-"""Of lines that a launcher of ranks prints for them: `[rank1]: ValueError: boom`."""
+"""Prefix of lines that a launcher prints for its ranks: `[rank1]: ValueError: boom`."""
 
 
 class CommandFaults:
-    """Of one pod."""
+    """Faults of the processes of one pod."""
 
     def __init__(self, *, index: int, memory: MemoryKills | None = None) -> None:
         self._index = index
         self._memory = MemoryKills() if memory is None else memory
 
     def not_started(self, process_rank: int, membership: tuple[int, int], reason: str) -> Fault:
-        """The image cannot run the command: no restart helps."""
+        """Report that the image cannot run the command. A restart would not help."""
         return self._fault(
             process_rank,
             membership,
@@ -60,7 +60,7 @@ class CommandFaults:
         )
 
     def process_ended(self, process: CommandProcess, code: int, *, step: int) -> Fault:
-        """The process has ended (code < 0: by a signal), which nobody had asked it to."""
+        """Report an unexpected end of a process. A negative code is the signal that ended it."""
         placement, now = process.placement, time.time()
         if process.kill_reason is not None:
             return self._fault(
@@ -155,9 +155,10 @@ def last_printed(lines: Sequence[str]) -> str:
 
 
 def lost_peers(lines: Sequence[str], *, error: str) -> bool:
-    """Whether a process ended because a peer did.
+    """Return whether a process ended because it lost a peer.
 
-    An exception decides for itself; without any (an abort in C++, say) all the last lines count.
+    If there is an exception, only its text decides. Otherwise (after an abort in C++, say) all the
+    last lines count.
     """
     return any(_PEER_LOST.search(text) for text in ([error] if error else lines))
 

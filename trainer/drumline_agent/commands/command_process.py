@@ -24,10 +24,10 @@ from drumline_agent.processes.reaper import Reaper
 from drumline_agent.rank_protocol.placement import Placement
 
 BAR_SECONDS = 10.0
-"""Of the states of a progress bar, which a terminal would show in place, one is printed in this."""
+"""Seconds between printed states of a progress bar. A terminal would show them in place."""
 
 MAX_HELD_LINES = 200
-"""Of a standby, which prints little while it imports."""
+"""Maximum number of lines kept of a standby, which prints little while it imports."""
 
 
 class CommandNotStartedError(Exception):
@@ -53,23 +53,23 @@ class CommandProcess:
     kill_reason: str | None = None
     """Why it was killed: it hung."""
     ended_by_agent: bool = False
-    """The agent has ended it, or asked it to end: its exit is no fault."""
+    """True once the agent has killed it or asked it to end. Its exit is then not a fault."""
     progress: ProgressReader | PatternReader
     bar_printed_at: float = -BAR_SECONDS
     failed_restore: bool = False
     """It could not use its snapshot."""
     done: bool = False
-    """It has ended with exit code 0, and nobody had asked it to end."""
+    """True once it has ended with exit code 0 without being asked to end."""
     preloaded: bool = False
     """It was a standby before."""
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended."""
+        """True until the process has ended."""
         return not self.exited.done()
 
     def may_print_bar(self) -> bool:
-        """Whether the log has room for another state of a progress bar."""
+        """Return whether the next state of a progress bar is due to be printed."""
         due = self.heard_at - self.bar_printed_at >= BAR_SECONDS
         if due:
             self.bar_printed_at = self.heard_at
@@ -81,7 +81,7 @@ class CommandProcess:
             self.signal_group(number)
 
     def signal_group(self, number: int) -> None:
-        """Signal what is left of its children too."""
+        """Send a signal to the process and to its remaining children."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -161,7 +161,15 @@ def rank_process(
     progress: ProgressReader | PatternReader,
     preloaded: bool,
 ) -> CommandProcess:
-    """The rank that a process is from now on; its lines go to `on_line`, also those so far."""
+    """Turn a started process into a rank. Its lines go to `on_line`, earlier ones included.
+
+    Args:
+        started: the process, perhaps a standby.
+        placement: of the rank.
+        on_line: called with each line.
+        progress: reads steps from lines.
+        preloaded: whether the process was a standby.
+    """
     alone = placement.local_world_size == 1
     process = CommandProcess(
         placement=placement,
@@ -184,7 +192,17 @@ def _spawn(
     output: int,
     inherits: Sequence[int],
 ) -> int:
-    """The process id of the command, which leads a session of its own. Raises OSError."""
+    """Start the command as the leader of a new session and return its process id.
+
+    Args:
+        command: program and arguments.
+        environment: of the process.
+        output: file descriptor for both output streams.
+        inherits: file descriptors that the process keeps.
+
+    Raises:
+        OSError: it cannot be started.
+    """
     parent_pid = os.getpid()
     child = subprocess.Popen(
         command,
@@ -216,6 +234,6 @@ def _explained(error: OSError, program: str) -> Exception:
 
 
 def kill(process: CommandProcess) -> None:
-    """Kill a process and its children; its end is no fault."""
+    """Kill a process and its children. Its end is then not a fault."""
     process.ended_by_agent = True
     process.signal_group(signal.SIGKILL)

@@ -32,7 +32,7 @@ from drumline_contract import Launch, launcher_of
 
 
 class CommandStarter:
-    """Of one pod, over all its attempts."""
+    """Starts the processes of one pod, over all its attempts."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class CommandStarter:
         clients: PodClients,
         inherited: Mapping[str, str],
     ) -> None:
-        """Nothing runs yet.
+        """Prepare the starter; no process runs yet.
 
         Args:
             plan: what to start.
             settings: of the agent.
             reaper: waits for the processes.
             clients: of the ranks that use one.
-            inherited: the environment of the image, which they get.
+            inherited: environment of the image, which the processes inherit.
         """
         self._plan = plan
         self._settings = settings
@@ -59,7 +59,7 @@ class CommandStarter:
         self._inherited = inherited
         self._standbys = Standbys(modules=plan.launch.preload, reaper=reaper)
         self._starts: dict[int, RankStart] = {}
-        """Of the newest process of each slot."""
+        """Start parameters of the newest process of each slot."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(
@@ -94,7 +94,7 @@ class CommandStarter:
         )
 
     def trains(self) -> None:
-        """A process has shown a step: the processors have time for standbys."""
+        """Start the standbys. A process has shown a step, so processors are free for imports."""
         if self._timer is not None:
             self._cancel_timer()
             self._prepare()

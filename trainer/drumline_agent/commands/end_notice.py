@@ -1,7 +1,7 @@
-"""How the processes of a command learn that their pods are given up: a signal, a file, or both.
+"""Delivery of a notice to the processes of a command: a signal, a file, or both.
 
 A program that polls for a file needs no handler, which frameworks tend to replace. The file holds
-`{"deadline": seconds since 1970}` and is there from the notice on, until the next attempt.
+`{"deadline": seconds since 1970}` and exists from the notice until the next attempt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE_SECONDS: Final = 5.0
 
 
 class EndNotice:
-    """Of one attempt at a time."""
+    """The notice of one attempt at a time."""
 
     def __init__(self, launch: LaunchSettings, *, grace_seconds: float) -> None:
         """No notice is given yet.
@@ -42,18 +42,18 @@ class EndNotice:
 
     @property
     def given(self) -> bool:
-        """Whether this attempt's processes have it."""
+        """True if this attempt's processes have the notice."""
         return self._given_at is not None
 
     @property
     def seconds_left(self) -> float:
-        """Of the grace of processes that have it; all of it while they have not."""
+        """Seconds left of the grace period. Without a notice it is the whole period."""
         if self._given_at is None:
             return self._grace_seconds
         return max(0.0, self._given_at + self._grace_seconds - time.monotonic())
 
     async def begin_attempt(self) -> None:
-        """New processes are started: nobody has told them to end."""
+        """Withdraw the notice before new processes are started."""
         self._given_at = None
         if self._file is None:
             return
@@ -91,7 +91,11 @@ def _send(number: int, processes: Iterable[CommandProcess]) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Whoever sees the file sees all of it. Raises OSError."""
+    """Write a file atomically, so that a reader sees all of it or none.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     whole = path.with_name(f".{path.name[:200]}.{os.getpid()}")
     whole.write_text(text + "\n")
     whole.replace(path)

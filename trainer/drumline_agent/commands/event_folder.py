@@ -18,7 +18,7 @@ from drumline_agent.commands.event_records import (
 from drumline_agent.commands.progress_lines import ProgressLine
 
 NAME: Final = "events.out.tfevents."
-"""How the names of event files begin; SummaryWriter, Keras and tensorboardX have it."""
+"""Prefix of event file names, used by SummaryWriter, Keras and tensorboardX."""
 LOSS_TAGS: Final = (
     "train/loss",  # Hugging Face's Trainer
     "train_loss_step",  # Lightning, logged in each step
@@ -30,21 +30,21 @@ LOSS_TAGS: Final = (
 )
 MAX_DEPTH: Final = 4
 MAX_ENTRIES: Final = 4096
-"""Of a folder, all below it included: more are not looked at."""
+"""Maximum number of entries of a folder and its subfolders that are examined."""
 MAX_READ_RECORDS: Final = 10_000
 MAX_READ_BYTES: Final = 4 << 20
 """At a time; what is behind waits for the next time."""
 
 
 class EventFolder:
-    """Of one program. Every call may wait for the storage."""
+    """Event files of one program. Every call may wait for the storage."""
 
     def __init__(self, folder: Path, *, loss_tag: str = "") -> None:
-        """Nothing is read yet.
+        """Prepare the reader; nothing is read yet.
 
         Args:
-            folder: where the files are, or below it; need not exist.
-            loss_tag: of the loss; empty: the first of LOSS_TAGS that an event has.
+            folder: contains the files, perhaps in subfolders; need not exist.
+            loss_tag: tag of the loss; empty: the first of LOSS_TAGS that an event has.
         """
         self._folder = folder
         self._loss_tags = (loss_tag,) if loss_tag else LOSS_TAGS
@@ -100,7 +100,7 @@ class EventFolder:
             self._step = event.step
 
     def _newest(self) -> Path | None:
-        """The file that was written last; none that is reached by a link."""
+        """Return the most recently written file. Links are not followed."""
         files = ((entry.stat(follow_symlinks=False).st_mtime_ns, entry) for entry in self._files())
         newest = max(files, key=lambda item: (item[0], item[1].path), default=None)
         return None if newest is None else Path(newest[1].path)

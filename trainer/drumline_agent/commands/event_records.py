@@ -1,13 +1,12 @@
-"""Scalars in the event files of TensorBoard, of which the agent shows step and loss; pure.
+"""Step and loss from the event files of TensorBoard; pure.
 
-A file is a sequence of records (tensorflow/core/lib/io/record_writer.h), of which each holds an
+A file is a sequence of records (tensorflow/core/lib/io/record_writer.h). Each record holds an
 `Event` (tensorboard/compat/proto/event.proto, summary.proto):
 
     8 bytes  length     4 bytes  masked CRC-32C of the length     data     4 bytes  of the data
 
-Only the fields that say a step and a scalar are decoded. Records beyond MAX_RECORD_BYTES (images,
-graphs, histograms) are passed over. The file is the user's program's: nothing in it is trusted, and
-what is no record ends the reading of that file.
+Only the fields of a step and a scalar are decoded. Records above MAX_RECORD_BYTES (images, graphs,
+histograms) are skipped. The file is untrusted. A malformed record ends the reading of that file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ HEADER_BYTES: Final = 12
 TRAILER_BYTES: Final = 4
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_SCALARS: Final = 64
-"""Of an event."""
+"""Maximum number of scalars of an event."""
 _CASTAGNOLI: Final = 0x82F63B78
 _FLOAT: Final = 1
 """DT_FLOAT of a TensorProto."""
@@ -31,7 +30,7 @@ _Field = tuple[int, int | bytes]
 
 
 class EventFileError(Exception):
-    """What is no record, or no event."""
+    """A malformed record or event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class ScalarEvent:
 
     step: int
     values: dict[str, float]
-    """By tag."""
+    """Scalars by tag."""
 
 
 def record_length(header: bytes) -> int:
@@ -52,7 +51,11 @@ def record_length(header: bytes) -> int:
 
 
 def scalar_event(data: bytes) -> ScalarEvent | None:
-    """The event in a record; None without a scalar. Raises EventFileError: it is none."""
+    """Decode the event in a record. None: it has no scalar.
+
+    Raises:
+        EventFileError: it is malformed.
+    """
     step, values = 0, dict[str, float]()
     for number, value in _fields(data):
         if number == 2 and isinstance(value, int):
@@ -81,7 +84,7 @@ def _scalars(summary: bytes) -> Iterator[tuple[str, float]]:
 
 
 def _scalar_of_tensor(tensor: bytes) -> float:
-    """Of a TensorProto with one float, as its content or its float_val; NaN where it is another."""
+    """Decode a TensorProto with one float, in its content or its float_val. NaN: another type."""
     kind, content = 0, b""
     for number, value in _fields(tensor):
         if number == 1 and isinstance(value, int):
@@ -92,7 +95,11 @@ def _scalar_of_tensor(tensor: bytes) -> float:
 
 
 def _fields(message: bytes) -> Iterator[_Field]:
-    """Number and value of each field; what is fixed in size as its bytes."""
+    """Yield number and value of each field. Values of fixed size are bytes.
+
+    Raises:
+        EventFileError: the message is malformed.
+    """
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

@@ -14,7 +14,7 @@ POLL_SECONDS: Final = 5.0
 
 
 class EventWatch:
-    """Of one folder."""
+    """A reader of one folder in a thread."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The ranks of this pod that have joined by the client (`drumline_client`), in one attempt.
+"""The ranks of this pod that have joined through the client (`drumline_client`), in one attempt.
 
-A rank's messages go on to the leader, and what the leader says goes to every rank. A proposal to
-save that is open stays here until its outcome: a rank that connects late, or again, still gets it.
+Messages of a rank are forwarded to the leader, and messages of the leader to every rank. An open
+proposal to save is kept until its outcome, so that a rank that connects late or again gets it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class JoinedClient:
 
     @property
     def trains(self) -> bool:
-        """Whether silence means that it makes no progress."""
+        """True if silence of this rank means that it makes no progress."""
         return (
             self.report is not None
             and self.report.step is not None
@@ -53,7 +53,7 @@ class JoinedClient:
 
 
 class JoinedClients:
-    """By rank; at most one connection each."""
+    """Joined clients by rank, with at most one connection each."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class JoinedClients:
         on_said: Callable[[int, ClientMessage | ConnectionClosed], None],
         ranks: Callable[[], range | None],
     ) -> None:
-        """Nobody has joined yet.
+        """Start without clients.
 
         Args:
-            welcome: of the present attempt, for a rank that joins.
+            welcome: builds the answer to a rank that joins the present attempt.
             on_said: called with each rank's messages, and once its connection is closed.
-            ranks: that this pod has; None where the user's launcher says which.
+            ranks: returns the ranks of this pod; None if the user's launcher assigns them.
         """
         self._welcome = welcome
         self._on_said = on_said
@@ -79,22 +79,26 @@ class JoinedClients:
         self._agreed = False
 
     def begin_attempt(self) -> None:
-        """The ranks before are gone."""
+        """Forget the ranks of the attempt before."""
         self._clients.clear()
         self._known.clear()
         self._proposal, self._agreed = None, False
 
     @property
     def all(self) -> list[JoinedClient]:
-        """By rank."""
+        """All clients, ordered by rank."""
         return [self._clients[rank] for rank in sorted(self._clients)]
 
     def get(self, rank: int) -> JoinedClient | None:
-        """The client of a rank, while it is connected."""
+        """Return the connected client of a rank."""
         return self._clients.get(rank)
 
     def hear(self, connection: ClientConnection, message: ClientMessage) -> None:
-        """A connected process has sent a message. Raises WireError: it is too long to pass on."""
+        """Handle a message of a connected process.
+
+        Raises:
+            WireError: the message is too long to forward.
+        """
         if isinstance(message, Hello):
             self._join(connection, message)
             return
@@ -108,14 +112,14 @@ class JoinedClients:
         self._on_said(client.hello.rank, message)
 
     def closed(self, connection: ClientConnection) -> None:
-        """A connection is closed."""
+        """Handle the end of a connection."""
         client = self._of(connection)
         if client is not None:
             del self._clients[client.hello.rank]
             self._on_said(client.hello.rank, ConnectionClosed())
 
     def ended_well(self, ranks: range | None) -> None:
-        """The processes of these ranks (None: all) have ended with exit code 0: no part is left."""
+        """Report that the processes of these ranks (None: all) have ended with exit code 0."""
         for rank in sorted(self._known):
             if ranks is None or rank in ranks:
                 self._on_said(rank, WorkDone())
@@ -136,11 +140,11 @@ class JoinedClients:
 
     @property
     def leaves(self) -> bool:
-        """Whether the ranks have agreed to save and leave."""
+        """True if the ranks have agreed to save and leave."""
         return self._agreed and self._proposal is not None and self._proposal.leave
 
     def settled(self) -> None:
-        """What was agreed has been saved, or cannot be: late clients need not hear of it."""
+        """Forget an agreed proposal after its save: clients that connect later do not need it."""
         if self._agreed and not self.leaves:
             self._proposal, self._agreed = None, False
 

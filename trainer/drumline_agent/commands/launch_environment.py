@@ -25,13 +25,13 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 def launch_variables(
     placement: Placement, *, launch: Launch, gpus: int, gang_folder: Path
 ) -> dict[str, str]:
-    """The variables that are set for one process of an attempt.
+    """Return the environment variables of one process of an attempt.
 
     Args:
         placement: of the process.
         launch: whether it is one rank, or starts the ranks of its pod itself.
-        gpus: of its pod.
-        gang_folder: with the hostfile.
+        gpus: number of GPUs of its pod.
+        gang_folder: contains the hostfile.
     """
     if launch is Launch.PER_GPU:
         return _of_a_rank(placement)
@@ -51,7 +51,7 @@ def expanded(argument: str, variables: Mapping[str, str]) -> str:
 
 
 def command_line(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """The command of one process of an attempt."""
+    """Expand variables in the command of one process of an attempt."""
     return [expanded(argument, variables) for argument in command]
 
 

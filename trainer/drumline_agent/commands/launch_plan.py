@@ -1,4 +1,4 @@
-"""What a pod starts: its command, how often, and what is known about it."""
+"""The command of a pod, how often it is started, and its settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LaunchPlan:
     gpus: int
     """GPUs of the pod."""
     patterns: Sequence[LinePattern] = ()
-    """Of the template; none: lines of well-known programs are recognised."""
+    """Progress patterns of the template. Empty: lines of well-known programs are recognized."""
 
     @classmethod
     def make(cls, command: Sequence[str], *, launch: LaunchSettings, gpus: int) -> LaunchPlan:
@@ -40,14 +40,14 @@ class LaunchPlan:
         return cls(command=command, launch=launch, gpus=gpus, patterns=patterns)
 
     def event_watch(self, on_progress: Callable[[ProgressLine], None]) -> EventWatch | None:
-        """Of the event files that the template names; None: it names none."""
+        """Return a watch of the event files that the template names. None: it names none."""
         if not self.launch.events_folder:
             return None
         folder = EventFolder(Path(self.launch.events_folder), loss_tag=self.launch.loss_tag)
         return EventWatch(folder, on_progress=on_progress)
 
     def pattern_watch(self) -> PatternWatch:
-        """Whether the patterns match anything."""
+        """Return a watch that reports patterns without a match."""
         return PatternWatch(group for pattern in self.patterns for group in pattern.groups)
 
     def progress_reader(

@@ -16,7 +16,7 @@ MAX_WORK: Final = 10_000
 """Instructions for a line. A usual one of a log takes a few hundred."""
 _Slots = tuple[int, ...]
 _Thread = tuple[int, _Slots]
-"""Where it stands in the program, and where its groups begin and end; -1: nowhere yet."""
+"""Place in the program, and begin and end of each group; -1: not reached yet."""
 
 
 class TooMuchWorkError(Exception):
@@ -30,7 +30,7 @@ class _Gap(NamedTuple):
     at: int
 
     def holds(self, op: PatternOp) -> bool:
-        """Whether an assertion is true here."""
+        """Return whether an assertion is true here."""
         line, at = self
         if op is PatternOp.BEGIN:
             return at == 0
@@ -40,7 +40,7 @@ class _Gap(NamedTuple):
 
 
 class LineMatcher:
-    """Of one pattern."""
+    """Matcher of one pattern."""
 
     def __init__(self, pattern: LinePattern) -> None:
         """Find the text that every matching line contains, as a quick test."""
@@ -51,10 +51,10 @@ class LineMatcher:
         """Instructions of the last search."""
 
     def search(self, line: str) -> Mapping[str, str] | None:
-        """The text of each group that took part in the leftmost match; None without a match.
+        """Return the text of each group in the leftmost match. None: no match.
 
         Raises:
-            TooMuchWorkError: it would take too long.
+            TooMuchWorkError: the search exceeds its bound.
         """
         self.work = 1
         if self._literal not in line:
@@ -92,7 +92,11 @@ class LineMatcher:
         return matched
 
     def _followed(self, thread: _Thread, here: _Gap, seen: set[int]) -> list[_Thread]:
-        """The instructions that need a character, to which a thread leads without one."""
+        """Follow a thread to the instructions that consume a character.
+
+        Raises:
+            TooMuchWorkError: the search exceeds its bound.
+        """
         program, stack = self._program, [thread]
         reached: list[_Thread] = []
         while stack:
@@ -124,7 +128,7 @@ def _is_word(char: str) -> bool:
 
 
 def _literal(pattern: LinePattern) -> str:
-    """The longest text that stands in the pattern before its first branch."""
+    """Return the longest text that every match must contain, before the first branch."""
     longest = run = ""
     for step in pattern.program:
         if step.op in {PatternOp.SPLIT, PatternOp.JUMP}:

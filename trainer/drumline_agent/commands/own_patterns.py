@@ -22,7 +22,7 @@ BURST_WORK: Final = 60_000
 
 
 def work_budget() -> TokenBucket:
-    """What the patterns of all processes of a pod may use up together."""
+    """Return the budget that the patterns of all processes of a pod share."""
     return TokenBucket(per_second=WORK_A_SECOND, burst=BURST_WORK)
 
 
@@ -37,12 +37,12 @@ class PatternReader:
         watch: PatternWatch,
         clock: Callable[[], float],
     ) -> None:
-        """Nothing is known yet.
+        """Start without any known figure.
 
         Args:
-            patterns: the first that matches a line counts.
+            patterns: the first that matches a line is used.
             budget: of the pod.
-            watch: of the pod; hears which patterns match.
+            watch: of the pod; is notified which patterns match.
             clock: in seconds.
         """
         self._matchers = [(pattern.groups, LineMatcher(pattern)) for pattern in patterns]
@@ -55,7 +55,7 @@ class PatternReader:
         self._rate: float | None = None
 
     def read(self, line: str) -> ProgressLine | None:
-        """What is known after this line; None where it says nothing, or no step is known yet."""
+        """Return the progress after this line. None: no new figure, or no step is known."""
         groups = self._groups(line[:MAX_CHARS])
         if groups is None:
             return None

@@ -1,7 +1,7 @@
-"""Whether a template's patterns read anything of what its program prints; pure.
+"""Detection of progress patterns that match none of a program's output; pure.
 
-A pattern that matches nothing is no error of the program: it trains, and nobody sees its step. So
-it is said once there was time enough for a first step, and no more once a line has matched.
+Such a pattern is not an error of the program, which trains without visible steps. So there is a
+remark once there was time enough for a first step, until a line matches.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 
 LINES: Final = 2000
 SECONDS: Final = 600.0
-"""After so many lines, or so long after the first one, something should have matched."""
+"""Seconds after the first line, or LINES lines, after which each pattern should have matched."""
 
 
 class PatternWatch:
-    """Of all processes of a pod, over its attempts."""
+    """A watch over all processes of a pod and all its attempts."""
 
     def __init__(self, groups: Iterable[str]) -> None:
         """Args: the names of the groups in the template's patterns; none: nothing is expected."""
@@ -25,22 +25,22 @@ class PatternWatch:
         self._last_at = 0.0
 
     def close(self) -> None:
-        """The program says its steps by the client: what it prints does not count."""
+        """Stop watching: the program reports steps through the client."""
         self._missing = frozenset[str]()
 
     def read(self, groups: Iterable[str]) -> None:
-        """A line has matched the pattern with these groups, of which it may have some only."""
+        """Note that a line has matched these groups of a pattern."""
         self._missing -= frozenset(groups)
 
     def printed(self, *, at: float) -> str:
-        """A line was printed at this time in seconds; what there is to say, perhaps nothing."""
+        """Note a line that was printed at this time in seconds. Return the present remark or ""."""
         self._lines += 1
         self._first_at = at if self._first_at is None else self._first_at
         self._last_at = at
         return self.sentence()
 
     def sentence(self) -> str:
-        """What there is to say."""
+        """Return the present remark or ""."""
         if not self._missing or self._first_at is None:
             return ""
         seconds = self._last_at - self._first_at

@@ -1,7 +1,7 @@
-"""The clients of a pod's ranks (`drumline_client`): their socket, and what they have reported.
+"""The clients of a pod's ranks (`drumline_client`): their socket and their reports.
 
-What a client says becomes its rank's heartbeat in this pod's status, and goes on to the leader,
-which has all ranks save at the same step. What the leader says goes to every client of the pod.
+A client's report becomes its rank's heartbeat in this pod's status. It is also forwarded to the
+leader, which has all ranks save at the same step. Messages of the leader go to every client.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TokenRate:
         self._rates: dict[int, float] = {}
 
     def hear(self, rank: int, report: StepReport) -> None:
-        """A rank has reported its counter."""
+        """Update the rate with a rank's report of its counter."""
         begin = self._begin.setdefault(rank, report)
         if report.tokens < begin.tokens:  # it has started again
             self._begin[rank] = report
@@ -51,7 +51,7 @@ class TokenRate:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of all ranks here; None until one has counted for SPAN_SECONDS."""
+        """Sum over the ranks of this pod. None until one has counted for SPAN_SECONDS."""
         return sum(self._rates.values()) if self._rates else None
 
 
@@ -59,7 +59,7 @@ SOCKET_NAME: Final = "agent.sock"
 
 
 class PodClients:
-    """Of one pod, over all its attempts."""
+    """Clients of one pod, over all its attempts."""
 
     def __init__(
         self, *, settings: AgentSettings, status: RankStatusStore, link: ClientLink
@@ -86,7 +86,7 @@ class PodClients:
         self.on_snapshot: Callable[[int, SnapshotWritten | RestoreFailed], None] = lambda _, __: (
             None
         )
-        """Called with what each rank says of its snapshots; nobody else hears of them."""
+        """Called with each rank's messages about snapshots. They have no other receiver."""
 
     async def open(self) -> None:
         """Listen; without a socket the ranks run as they do without a client."""
@@ -103,14 +103,14 @@ class PodClients:
         self._socket.close()
 
     def begin_attempt(self, placements: Sequence[Placement]) -> None:
-        """The ranks before have ended: what is left of their connections is closed."""
+        """Close the connections of the attempt before, whose ranks have ended."""
         self._socket.hang_up()
         self.joined.begin_attempt()
         self._placements = placements
         self._rate = TokenRate()
 
     def variables(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """What a rank needs to find the client and its agent."""
+        """Return the variables with which a rank finds the client and its agent."""
         if not self._is_open:
             return {}
         folders = [folder for folder in (inherited.get("PYTHONPATH"), CLIENT_FOLDER) if folder]
@@ -121,20 +121,20 @@ class PodClients:
         return variables
 
     def of(self, placement: Placement) -> list[JoinedClient]:
-        """The clients of a process: itself, or the ranks that it has started."""
+        """Return the clients of a process: its own, or those of the ranks that it started."""
         if self._launch is not Launch.PER_GPU:
             return self.joined.all
         client = self.joined.get(placement.rank)
         return [] if client is None else [client]
 
     def ended_well(self, placement: Placement) -> None:
-        """This process has ended with exit code 0."""
+        """Report that this process has ended with exit code 0."""
         per_gpu = self._launch is Launch.PER_GPU
         self.joined.ended_well(range(placement.rank, placement.rank + 1) if per_gpu else None)
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of all pods, as if each counted as many as this one."""
+        """Rate of all pods, assuming that each has the rate of this one."""
         rate = self._rate.tokens_per_second
         if rate is None or not self._placements:
             return None
@@ -142,7 +142,7 @@ class PodClients:
         return rate * (first.world_size // first.local_world_size)
 
     def _snapshot_place(self) -> SnapshotPlace | None:
-        """Where the ranks of this attempt find theirs."""
+        """Return where the ranks of this attempt find their snapshots. None: they have none."""
         placement = self._placements[0] if self._placements else None
         if placement is None or placement.snapshot_folder is None:
             return None

@@ -40,7 +40,7 @@ _HUGGING_FACE = re.compile(rf"^\{{'loss': '?(?P<loss>{_NUMBER}|nan)'?, ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressLine:
-    """What a line says of the run."""
+    """Figures of the run in one line."""
 
     step: int
     """Finished optimizer steps."""
@@ -49,7 +49,7 @@ class ProgressLine:
     loss: float | None = None
     tokens_per_second_of_a_rank: float | None = None
     tokens_per_second: float | None = None
-    """Of all ranks."""
+    """Rate of all ranks together."""
 
 
 class ProgressReader:
@@ -62,7 +62,7 @@ class ProgressReader:
         self._loss: float | None = None
 
     def read(self, line: str) -> ProgressLine | None:
-        """What this line says; None where it is not of any known format."""
+        """Return the figures in a line. None: the line has no known format."""
         text = _COLOR.sub("", line[:MAX_CHARS])
         return (
             self._bars(text) or _lightning(text) or _nano_gpt(text) or _torchtitan(text)

@@ -52,14 +52,14 @@ standby. All others, RANK among them (Lightning's import reads it), must be what
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStart:
-    """How a rank is started."""
+    """Command and environment of a rank."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
 
     @property
     def seen_by_imports(self) -> tuple[Any, ...]:
-        """What must be the same for a standby and the rank that takes it."""
+        """Parameters that must be equal for a standby and the rank that takes it over."""
         program = PythonProgram.parse(self.command)
         fixed = {name: value for name, value in self.environment.items() if name not in RENEWED}
         return program.interpreter, program.target, fixed
@@ -71,10 +71,10 @@ class Standby:
     def __init__(
         self, *, slot: int, start: RankStart, started: StartedProcess, channel: socket.socket
     ) -> None:
-        """It imports.
+        """Listen to a process that imports.
 
         Args:
-            slot: whose it is.
+            slot: of the standby.
             start: of the rank that it was started beside.
             started: its process.
             channel: to it.
@@ -88,7 +88,7 @@ class Standby:
 
     @property
     def lost(self) -> bool:
-        """Whether it can never be used."""
+        """True if it can never be used."""
         return self.started.exited.done() or (self.listening.done() and not self.ready)
 
     async def take(self, start: RankStart) -> bool:
@@ -108,7 +108,7 @@ class Standby:
         return False
 
     def drop(self) -> None:
-        """Kill it: nobody needs it."""
+        """Kill the standby, which is not needed any more."""
         self.listening.cancel()
         # not before: the loop may still listen to it
         self.listening.add_done_callback(lambda _: self._channel.close())
@@ -152,13 +152,13 @@ class Standby:
 
 
 class Standbys:
-    """Those of a pod, by slot."""
+    """The standbys of a pod, by slot."""
 
     def __init__(self, *, modules: Sequence[str], reaper: Reaper) -> None:
-        """None is started yet.
+        """Start without standbys.
 
         Args:
-            modules: what they import; none: there are no standbys.
+            modules: to import in advance; empty: no standbys are started.
             reaper: waits for them.
         """
         self._modules = modules
@@ -180,7 +180,7 @@ class Standbys:
         task.add_done_callback(lambda _: self._beginning.pop(slot, None))
 
     async def take(self, slot: int, start: RankStart) -> StartedProcess | None:
-        """The process of a slot's standby, which is the rank now; None: start one without it."""
+        """Turn a slot's standby into the rank. None: the rank must be started without one."""
         standby = self._standbys.get(slot)
         if standby is None or not (standby.ready or standby.lost):
             return None
@@ -219,9 +219,9 @@ class Standbys:
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    """What makes one environment the other; None: the variable goes.
+    """Return the changes from one environment to another. None removes a variable.
 
-    Not the whole environment: what an import has set stays, as in a process that starts.
+    The whole environment is not replaced, because an import may have set variables.
     """
     removed: dict[str, str | None] = dict.fromkeys(before.keys() - after.keys())
     return removed | {name: text for name, text in after.items() if before.get(name) != text}

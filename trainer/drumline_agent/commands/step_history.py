@@ -22,12 +22,12 @@ _PHASES = {
     "saving": Phase.CHECKPOINT,
     "done": Phase.DONE,
 }
-"""Of the client; the step is on its way in all others."""
+"""Phases of the client. In all other phases the rank computes a step."""
 
 
 @dataclass(slots=True)
 class StepHistory:
-    """Of one local rank, over all its attempts in this pod."""
+    """Steps of one local rank, over all its attempts in this pod."""
 
     known: bool = False
     """It has shown steps before: so it will again."""
@@ -41,17 +41,23 @@ class StepHistory:
 
     @property
     def shows_steps(self) -> bool:
-        """Whether this attempt has shown a step."""
+        """True if this attempt has shown a step."""
         return self._newest is not None
 
     def begin_attempt(self) -> None:
-        """The process is started again."""
+        """Forget the steps of the attempt before."""
         self._newest, self._restored = None, None
 
     def heartbeat(
         self, shown: ProgressLine | None, placement: Placement, *, now: float
     ) -> Heartbeat:
-        """The heartbeat that stands for a line, or for a process of which no step is known."""
+        """Build the heartbeat for a printed line, or for a process without a known step.
+
+        Args:
+            shown: the line's figures, or None.
+            placement: of the process.
+            now: of this machine's monotonic clock.
+        """
         if shown is None:
             uses_client = placement.restore_snapshot is not None  # and so will say its steps
             phase = Phase.STARTING if self.known or uses_client else Phase.RUNNING
@@ -83,7 +89,7 @@ class StepHistory:
         tokens_per_second: float | None,
         now: float,
     ) -> Heartbeat:
-        """The heartbeat that a report of the client stands for.
+        """Build the heartbeat for a report of the client.
 
         Args:
             report: the newest state of the rank.
@@ -118,7 +124,7 @@ class StepHistory:
 
 
 def position(report: StepReport) -> tuple[int, int, int]:
-    """Of a rank by its client's report, as `Heartbeat.position` of the bundled trainer's."""
+    """Return a rank's position from its client's report, in the order of `Heartbeat.position`."""
     phase = _PHASES.get(report.phase, Phase.FORWARD)
     return max(report.step or 0, 0), 0, list(Phase).index(phase)
 

@@ -32,6 +32,6 @@ class TerminalLineSplitter(PipeLineSplitter):
         return [line for line in super().feed(marked) if line != REDRAWN]
 
     def finish(self) -> list[bytes]:
-        """The last line, where no line feed ends it."""
+        """Return the last line if no line feed ended it."""
         self._rest = b""
         return super().finish()

@@ -1,4 +1,4 @@
-"""How much of something there may be in a time; pure (the clock is the caller's)."""
+"""A rate limit with bursts; pure (the caller passes the time)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, kw_only=True)
 class TokenBucket:
-    """A burst, then so many a second."""
+    """A burst of tokens, then a constant number per second."""
 
     per_second: float
     burst: float
@@ -15,11 +15,11 @@ class TokenBucket:
     _at: float | None = None
 
     def __post_init__(self) -> None:
-        """It begins full."""
+        """Fill the bucket."""
         self._left = self.burst
 
     def take(self, *, now: float) -> bool:
-        """Whether there is a token at this time; it is taken then."""
+        """Take a token and return True if there is one at this time."""
         self._fill(now)
         if self._left < 1.0:
             return False
@@ -27,7 +27,7 @@ class TokenBucket:
         return True
 
     def charge(self, amount: float, *, now: float) -> None:
-        """Take what was used up already, even if there is not so much: it is missing later."""
+        """Subtract an amount that was used already. The balance may become negative."""
         self._fill(now)
         self._left -= amount
 

@@ -18,7 +18,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 
 MAX_NETWORKS: Final = {4: 2000, 6: 440}
-"""Beyond it addresses are merged: a filter has at most 4,096 instructions."""
+"""Number of networks above which addresses are merged. A filter has at most 4,096 instructions."""
 _SMALLER: Final = (400, 60)
 """Tried where the kernel has less room for filters: net.core.optmem_max, 20 KiB before 6.9."""
 _SO_ATTACH_FILTER: Final = 26
@@ -35,7 +35,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def networks_of(addresses: Iterable[str]) -> list[Network]:
-    """The networks, all of one length, that hold these addresses of one family; sorted.
+    """Return networks of one length that contain these addresses of one family, sorted.
 
     They are single addresses unless there are more than `MAX_NETWORKS`.
 
@@ -61,7 +61,7 @@ def merged(networks: Iterable[Network], *, limit: int) -> list[Network]:
 
 
 def program(networks: Sequence[Network]) -> list[Instruction]:
-    """A filter that passes segments whose source is in one of the networks, and drops all others.
+    """Build a filter that passes segments from one of the networks and drops all others.
 
     Example, 10.0.0.7/32 and 10.0.0.9/32:
 

@@ -1,10 +1,10 @@
-"""Which connections an agent keeps when more come than it serves; pure.
+"""Choice of the connections that an agent keeps when more arrive than it serves; pure.
 
-Whoever reaches the agent's port can open connections and say nothing. So the connections of one
-address are bounded, and where there are too many in all, a new one takes the place of the one that
-has waited longest without a whole request, of the address with most of them. A crowd of one address
-so displaces itself alone; the kubelet, the operator and the members, with a few connections each
-and whole requests, are served.
+Anyone who reaches the agent's port can open connections and send nothing. So the connections of one
+address are bounded. If there are too many in all, a new connection displaces a waiting one: the
+oldest without a whole request, of the address that has most of them. A flood from one address thus
+displaces only itself. The kubelet, the operator and the members have a few connections each and
+send whole requests, so they are served.
 
     limits: 8 in all, 4 of an address; open: A A A A, B B, C, operator (its request is being
     answered); all but the operator's are waiting
@@ -42,9 +42,9 @@ class ConnectionLimits(Generic[C]):
     """The connections of one listener.
 
     Args:
-        total: so many may be open.
-        reserve: so many more, for probes.
-        of_address: so many of one address.
+        total: maximum number of open connections.
+        reserve: additional connections that only probes may use.
+        of_address: maximum number per address.
     """
 
     total: int
@@ -83,7 +83,7 @@ class ConnectionLimits(Generic[C]):
             self._no_longer_waiting(connection, address)
 
     def remove(self, connection: C) -> None:
-        """It is closed; without effect where it is not known (any more)."""
+        """Remove a closed connection. An unknown one is ignored."""
         address = self._addresses.pop(connection, None)
         if address is None:
             return
@@ -99,9 +99,9 @@ class ConnectionLimits(Generic[C]):
             self._waiting.pop(address, None)
 
     def _displaced_by(self, address: str) -> C | None:
-        """The oldest that waits of the address with most that wait.
+        """Return the oldest waiting connection of the address with most waiting ones.
 
-        Never one of an address with fewer waiting connections than the new one's would have.
+        None if that address has fewer waiting connections than the new one's would have.
         """
         if not self._waiting:
             return None

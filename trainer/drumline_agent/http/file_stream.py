@@ -7,12 +7,12 @@ from typing import BinaryIO
 
 CHUNK_BYTES = 256 * 1024
 IDLE_SECONDS = 20.0
-"""A transfer that stands still for so long has failed."""
+"""A transfer without progress for this many seconds has failed."""
 SLOWEST_BYTES_PER_SECOND = 10e6
 
 
 def transfer_seconds(size: int) -> float:
-    """How long a transfer of so many bytes may take."""
+    """Return the maximum number of seconds that a transfer of `size` bytes may take."""
     return IDLE_SECONDS + size / SLOWEST_BYTES_PER_SECOND
 
 

@@ -53,9 +53,9 @@ class HttpRequest:
     body: bytes = b""
 
     def encode(self, *, host: str, body_bytes: int | None = None) -> bytes:
-        """Bytes on the wire; the connection ends with the response.
+        """Return the bytes on the wire. The connection ends with the response.
 
-        With `body_bytes` a body of so many bytes follows from elsewhere.
+        With `body_bytes`, a body of that size follows from another source.
         """
         length = len(self.body) if body_bytes is None else body_bytes
         headers = {**self.headers, "Host": host, "Content-Length": str(length)}

@@ -32,7 +32,8 @@ from drumline_contract import MAX_BODY_BYTES
 
 MAX_CONNECTIONS = 128
 RESERVED_CONNECTIONS = 16
-"""Beyond MAX_CONNECTIONS, only for probes: a busy agent must not appear unready."""
+"""Connections above MAX_CONNECTIONS for probes only, so that a busy agent does not appear unready.
+"""
 CONNECTIONS_OF_ADDRESS = 48
 """A member sends copies of its ranks' snapshots beside its heartbeats; the operator has a few."""
 BACKLOG = 1024
@@ -48,11 +49,15 @@ class UploadHandler(Protocol):
     """Receives uploaded files."""
 
     def begin(self, head: RequestHead) -> Path:
-        """Where to write the body. Raises HttpError to reject it."""
+        """Return the path to which the body is written.
+
+        Raises:
+            HttpError: the upload is rejected.
+        """
         ...
 
     def finish(self, head: RequestHead, path: Path) -> HttpResponse:
-        """The body has been written to `path` completely."""
+        """Answer an upload whose body has been written to `path` completely."""
         ...
 
 
@@ -104,7 +109,7 @@ class HttpServer:
                 task.cancel()
 
     def admit(self, transport: asyncio.Transport) -> bool | None:
-        """Whether a new connection is crowded; None where it is refused."""
+        """Return whether a new connection is crowded. None: it is refused."""
         peer = transport.get_extra_info("peername")
         verdict = self._limits.admit(transport, address=peer[0] if peer else "")
         if isinstance(verdict, Refused):
@@ -114,7 +119,7 @@ class HttpServer:
         return verdict.crowded
 
     def remove(self, transport: asyncio.Transport) -> None:
-        """A connection is lost or closed."""
+        """Forget a closed connection."""
         self._limits.remove(transport)
 
     async def serve(

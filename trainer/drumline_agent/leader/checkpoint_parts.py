@@ -1,9 +1,9 @@
-"""When a checkpoint that a user's ranks write is complete (`drumline_client`).
+"""Detection of complete checkpoints that a user's ranks write (`drumline_client`).
 
-Each rank says `saved` once its part of a step's checkpoint is written. A rank that goes on to a
-later step has no part of it (`if rank == 0: save`), unless it has said `saving` before: then its
-part is written in the background. A checkpoint is complete when a rank has saved and no rank's part
-is missing:
+Each rank reports `saved` once its part of a step's checkpoint is written. A rank that moves to a
+later step has no part in it (`if rank == 0: save`), unless it has reported `saving` before. Then
+its part is written in the background. A checkpoint is complete when a rank has saved and no rank's
+part is missing:
 
     rank 0   step 40   saved(40)               rank 0 has saved
     rank 1   step 40   step 41                 rank 1 has no part   -> complete, with rank 0's path
@@ -25,7 +25,7 @@ class CompleteCheckpoint:
 
     step: int
     path: str
-    """As the lowest rank that named one has said it."""
+    """Path reported by the lowest rank that reported one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,11 +27,11 @@ MAX_UNSENT = 1024
 """Orders for a member that cannot be reached; then the oldest are dropped."""
 
 FOLLOWERS_SECONDS = 5.0
-"""How long the last order of an attempt is held back here until all members have it."""
+"""Maximum wait before the last order of an attempt takes effect here, until all members have it."""
 
 
 class ClientCoordinator:
-    """Of one generation's leader."""
+    """Coordination of all clients by the leader of one generation."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ClientCoordinator:
         self._queues: dict[int, asyncio.Queue[ClientOrder | CheckpointSaved]] = {}
 
     def hear(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
-        """A client of this pod has said something."""
+        """Handle a message from a client of this pod."""
         if self._saves is None:
             return
         self._saves.hear(rank, message)
@@ -65,13 +65,13 @@ class ClientCoordinator:
                 self.hear(said.rank, said.message)
 
     def request(self, notice: SaveNotice) -> None:
-        """Have the ranks save. Before the end of a pod they leave: they cannot go on without it."""
+        """Have the ranks save. Before the end of a pod they also leave."""
         if self._saves is not None:
             leave = notice.leave or is_of_a_pod(notice.id)
             self._saves.request(SaveRequest(id=notice.id, leave=leave, reason=_reason(notice)))
 
     def withdraw(self, notice_id: str) -> None:
-        """The request is void."""
+        """Drop the request with this id."""
         if self._saves is not None:
             self._saves.withdraw(notice_id)
 
@@ -80,10 +80,12 @@ class ClientCoordinator:
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
 
+        # Timers are kept to cancel them with the attempt, and pruned so that they do not pile up.
         def call_later(seconds: float, callback: Callable[[], None]) -> None:
             timers[:] = [timer for timer in timers if timer.when() > loop.time()]
             timers.append(loop.call_later(seconds, callback))
 
+        # Queues, proposals and timers belong to one attempt. A later attempt starts from nothing.
         self._membership = membership
         self._queues = {
             member.index: asyncio.Queue(maxsize=MAX_UNSENT) for member in self._record.members
@@ -95,6 +97,8 @@ class ClientCoordinator:
             lead_steps=self._lead_steps,
             will_ask=self._status.acknowledges_saves,
         )
+        # Deliver until this attempt is cancelled, one task per member: a slow member delays no
+        # other.
         try:
             async with asyncio.TaskGroup() as group:
                 for member in self._record.members:
@@ -115,7 +119,10 @@ class ClientCoordinator:
             queue.task_done()
 
     async def _reach_followers(self) -> None:
-        """This pod may end with such an order: nobody else would send it to the others."""
+        """Wait until the followers have the last order.
+
+        Only this pod sends it, and this pod may end with it.
+        """
         followers = [queue for index, queue in self._queues.items() if index != self._own_index]
         with suppress(TimeoutError):
             async with asyncio.timeout(FOLLOWERS_SECONDS):

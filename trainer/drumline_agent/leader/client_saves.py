@@ -1,9 +1,9 @@
-"""How the ranks of a user's script are asked to save, in one attempt; pure but for its callbacks.
+"""Saves that the agents request of a user's script, in one attempt; pure but for its callbacks.
 
-    notice -> request -> all ranks that ask `should_save` are connected, or SETTLE_SECONDS passed
+    notice -> request -> all ranks that call `should_save` are connected, or SETTLE_SECONDS passed
            -> a round (`save_round`) until they agree -> their parts (`checkpoint_parts`) -> answer
 
-An answer is the step of a complete checkpoint at or beyond the agreed step, or why there is none.
+The answer is the step of a complete checkpoint at or after the agreed step, or an error.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from drumline_client.wire import (
 )
 
 REPLY_SECONDS: Final = 5.0
-"""How long ranks may take to reply to a proposal: their clients' threads do it at once."""
+"""Time in which ranks must reply to a proposal. A client's thread replies at once."""
 SETTLE_SECONDS: Final = 5.0
-"""How long the ranks that have not joined are waited for, once others ask `should_save`."""
+"""Time to wait for ranks that have not joined, once others call `should_save`."""
 NEVER_ASKED: Final = "the program does not acknowledge saves"
 
 
@@ -68,7 +68,7 @@ class _Rank:
 
 
 class ClientSaves:
-    """Of one attempt."""
+    """Saves of one attempt."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class ClientSaves:
         lead_steps: Callable[[], int],
         will_ask: bool,
     ) -> None:
-        """No rank has joined yet.
+        """Start without ranks.
 
         Args:
-            send: an order to every rank.
-            answer: what has become of a request, or a checkpoint that nobody asked for.
-            call_later: calls back after some seconds.
-            lead_steps: that a proposal is ahead of the newest step.
-            will_ask: the program has asked `should_save` in an attempt before.
+            send: sends an order to every rank.
+            answer: receives the result of a request, or an unrequested checkpoint.
+            call_later: calls back after a number of seconds.
+            lead_steps: number of steps between the newest step and a proposed one.
+            will_ask: whether the program called `should_save` in an earlier attempt.
         """
         self._send = send
         self._answer = answer
@@ -116,7 +116,7 @@ class ClientSaves:
         self._begin()
 
     def withdraw(self, request_id: str) -> None:
-        """The request is void, unless the ranks have agreed."""
+        """Drop the request with this id, unless the ranks have agreed."""
         if self._request is None or self._request.id != request_id:
             return
         if self._round is None or self._round.state is not RoundState.AGREED:
@@ -124,7 +124,7 @@ class ClientSaves:
             self._request = None
 
     def hear(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
-        """A rank's client has said something."""
+        """Handle a message from a rank's client."""
         match message:
             case Hello():
                 self._join(rank, message)
@@ -152,17 +152,19 @@ class ClientSaves:
         if state is None:
             return
         state.step = max(state.step, -1 if report.step is None else report.step)
+        # The first call of `should_save` shows that this rank takes part in a request under way.
         if report.saves and not state.saves:
             state.saves = self.will_ask = True
             self._begin()
         self._part(rank, report)
 
     def _begin(self) -> None:
-        """Propose a step, once all ranks are there or have had their time."""
+        """Propose a step once all ranks have joined or the time to join is over."""
         savers = {rank: state.step for rank, state in self._ranks.items() if state.saves}
         request = self._request
         if request is None or self._round is not None or not savers:
             return
+        # A rank that joins after the agreement would not save, so wait for all of them first.
         if len(savers) < max(self._ranks[rank].world_size for rank in savers) and (
             not self._is_settled
         ):
@@ -177,7 +179,7 @@ class ClientSaves:
             self._begin()
 
     def _propose(self, proposed: SaveRound) -> None:
-        """A new proposal, or a later step of the same round."""
+        """Send a new proposal, or a later step of the same round."""
         self._attempts += 1
         self._round = SaveRound(
             proposed.request,
@@ -186,6 +188,7 @@ class ClientSaves:
             lead_steps=proposed.lead_steps,
             attempt=self._attempts,
         )
+        # The id of this attempt: a late reply to an earlier proposal must not count.
         waited_for = self._round.proposal.id
         self._send(self._round.proposal)
         self._call_later(REPLY_SECONDS, lambda: self._time_out(waited_for))
@@ -194,6 +197,7 @@ class ClientSaves:
         current = self._round
         if current is None or current.proposal.id != proposal_id:
             return
+        # A rank is stuck or gone. Propose a later step, with the ranks that are connected now.
         if current.state is RoundState.PROPOSED:
             self._drop_round()
             self._begin()
@@ -212,11 +216,12 @@ class ClientSaves:
         self._propose(after)
 
     def _lose(self, rank: int) -> None:
-        """It has no part in what is not agreed yet; the others are asked again, without it."""
+        """Remove a rank. An open proposal starts again without it."""
         self._ranks.pop(rank, None)
         current = self._round
         if current is None or rank not in current.ranks:
             return
+        # An agreed round stays: the rank may have saved its part before its connection closed.
         if current.state is RoundState.PROPOSED:
             self._drop_round()
             self._begin()
@@ -225,6 +230,7 @@ class ClientSaves:
         outcome = None if self._parts is None else self._parts.hear(rank, message)
         match outcome:
             case CompleteCheckpoint(step=step, path=path):
+                # A checkpoint of an earlier step is an ordinary one, not the answer to the request.
                 if self._answers(step):
                     self._end(step=step, path=path)
                 else:

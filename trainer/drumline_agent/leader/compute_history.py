@@ -1,9 +1,9 @@
-"""How long the ranks computed against each other, over the steps of an attempt: the leader's notes.
+"""Relative compute time of the ranks over the steps of an attempt, recorded by the leader.
 
-A point is noted once every rank that measures has done so again. The first measurement of each is
-left out: in it caches fill and kernels are compiled. Ranks are compared with the median of those
-that have the same work (the same stage of the pipeline), where these are three or more: of two that
-differ nobody knows which is the slow one.
+A point is recorded once every measuring rank has a new measurement. The first measurement of each
+rank is ignored, because caches fill and kernels are compiled in it. A rank is compared with the
+median of the ranks with the same work (the same stage of the pipeline), if these are three or more.
+With two it is impossible to tell which one is slow.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class ComputeHistory:
         self._ranks = sum(member.ranks for member in record.members)
         self._membership: Membership | None = None
         self._first_steps: dict[int, int] = {}
-        """By rank: the step of its first measurement."""
+        """Step of the first measurement, by rank."""
         self._points: tuple[ComputePoint, ...] = ()
 
     def after(
         self, views: Iterable[RankView], *, membership: Membership
     ) -> tuple[ComputePoint, ...]:
-        """The points after these views of every rank: few, about evenly over the attempt."""
+        """Return the attempt's points after these views of every rank, few and evenly spread."""
         if membership != self._membership:
             self._membership, self._first_steps, self._points = membership, {}, ()
         newest = {
@@ -57,7 +57,7 @@ class ComputeHistory:
 
 
 def _ratios(newest: Mapping[int, StepCompute]) -> dict[int, float]:
-    """By rank: its time against the median of the same work; without those that are too few."""
+    """Return each rank's time relative to the median of the same work, without small groups."""
     stages: dict[int, list[int]] = defaultdict(list)
     for rank, compute in newest.items():
         stages[compute.stage].append(rank)

@@ -1,7 +1,7 @@
-"""Ranks of a command that end with exit code 0 while others go on.
+"""Ranks of a command that end with exit code 0 while others continue.
 
-It is usual for a moment: the first rank writes a last file, say. After that the others most likely
-wait for a rank that is gone, and no collective of theirs may ever say so.
+This is normal for a moment: the first rank may write a last file, for example. Later, the others
+most likely wait for a rank that is gone, and their collectives may never report it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from drumline_contract import ExitCode, FaultClass, RemarkKind
 
 SHOWN_RANKS = 8
 QUIET_SECONDS = 5.0
-"""Ranks never end in the same instant: nothing is said of a difference up to this."""
+"""A difference up to this many seconds is not reported. Ranks never end in the same instant."""
 
 
 class EarlyExits:
-    """Says it in the status, and gives the rest so many seconds."""
+    """Reports early exits in the status, and bounds the time of the remaining ranks."""
 
     def __init__(self, status: RankStatusStore, *, own_index: int, seconds: float) -> None:
         self._status = status
@@ -29,12 +29,12 @@ class EarlyExits:
         self._seconds = seconds
 
     def begun(self, views: Sequence[RankView]) -> bool | None:
-        """Whether some ranks are done and others are not; None: no."""
+        """Return True if some ranks are done and others are not, otherwise None."""
         done = sum(view.done for view in views)
         return True if 0 < done < len(views) else None
 
     async def wait(self) -> None:
-        """Wait as long as the rest may go on, and say so. The sentence ends with the wait."""
+        """Wait as long as the remaining ranks may run, with a remark in the status until then."""
         quiet = min(QUIET_SECONDS, self._seconds)
         await asyncio.sleep(quiet)
         self._say(
@@ -46,7 +46,7 @@ class EarlyExits:
             self._say("")
 
     def fault(self, membership: Membership, views: Sequence[RankView]) -> Fault:
-        """The rest has not ended in time."""
+        """Build the fault of ranks that have not ended in time."""
         now = time.time()
         running = [view.rank for view in views if not view.done]
         shown = ", ".join(map(str, running[:SHOWN_RANKS])) + (

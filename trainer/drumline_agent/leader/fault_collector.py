@@ -21,7 +21,7 @@ from drumline_agent.state.incident_log import IncidentLog
 SETTLE_SECONDS = 0.08
 """Faults within this time are one event: two ranks of a node, say."""
 SUSPECT_SECONDS = 2.0
-"""How long the cause is waited for while only its consequences are known."""
+"""Time to wait for a cause while only its consequences are known."""
 
 
 class FaultCollector:
@@ -33,12 +33,13 @@ class FaultCollector:
         self._faults: asyncio.Queue[Fault] = asyncio.Queue()
 
     def report(self, fault: Fault) -> None:
-        """A fault of any membership, of this pod or another."""
+        """Report a fault of any membership, of this pod or another."""
         self._faults.put_nowait(fault)
 
     async def collect(self, membership: Membership) -> list[Fault]:
         """Wait for the faults that end this membership."""
         faults = [await self._next(membership)]
+        # 1. Consequences (a lost peer) arrive first when the pod with the cause is slow to report.
         try:
             async with asyncio.timeout(SUSPECT_SECONDS):
                 while all(fault.consequence for fault in faults):
@@ -59,8 +60,10 @@ class FaultCollector:
                 if not fault.consequence:
                     log(AgentEvent.FAULT, **asdict(fault))
                 return fault
+            # A late cause of an earlier attempt: its restart has begun, so only its record changes.
             if fault.membership < membership and not fault.consequence:
                 fatal = self._join_incident(fault)
+                # No budget is left for this class: give up in the present attempt.
                 if fatal:
                     generation, attempt = membership
                     return replace(fault, generation=generation, attempt=attempt)
@@ -69,8 +72,9 @@ class FaultCollector:
         """Add a fault of an older membership to the incident that it belongs to.
 
         Returns:
-            Whether the gang must not go on after this fault.
+            True if the gang must give up after this fault.
         """
+        # Incidents carry the number of the attempt that the recovery leads to.
         number = (fault.generation, fault.attempt + 1)
         known = self._incidents.by_membership(number)
         if known is not None and known.first_step_at is not None:
@@ -82,6 +86,7 @@ class FaultCollector:
         if joined == known:
             return False
         log(AgentEvent.FAULT, **asdict(fault))
+        # One restart covers all faults of a class, so only a new class uses up budget.
         if fault.fault_class not in counted:
             if self._restarts.objection(fault) is not None:
                 return True

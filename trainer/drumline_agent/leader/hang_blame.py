@@ -1,16 +1,16 @@
-"""Whose fault a hang is, from what all ranks have reached in their collectives; pure.
+"""Attribution of a hang, from the progress of all ranks in their collectives; pure.
 
-On a GPU a process runs ahead of its device: all processes wait in the same line for their devices,
-and their positions say nothing. torch's flight recorder knows more. A rank whose device is in a
-collective waits for the ranks of the group that have not reached it. Those may wait themselves, in
-another group: the culprits are at the ends of these chains.
+On a GPU a process runs ahead of its device. All processes wait in the same line for their devices,
+so their positions do not help. PyTorch's flight recorder has more detail. A rank whose device is in
+a collective waits for the ranks of the group that have not reached it. Those may wait themselves,
+in another group. The culprits are at the ends of these chains.
 
     group tp: ranks 0 and 1   #7 started on 0, on 1 only #6
     group dp: ranks 1 and 3   #4 started on 3, on 1 only #3
     rank 0 waits for 1, rank 3 waits for 1, rank 1 is in no collective   <- its device hangs
 
-Where every rank of a group is in the collective and it does not complete, it is the network, and
-no rank's fault. Ranks that wait for each other in a circle call collectives in different orders.
+If every rank of a group is in the collective and it does not complete, the network is the cause and
+not a rank. Ranks that wait for each other in a circle call collectives in different orders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_NAMED = 8
 
 
 class HangCause(StrEnum):
-    """What keeps the others waiting."""
+    """Reason why the other ranks wait."""
 
     PROCESS = "process"
     """Its device has done all that its process has called, which is less than the others'."""
@@ -90,12 +90,15 @@ def blame(progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int])
     if not waits:
         return None
     waiting = {wait.rank for wait in waits}
+    # Culprits are at the ends of the chains: awaited by others, waiting for no rank themselves.
     ends = _union(wait.awaited for wait in waits) - waiting
     if ends:
         return _blamed(ends, waits, progress=progress)
+    # No ends: every rank of a collective has entered it, or ranks wait in a circle.
     stuck = [wait for wait in waits if not wait.awaited]
     if stuck and not _timed(progress):
         return None  # one of these devices may not have come to it
+    # All are inside and it does not complete: only the network is left as a cause.
     if stuck:
         first = stuck[0]
         inside = _union(wait.inside for wait in stuck if wait.where == first.where)
@@ -122,10 +125,14 @@ def _waits(progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int]
 def _collective_waits(
     progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int]
 ) -> list[_Wait]:
+    # 1. The last operation that each rank has reached, by group.
     reached: dict[str, dict[int, int]] = defaultdict(dict)
+    # 2. A rank waits if it has entered an operation that is not complete.
+    # See `_waits`: transfers are handled apart, because their counters differ by side.
     for rank, known in progress.items():
         for group in known.groups:
             reached[group.group][rank] = group.reached
+    # Ranks without a report may be the ones that the others wait for.
     silent = set(ranks) - progress.keys()
     sides: dict[tuple[str, int], tuple[frozenset[int], frozenset[int]]] = {}
     waits: list[_Wait] = []
@@ -163,6 +170,7 @@ def _transfer_waits(progress: Mapping[int, CollectiveProgress]) -> list[_Wait]:
     }
     waits: list[_Wait] = []
     for rank, source, target in sorted(started):
+        # A started transfer needs both ends. One that is missing is awaited by the other.
         peer = target if rank == source else source
         there = (peer, source, target) in started
         waits.append(
@@ -177,11 +185,12 @@ def _transfer_waits(progress: Mapping[int, CollectiveProgress]) -> list[_Wait]:
 
 
 def _circle(waits: Iterable[_Wait]) -> set[int]:
-    """The ranks that wait for each other, without those that only wait for them."""
+    """Return the ranks that wait for each other, without those that only wait for them."""
     awaited: dict[int, set[int]] = defaultdict(set)
     for wait in waits:
         awaited[wait.rank] |= wait.awaited
     circle = set(awaited)
+    # Remove ranks that no remaining rank waits for, until nothing changes.
     while len(kept := circle & set[int]().union(*(awaited[rank] for rank in circle))) < len(circle):
         circle = kept
     return circle
@@ -208,7 +217,10 @@ def _union(sets: Iterable[frozenset[int]]) -> set[int]:
 
 
 def _cause(rank: int, *, progress: Mapping[int, CollectiveProgress]) -> HangCause:
-    """Of a rank that is in no operation: what it has called its device has done or not come to."""
+    """Return why a rank in no operation does not move.
+
+    Its device may not have reached an operation that the process has called.
+    """
     known = progress.get(rank)
     if known is None:
         return HangCause.SILENT

@@ -66,6 +66,7 @@ class HangMonitor:
         """Check until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            # Also between attempts: the operator shows silent members at any time.
             self._publish_silent_members()
             if self.membership is None:
                 self._suspected = ()
@@ -78,18 +79,20 @@ class HangMonitor:
         before = {member.index for member in self._status.silent_members}
         self._status.silent_members = self._heartbeats.silent_members()
         for member in self._status.silent_members:
+            # Logged once per silence, not at every look.
             if member.index not in before:
                 log(AgentEvent.MEMBER_SILENT, index=member.index, seconds=member.seconds)
         self._status.publish()
 
     def _publish_pause(self, views: Sequence[RankView]) -> None:
-        """A member that is silent says nothing of its ranks."""
+        """Publish the gang's pause. With a silent member it is unknown, because its ranks are."""
         judged = () if self._status.silent_members else views
         self._status.pause = self._idle.look(judged, now=time.monotonic())
         self._status.publish()
 
     async def _check(self, membership: Membership) -> None:
         remote = self._heartbeats.rank_views(membership)
+        # Not all members have reported since this membership began: nothing can be compared.
         if remote is None:
             self._publish_pause(())
             return
@@ -101,6 +104,7 @@ class HangMonitor:
             case Hung() as hung:
                 suspects = [view for view in views if view.rank in hung.ranks]
                 await self._suspect(membership, suspects, hung=hung)
+            # No rank stands out, so no suspicion survives.
             case Stalled() as stalled:
                 self._suspected = ()
                 self._restart_all_after(membership, stalled=stalled)
@@ -112,12 +116,15 @@ class HangMonitor:
     ) -> None:
         """Kill the suspects once newer heartbeats confirm them."""
         now, ranks = time.monotonic(), tuple(sorted(view.rank for view in suspects))
+        # 1. First sighting: the views of different pods are not of one moment, so check again.
         if ranks != self._suspected:
             self._suspected, self._since = ranks, now
             return
+        # 2. Second look: every member must have reported since, or a delayed heartbeat is blamed.
         confirmed = self._heartbeats.rank_views(membership, since=self._since) is not None
         if now - self._since < VERIFY_SECONDS or not confirmed:
             return
+        # 3. Kill in all pods at once. The faults name the whole silence as the hang's duration.
         self._suspected = ()
         reason = f"silent for {hung.silent_seconds:.1f} s while all others waited for it"
         reason += f": {hung.reason}" if hung.reason else ""
@@ -127,6 +134,7 @@ class HangMonitor:
                 for member in self._record.members
             )
         )
+        # Stop watching: the other ranks now fail or fall silent as a consequence.
         if any(faults_by_member) and self.membership == membership:
             self.membership = None
         for fault in itertools.chain(*faults_by_member):
@@ -145,6 +153,7 @@ class HangMonitor:
         here = [view for view in suspects if first <= view.rank < first + member.ranks]
         numbers = [view.rank for view in here]
         order = Kill(generation=generation, attempt=attempt, ranks=numbers, reason=reason)
+        # An unreachable member may be lost. Then its pod is the fault, not its ranks.
         if not here or not await self._orders.kill(order, member):
             return []
         now = time.time()

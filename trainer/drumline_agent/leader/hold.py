@@ -1,8 +1,8 @@
-"""A gang that gives up is held for a while, so that its user can look into the pods.
+"""A hold of the pods of a gang that gives up, so that its user can examine them.
 
-Before the last order the leader only waits: every agent stays, and so does its pod. What failed has
-ended; processes of other ranks are left as they are, in the collective where they wait, say. Nobody
-is held for a lost pod, node or link: there is nothing of the program to be seen.
+The leader delays its last order, so every agent and its pod stays. The failed process has ended.
+Processes of other ranks are left as they are, perhaps waiting in a collective. A lost pod, node
+or link causes no hold, because it leaves no program state to examine.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ OF_THE_PROGRAM: Final = (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, Fault
 
 
 class Hold:
-    """What the leader does before it ends the pods.
+    """The wait of the leader before it ends the pods.
 
     Args:
-        status: of the agent, where it says until when.
+        status: of the agent; shows the end of the hold.
         job: its name.
-        seconds: as the record says; None: nobody wants to look.
-        sleep: waits so many seconds.
+        seconds: length of the hold from the record; None: no hold.
+        sleep: waits for a number of seconds.
         clock: seconds since the epoch.
     """
 
@@ -59,6 +59,7 @@ class Hold:
         self._status.say(RemarkKind.HELD, self._sentence(order, seconds=self._seconds))
         try:
             await self._sleep(self._seconds)
+        # The operator has ended the hold early: remove the remark about its end.
         except asyncio.CancelledError:
             self._status.say(RemarkKind.HELD, "")
             raise

@@ -59,7 +59,7 @@ from drumline_agent.state.record_store import SignedRecord
 from drumline_contract import SIGNATURE_HEADER, ExitCode, FaultClass, Incident, Member, sign
 
 FAREWELL_SECONDS = 5.0
-"""How long the last order is repeated to a member that does not answer."""
+"""Time for which the last order is repeated to a member that does not answer."""
 
 
 class Leader:
@@ -87,7 +87,7 @@ class Leader:
             status=service.status,
             own_index=service.settings.index,
         )
-        """What the clients of the user's ranks meet."""
+        """Coordinates the clients of the user's ranks."""
         self._heartbeats = MemberHeartbeats(signed.record, own_index=service.settings.index)
         self._restarts = RestartAccount(signed.record, incidents=incidents, status=service.status)
         self._faults = FaultCollector(incidents=incidents, restarts=self._restarts)
@@ -100,11 +100,13 @@ class Leader:
         self._hold = Hold(
             service.status, job=service.settings.job, seconds=signed.record.hold_seconds
         )
+        # Steps whose snapshots failed to restore. A retry of them would fail in the same way.
         self._unrestorable: set[int] = set()
         """Steps that could not be restored from snapshots."""
         self._restore_step: int | None = None
         self._recovery: RecoveryTracker | None = None
         self._forwarding: set[asyncio.Task[None]] = set()
+        # Created last: it reports to this leader and watches ranks and heartbeats from above.
         self._hang_monitor = HangMonitor(
             record=signed.record,
             heartbeats=self._heartbeats,
@@ -116,17 +118,20 @@ class Leader:
         )
 
     def report(self, fault: Fault) -> None:
-        """A fault of this pod or of another member.
+        """Report a fault of this pod or of another member.
 
-        Of a command's ranks only those that print it know their step: here, most often.
+        The ranks of a command do not know their step unless they print it. The leader's own ranks
+        usually do, so their step is used.
         """
+        # max: a rank that prints no steps reports 0, which would hide progress from the restart
+        # policy.
         trained = self._service.status.trained_step
         if self._service.settings.launch is not None and trained is not None:
             fault = replace(fault, step=max(fault.step, trained))
         self._faults.report(fault)
 
     def record_heartbeat(self, heartbeat: MemberHeartbeat) -> None:
-        """A member has sent a heartbeat."""
+        """Record a heartbeat of a member."""
         self._heartbeats.record(heartbeat)
         self._member.ranks.changes.notify()
 
@@ -136,10 +141,12 @@ class Leader:
 
     def forward_notice(self, body: bytes, *, signature: str) -> None:
         """Send a notice to every other member, with its signature."""
+        # Body and signature stay the operator's, so every member can verify them itself.
         request = HttpRequest(
             method="PUT", path=NOTICE_PATH, headers={SIGNATURE_HEADER: signature}, body=body
         )
         for member in self._followers:
+            # The event loop keeps only weak references to tasks.
             task = asyncio.create_task(
                 send_until_answered(request, to=member, port=self._service.settings.port)
             )
@@ -148,6 +155,7 @@ class Leader:
 
     async def lead(self) -> None:
         """Lead until the gang has ended."""
+        # A former leader may have ended between a notice and its delivery to all members.
         self._forward_unanswered_notices()
         async with asyncio.TaskGroup() as group:
             helpers = [
@@ -155,10 +163,13 @@ class Leader:
                 group.create_task(self._hang_monitor.run()),
             ]
             last = await self._attempts()
+            # Helpers still run during a hold, so members see a live leader and do not report it
+            # silent.
             if isinstance(last, Abandon):
                 last = await self._hold.keep(last)
             for helper in (*helpers, *self._forwarding):
                 helper.cancel()
+        # After the helpers: a member that ends now must not be taken for a silent one.
         await self._send_last_order(last)
 
     def _forward_unanswered_notices(self) -> None:
@@ -170,24 +181,31 @@ class Leader:
     async def _attempts(self) -> Finish | Abandon:
         """Run attempts until one succeeds or the gang may not be restarted."""
         attempt, incident = 0, None
+        # Each pass is one attempt: run it, classify its faults, decide whether another one may
+        # help.
         while True:
             membership = (self._record.generation, attempt)
             outcome = await self._attempt(membership, incident)
+            # Ranks are stopped or replaced from now on, so silence has no meaning.
             self._hang_monitor.membership = None
             if isinstance(outcome, Finish):
                 self._outage.training_goes_on()
                 return outcome
             stepped = self._recovery is not None and self._recovery.stepped
             attempt += 1
+            # 1. Storage still fails: wait for as long as it takes, without using up a restart
+            # again.
             if self._outage.caused(outcome) and self._outage.lasts:
                 incident = incident_of(outcome, now=time.time())
                 await self._outage.wait(root_cause_of(outcome))
                 continue
+            # 2. May the gang restart? Every class of fault is checked against its own budget.
             self._restarts.end_attempt(stepped=stepped)
             for fault in root_causes_by_class(outcome):
                 objection = self._restarts.objection(fault)
                 if objection is not None:
                     return abandon_order(fault, objection=objection)
+            # 3. Count this restart, then remove what would break the next attempt as well.
             incident = incident_of(outcome, now=time.time())
             self._restarts.count(incident.fault_classes)
             if self._outage.caused(outcome):
@@ -204,16 +222,21 @@ class Leader:
             membership: of this attempt.
             incident: what ended the previous attempt; None for the first.
         """
+        # 1. Phase "prepare": a new store on a new port, so ranks of earlier attempts cannot join
+        # it.
         log(AgentEvent.ROUND_BEGUN, generation=membership[0], attempt=membership[1])
         store_port = await self._store.open(
             self._record.store_member.address,
             peers=() if self._service.settings.store_is_open else peers_of(self._record),
             on_end=lambda reason: self.report(self._store_fault(membership, reason)),
         )
+        # Waits for every member, however long that takes: an incomplete gang must not train.
         inventories = await self._orders.prepare(membership)
+        # 2. Decide: record the incident, then choose the step that all members restore.
         floor = newest_checkpoint_of(self._record, inventories)
         self._record_incident(membership, inventories, incident)
         plan = self._decide(membership, inventories, floor=floor)
+        # 3. Phase "go": all members get the same restore step, so all ranks hold the same state.
         orders = {
             member.index: Go(
                 generation=membership[0],
@@ -226,6 +249,7 @@ class Leader:
             )
             for member in self._record.members
         }
+        # 4. Train until the first of these completes. `_run` and `coordinate` never complete.
         return await first_completed(
             self._faults.collect(membership),
             self._all_done(membership),
@@ -238,6 +262,7 @@ class Leader:
         self, membership: Membership, inventories: list[Inventory], incident: Incident | None
     ) -> None:
         """Take over what the members know, and add the incident that led to this attempt."""
+        # Members may know incidents and faults that a lost leader had not passed on yet.
         for inventory in inventories:
             self._incidents.merge(inventory.incidents)
             for fault in inventory.faults:
@@ -263,6 +288,7 @@ class Leader:
             ranks_per_process=self._service.settings.ranks_per_process,
         )
         self._restore_step = plan.restore_step
+        # The time of the decision ends the stage "detected" of the recovery.
         self._incidents.update_open(decided_at=time.time())
         first_rank = self._record.first_rank(self._service.settings.index)
         self._recovery = RecoveryTracker(
@@ -285,6 +311,7 @@ class Leader:
         await self._orders.go(orders)
         self._incidents.update_open(replaced_at=time.time())
         self._hang_monitor.membership = membership
+        # Wait for cancellation: the attempt ends with one of the other racers.
         return await asyncio.get_running_loop().create_future()
 
     async def _all_done(self, membership: Membership) -> Finish:
@@ -311,6 +338,7 @@ class Leader:
     def _views(self, membership: Membership) -> list[RankView]:
         """Every rank of the gang; none while a member has not reported of this membership."""
         status, remote = self._service.status, self._heartbeats.rank_views(membership)
+        # Views of two memberships must not be mixed: their steps and ranks are not comparable.
         if remote is None or (status.generation, status.attempt) != membership:
             return []
         return [*self._member.ranks.views(), *remote]
@@ -337,6 +365,7 @@ class Leader:
     async def _send_last_order(self, last: Finish | Abandon) -> None:
         """Send the last order, to this pod at the end: until then the others can reach it."""
         seconds = FAREWELL_SECONDS
+        # A member that misses `Finish` would report its ranks' exits as faults, so try for longer.
         if isinstance(last, Finish):
             seconds = max(seconds, self._service.settings.peer_lost_seconds)
         try:
@@ -345,4 +374,5 @@ class Leader:
                     group.create_task(self._orders.send(last, member))
         except TimeoutError:
             pass  # that member has ended before
+        # Last, because obeying ends this pod, and only this leader can still send the order.
         await self._member.obey(last)

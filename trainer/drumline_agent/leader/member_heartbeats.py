@@ -1,4 +1,4 @@
-"""What the leader knows from heartbeats: when each member was heard, and where its ranks are."""
+"""State of the members from their heartbeats: the time of the last one, and their ranks' views."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _MemberState:
 
 
 class MemberHeartbeats:
-    """By index: the members of one record except the leader itself."""
+    """Members of one record except the leader itself, by index."""
 
     def __init__(self, record: GenerationRecord, *, own_index: int) -> None:
         now = time.monotonic()
@@ -35,13 +35,14 @@ class MemberHeartbeats:
         }
 
     def record(self, heartbeat: MemberHeartbeat) -> None:
-        """A heartbeat has arrived; that of an unknown member is ignored."""
+        """Record a heartbeat. One of an unknown member is ignored."""
         state = self._members.get(heartbeat.index)
         if state is not None:
             state.heard_at, state.newest = time.monotonic(), heartbeat
 
     def last_heard(self) -> dict[int, float]:
         """Time of the newest heartbeat by index, in seconds since the epoch."""
+        # Incidents use wall-clock times, so that pods and the operator can compare them.
         offset = time.time() - time.monotonic()
         return {index: state.heard_at + offset for index, state in self._members.items()}
 
@@ -65,6 +66,7 @@ class MemberHeartbeats:
         views: list[RankView] = []
         for state in self._members.values():
             newest = state.newest
+            # All or nothing: a missing rank could be the one behind all others.
             if newest is None or newest.membership != membership or state.heard_at < since:
                 return None
             passed = now - state.heard_at
@@ -73,8 +75,9 @@ class MemberHeartbeats:
 
 
 def _as_of_now(view: RankView, *, passed: float) -> RankView:
-    """A view that was reported so long ago; in a phase that may take long there is no pause."""
+    """Age a view by `passed` seconds. A pause of 0 stays, since its phase may be long."""
     pause = view.pause
+    # A pause of 0 means a phase in which silence is normal, so it does not grow.
     if pause is not None and pause.seconds > 0:
         pause = replace(pause, seconds=pause.seconds + passed)
     return replace(view, silent_seconds=view.silent_seconds + passed, pause=pause)

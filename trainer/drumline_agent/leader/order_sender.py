@@ -28,7 +28,7 @@ PREPARE_SECONDS = 60.0
 GO_SECONDS = 600.0
 """A member answers once it has fetched its missing snapshots and started its ranks."""
 KILL_SECONDS = 5.0
-"""A member that is unreachable for so long may be lost, and its ranks with it."""
+"""Time after which an unreachable member may be lost, and its ranks with it."""
 RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 1.0
 CONCURRENCY = 256
@@ -56,6 +56,7 @@ class OrderSender:
                     return answer
                 try:
                     return parse_inventory(answer)
+                # A member of another version may answer after an update: keep asking.
                 except ContractError as error:
                     log(AgentEvent.MEMBER_LOST, index=member.index, reason=str(error))
                     await asyncio.sleep(LAST_RETRY_SECONDS)
@@ -75,6 +76,7 @@ class OrderSender:
                 if member.index == self._settings.index:
                     await self._own.obey(order)
                     return True
+                # Only unreachability is retried. Any answer means that the agent has decided.
                 while True:
                     with suppress(PeerUnreachableError):
                         answer = await self._put(order, member, seconds=KILL_SECONDS)
@@ -91,6 +93,7 @@ class OrderSender:
         wait, logged = RETRY_SECONDS, False
         while True:
             try:
+                # Bounds open connections in gangs of thousands of pods.
                 async with self._gate:
                     answer = await self._put(order, member, seconds=seconds)
                 if answer.status == HTTPStatus.OK:
@@ -98,6 +101,8 @@ class OrderSender:
                 reason = answer.body[:256].decode(errors="replace")
             except PeerUnreachableError as error:
                 reason = str(error)
+            # Once, after the retries have slowed down: a pod that starts is unreachable for a
+            # moment.
             if not logged and wait >= LAST_RETRY_SECONDS:
                 logged = True
                 log(AgentEvent.MEMBER_LOST, index=member.index, reason=reason)

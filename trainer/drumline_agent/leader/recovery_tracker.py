@@ -33,11 +33,14 @@ class RecoveryTracker:
             return
         now = time.time()
         self._without_heartbeat.discard(heartbeat.rank)
+        # All local ranks have joined. They do so together, so they stand for the gang.
         if not self._without_heartbeat:
             self._incidents.update_open(replaced_at=now, joined_at=now)
+        # A command without visible steps never reports a restored step.
         if heartbeat.phase is Phase.RUNNING:
             self._count_as_stepped()
             return
+        # Position -1 is before the restore: its step is not meaningful yet.
         if self.restored_step is None and heartbeat.position[0] >= 0:
             restored = heartbeat.restored_step
             self.restored_step = heartbeat.step if restored is None else restored
@@ -48,6 +51,7 @@ class RecoveryTracker:
                 restored_step=self.restored_step,
                 tier=self._tier(heartbeat.restored_from),
             )
+        # A finished step proves that the restored state works.
         if self.restored_step is not None and (
             heartbeat.step > self.restored_step or heartbeat.phase is Phase.DONE
         ):
@@ -55,11 +59,11 @@ class RecoveryTracker:
             self._incidents.complete_open()
 
     def _count_as_stepped(self) -> None:
-        """Of a command whose steps are not known: its recovery is over once all ranks run."""
+        """Complete the recovery of a command without known steps once all its ranks run."""
         if not self._without_heartbeat:
             self.stepped = True
             self._incidents.complete_open()
 
     def _tier(self, restored_from: RestoreTier | None) -> RestoreTier | None:
-        """A rank only knows that it restored from memory, not whether that came from a peer."""
+        """Refine the tier: a rank cannot distinguish its own snapshot from a peer's."""
         return self._memory_tier if restored_from is RestoreTier.MEMORY else restored_from

@@ -1,4 +1,4 @@
-"""How often the gang was restarted in place in this generation, and whether it may be again."""
+"""Restarts in place of the gang in this generation, and the limits on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RestartAccount:
         self._stuck_attempts = 0
 
     def end_attempt(self, *, stepped: bool) -> None:
-        """An attempt has failed; `stepped`: it had finished a step."""
+        """Count a failed attempt; `stepped`: it had finished a step."""
         self._stuck_attempts = 0 if stepped else self._stuck_attempts + 1
 
     def objection(self, fault: Fault) -> str | None:
@@ -40,5 +40,6 @@ class RestartAccount:
     def count(self, fault_classes: Iterable[FaultClass]) -> None:
         """Charge a restart to each of these classes."""
         for fault_class in fault_classes:
+            # The agent's status counts over its whole life, this account for one generation.
             for counts in (self._restarts, self._status.restarts):
                 counts[fault_class] = counts.get(fault_class, 0) + 1

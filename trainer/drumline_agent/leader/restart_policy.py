@@ -1,4 +1,4 @@
-"""Whether a gang may be restarted in place after a fault; pure."""
+"""Decision whether a gang is restarted in place after a fault; pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEVER_RESTARTED: Final = (ExitCode.CONFIG, ExitCode.CORRUPT_CHECKPOINT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartHistory:
-    """What the gang has been through when the fault strikes."""
+    """Earlier incidents and restarts of the gang at the time of a fault."""
 
     incidents: Sequence[Incident]
     """Earlier incidents, oldest first."""
@@ -28,15 +28,17 @@ class RestartHistory:
     """The record's: by fault class, for this generation. A class that is not listed has no
     limit."""
     restarts: Mapping[FaultClass, int]
-    """How many of those were used, by class."""
+    """Number of used restarts, by class."""
     stuck_attempts: int
     """Attempts in a row, with the one that failed now, that finished no step."""
 
 
 def objection_to_restart(fault: Fault, history: RestartHistory) -> str | None:
     """Why the gang cannot be restarted in place after this fault; None: it can."""
+    # 1. Faults that are certain to repeat.
     if fault.exit_code in NEVER_RESTARTED:
         return "starting again cannot help"
+    # 2. The operator's budget for this class.
     left = history.restarts_left.get(fault.fault_class)
     used = history.restarts.get(fault.fault_class, 0)
     # The cause of a mere consequence may be a lost pod, which the operator counts.
@@ -46,18 +48,20 @@ def objection_to_restart(fault: Fault, history: RestartHistory) -> str | None:
     known = fault.step > 0 or history.stuck_attempts > 0
     if known and _same_failures_before(fault, incidents=history.incidents) >= SAME_ERROR_LIMIT - 1:
         return f"the same error {SAME_ERROR_LIMIT} times in a row at step {fault.step}"
+    # 4. No progress at all. A storage outage is excluded, because waiting can mend it.
     if history.stuck_attempts >= STUCK_LIMIT and fault.exit_code != ExitCode.STORAGE:
         return f"{STUCK_LIMIT} attempts in a row finished no step"
     return None
 
 
 def _same_failures_before(fault: Fault, *, incidents: Sequence[Incident]) -> int:
-    """How many of the newest incidents were this very error at this very step."""
+    """Count the newest incidents with this error at this step."""
     if fault.exit_code == ExitCode.STORAGE:
         return 0  # a storage that is full is full for all
     if any(describe_exit_code(code) in fault.cause for code in SIGNALS_FROM_OUTSIDE):
         return 0  # a signal from outside says nothing about the program
     count = 0
+    # Consecutive failures only: another failure in between means that the program got further.
     for incident in reversed(incidents):
         if incident.failed_step != fault.step or not _caused_by(incident.cause, fault):
             break
@@ -66,15 +70,15 @@ def _same_failures_before(fault: Fault, *, incidents: Sequence[Incident]) -> int
 
 
 def _caused_by(cause: str, fault: Fault) -> bool:
-    """Whether an incident's cause begins with this error: that of the root cause comes first."""
+    """Return whether an incident's cause begins with this error. The root cause comes first."""
     return error_core(cause).startswith(error_core(fault.cause))
 
 
 def error_core(text: str) -> str:
-    """The beginning of a cause, without what differs each time."""
+    """Return the beginning of a cause, without the parts that differ each time."""
     return without_numbers(text)[:MAX_CORE_CHARS]
 
 
 def without_numbers(text: str) -> str:
-    """A cause without ranks, addresses, process ids and times."""
+    """Replace ranks, addresses, process ids and times in a cause."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", text)

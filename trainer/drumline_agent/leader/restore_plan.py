@@ -1,7 +1,7 @@
-"""Which step a gang restores, and which snapshots its members have to fetch for that; pure.
+"""Choice of the step that a gang restores, and of the snapshots that members must fetch; pure.
 
-The newest step of which the members together hold a snapshot of every rank, unless storage has a
-newer checkpoint. Example with two members of one rank each, storage at step 40:
+The step is the newest for which the members together hold a snapshot of every rank, unless storage
+has a newer checkpoint. Example with two members of one rank each, storage at step 40:
 
     member 0 holds rank 0 at 44, 42 and a copy of rank 1 at 42
     member 1 is new and holds nothing
@@ -21,16 +21,16 @@ from drumline_contract import GenerationRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """Where a gang restores from."""
+    """Source of a gang's restored state."""
 
     restore_step: int | None
     """Step of the snapshots; None: the newest checkpoint, or the initial weights."""
     fetch: dict[int, tuple[SnapshotSource, ...]]
-    """By member index: the snapshots that it lacks."""
+    """Missing snapshots that each member must fetch, by member index."""
 
     @property
     def fetches_any(self) -> bool:
-        """Whether any member fetches a snapshot."""
+        """True if any member fetches a snapshot."""
         return any(self.fetch.values())
 
 
@@ -51,11 +51,13 @@ def plan_restore(
         excluded: steps that could not be restored before.
         ranks_per_process: a launcher's, which it starts in the order of the pods.
     """
+    # 1. Which member holds which snapshot: several may hold copies of one.
     snapshots = {
         (snapshot.rank, snapshot.step, inventory.index): snapshot
         for inventory in inventories
         for snapshot in inventory.shards
     }
+    # 2. The newest step that the gang can restore together.
     step = newest_common_step(
         snapshots.values(),
         world_size=record.world_size * ranks_per_process,
@@ -64,6 +66,7 @@ def plan_restore(
     )
     if step is None:
         return RestorePlan(restore_step=None, fetch={})
+    # 3. Each member fetches what its ranks lack, from the holder with the lowest index.
     holders: dict[int, list[int]] = {}
     for rank, at_step, index in sorted(snapshots):
         if at_step == step:
@@ -86,16 +89,17 @@ def newest_common_step(
     floor: int | None,
     excluded: Iterable[int] = (),
 ) -> int | None:
-    """The newest step of which a snapshot of every rank is held; None where there is none.
+    """Return the newest step with a snapshot of every rank. None: there is none.
 
     Args:
-        snapshots: everything that the members of the gang hold.
+        snapshots: all snapshots that the members of the gang hold.
         world_size: only snapshots of a gang of this size fit.
-        floor: storage has this step: restoring an older one would lose more than it saves.
+        floor: step of the checkpoint in storage; restoring an older step would lose more.
         excluded: steps that could not be restored before.
     """
     ranks_by_step: dict[int, set[int]] = {}
     for snapshot in snapshots:
+        # Snapshots of another size have other shards, and older ones than storage lose work.
         if snapshot.world_size == world_size and snapshot.step >= (floor or 0):
             ranks_by_step.setdefault(snapshot.step, set()).add(snapshot.rank)
     complete = {step for step, ranks in ranks_by_step.items() if len(ranks) == world_size}
@@ -105,7 +109,7 @@ def newest_common_step(
 def newest_checkpoint_of(
     record: GenerationRecord, inventories: Iterable[Inventory]
 ) -> CommittedCheckpoint | None:
-    """The newest checkpoint known to the operator, which may be late, or to a member."""
+    """Return the newest checkpoint known to a member or to the operator, which may be late."""
     known = [inventory.saved for inventory in inventories if inventory.saved is not None]
     if record.restore_step is not None:
         checkpoint = CommittedCheckpoint(step=record.restore_step, digest=record.restore_digest)

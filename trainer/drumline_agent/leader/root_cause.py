@@ -22,11 +22,11 @@ from drumline_agent.protocol.member_reports import Fault
 from drumline_contract import MAX_CAUSE_CHARS, FaultClass, GenerationRecord, Incident
 
 MAX_FURTHER_CHARS = 80
-"""Of the cause of each fault but the root cause."""
+"""Maximum length of the cause of each fault but the root cause."""
 
 
 def root_cause_of(faults: Sequence[Fault]) -> Fault:
-    """The earliest fault, preferring faults that no restart can help, then causes."""
+    """Return the earliest fault, preferring faults that no restart can help, then causes."""
     return min(
         faults,
         key=lambda fault: (fault.exit_code not in NEVER_RESTARTED, fault.consequence, fault.at),
@@ -34,7 +34,7 @@ def root_cause_of(faults: Sequence[Fault]) -> Fault:
 
 
 def abandon_order(fault: Fault, *, objection: str) -> Abandon:
-    """The order by which the gang gives up because of this fault."""
+    """Build the order to give up because of this fault."""
     return Abandon(
         generation=fault.generation,
         attempt=fault.attempt,
@@ -47,7 +47,7 @@ def abandon_order(fault: Fault, *, objection: str) -> Abandon:
 
 
 def root_causes_by_class(faults: Sequence[Fault]) -> list[Fault]:
-    """The root cause, and the first cause of each other fault class."""
+    """Return the root cause, and the first cause of each other fault class."""
     root = root_cause_of(faults)
     firsts = {root.fault_class: root}
     for fault in sorted(faults, key=lambda fault: fault.at):
@@ -57,8 +57,9 @@ def root_causes_by_class(faults: Sequence[Fault]) -> list[Fault]:
 
 
 def incident_of(faults: Sequence[Fault], *, now: float) -> Incident:
-    """The incident that leads to the next attempt. Ranks that failed alike are one cause."""
+    """Build the incident that leads to the next attempt. Equal failures of ranks are one cause."""
     root = root_cause_of(faults)
+    # A mere consequence has no culprit: the cause may be a lost pod that reports nothing.
     known = not root.consequence
     incident = Incident(
         generation=root.generation,
@@ -67,6 +68,7 @@ def incident_of(faults: Sequence[Fault], *, now: float) -> Incident:
         cause=root.cause,
         culprit_index=root.index if known else None,
         culprit_rank=root.rank if known else None,
+        # Clocks of pods differ slightly. No stage of a recovery may last less than zero.
         fault_at=min(root.at, now),
         detected_at=min(root.detected_at, now),
         failed_step=max(fault.step for fault in faults),
@@ -78,11 +80,12 @@ def incident_of(faults: Sequence[Fault], *, now: float) -> Incident:
 
 
 def with_fault(incident: Incident, fault: Fault) -> Incident:
-    """The incident with a fault that was reported later, or again.
+    """Add a fault to the incident that was reported later, or again.
 
-    Where only consequences were known, this fault is the root cause.
+    If only consequences were known, this fault becomes the root cause.
     """
     incident = replace(incident, failed_step=max(incident.failed_step, fault.step))
+    # Only consequences were known, and here is their cause.
     if incident.culprit_index is None:
         return replace(
             incident,
@@ -95,16 +98,17 @@ def with_fault(incident: Incident, fault: Fault) -> Incident:
     classes = dict.fromkeys((*incident.fault_classes, fault.fault_class))
     further = fault.cause[:MAX_FURTHER_CHARS]
     cause = incident.cause
+    # Ranks that fail alike differ only in numbers. Naming them once is enough.
     if without_numbers(further) not in without_numbers(cause):
         cause = f"{cause[: MAX_CAUSE_CHARS - 2 - len(further)]}; {further}"
     return replace(incident, also=tuple(classes)[1:], cause=cause)
 
 
 def with_finished_steps(incident: Incident, inventories: Sequence[Inventory]) -> Incident:
-    """The incident with the steps that members know of now that their ranks are at rest.
+    """Update the incident with the finished steps that members report once their ranks are at rest.
 
-    A rank that was told to leave sends what it has held back. Under NCCL none leaves before that,
-    so the faults know of fewer steps.
+    A rank that stops sends its withheld reports. Under NCCL no rank stops earlier, so the faults
+    have seen fewer steps.
     """
     finished = max((inventory.step for inventory in inventories), default=0)
     return replace(incident, failed_step=max(incident.failed_step, finished))
@@ -113,12 +117,14 @@ def with_finished_steps(incident: Incident, inventories: Sequence[Inventory]) ->
 def incident_of_new_generation(
     record: GenerationRecord, inventories: Sequence[Inventory], *, now: float
 ) -> Incident | None:
-    """The incident that led to a new generation, as its members saw it; None if all are new."""
+    """Build the incident that led to a new generation, as its members saw it. None: all are new."""
     survivors = [inventory for inventory in inventories if inventory.previous_generation]
     if not survivors:
         return None
+    # A new pod answers without a previous generation.
     fresh = [inventory.index for inventory in inventories if not inventory.previous_generation]
     failures = [inventory.broken for inventory in survivors if inventory.broken is not None]
+    # The failure began when the first survivor noticed something, not when the operator acted.
     at = min([now, *(failure.at for failure in failures)])
     noticed_at = min([now, *(failure.noticed_at for failure in failures)])
     indices = ", ".join(map(str, fresh))

@@ -33,7 +33,7 @@ LONGEST_LEAD_STEPS = 1 << 16
 
 
 class RoundState(StrEnum):
-    """How far a round is."""
+    """State of a round."""
 
     PROPOSED = "proposed"
     AGREED = "agreed"
@@ -42,7 +42,7 @@ class RoundState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveRequest:
-    """What asks the ranks to save."""
+    """A request that the ranks save."""
 
     id: str
     leave: bool
@@ -60,7 +60,7 @@ class SaveRound:
     """The ranks save at their first boundary at or beyond it."""
     ranks: frozenset[int]
     lead_steps: int
-    """How far beyond the farthest known boundary the step lies."""
+    """Number of steps between the newest known boundary and the proposed step."""
     attempt: int = 1
     """Number of the proposal: each has an id of its own."""
     accepted: frozenset[int] = field(default_factory=frozenset[int])
@@ -68,7 +68,7 @@ class SaveRound:
 
     @property
     def proposal(self) -> SaveProposal:
-        """What every rank is sent; also a rank that connects while the round is open."""
+        """The proposal to every rank, also to one that connects while the round is open."""
         return SaveProposal(
             id=f"{self.request.id}/{self.attempt}",
             step=self.step,
@@ -81,12 +81,12 @@ class SaveRound:
 def begin_round(
     request: SaveRequest, *, steps: Mapping[int, int], lead_steps: int = 1
 ) -> SaveRound:
-    """A round that proposes a step to these ranks: `proposal` is to be sent to each.
+    """Begin a round that proposes a step to these ranks. `proposal` is then sent to each.
 
     Args:
-        request: what asks for the save.
-        steps: the newest known step of each rank; -1 where it has reported none.
-        lead_steps: what ranks may do while the proposal travels; 1 where steps take long.
+        request: the request to save.
+        steps: newest known step of each rank; -1 if it has reported none.
+        lead_steps: steps that ranks may finish during its travel; 1 if steps are long.
 
     Raises:
         ValueError: there are no ranks.
@@ -100,7 +100,7 @@ def begin_round(
 
 
 def hear_reply(current: SaveRound, rank: int, reply: Reply) -> tuple[SaveRound, tuple[Order, ...]]:
-    """The round after a rank's reply, and what to send to all its ranks.
+    """Return the round after a rank's reply, and the orders to all its ranks.
 
     Replies to an earlier proposal change nothing.
     """
@@ -129,7 +129,7 @@ def withdraw_round(current: SaveRound) -> tuple[SaveRound, tuple[Order, ...]]:
 
 
 def lead_steps(step_seconds: Collection[float], *, travel_seconds: float = 0.25) -> int:
-    """How many steps the fastest rank may do while a proposal travels to all and back."""
+    """Return the steps that the fastest rank may finish while a proposal travels and returns."""
     fastest = min(step_seconds, default=travel_seconds)
     if fastest <= 0:
         return LONGEST_LEAD_STEPS

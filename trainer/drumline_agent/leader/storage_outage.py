@@ -22,11 +22,11 @@ LAST_WAIT_SECONDS = 60.0
 
 
 class StorageOutage:
-    """What the leader knows of an outage; there is none at first.
+    """State of an outage as the leader sees it; initially there is none.
 
     Args:
-        status: of the agent, where the sentence is published.
-        sleep: waits so many seconds.
+        status: of the agent; shows the outage.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class StorageOutage:
         self._said = ""
         """The sentence of this outage; others may wait for something else."""
         self._saved_step: int | None = None
-        """Of the newest checkpoint when the outage began."""
+        """Step of the newest checkpoint when the outage began."""
 
     def caused(self, faults: Sequence[Fault]) -> bool:
-        """Whether an attempt ended because the storage fails."""
+        """Return whether an attempt ended because the storage failed."""
         return root_cause_of(faults).exit_code == ExitCode.STORAGE
 
     @property
     def lasts(self) -> bool:
-        """Whether no checkpoint was committed since the storage failed last."""
+        """True if no checkpoint was committed since the storage failed last."""
         return self._tries > 0 and self._newest_step() == self._saved_step
 
     async def wait(self, fault: Fault) -> None:
@@ -62,7 +62,7 @@ class StorageOutage:
         await self._sleep(seconds)
 
     def training_goes_on(self) -> None:
-        """A step was finished, or the gang is done."""
+        """Remove the message: a step was finished, or the gang is done."""
         if self._said and self._status.waiting_for == self._said:
             self._say("")
 

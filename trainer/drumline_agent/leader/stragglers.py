@@ -1,9 +1,10 @@
-"""Which members compute more slowly than the others: the leader's look at every rank's own time.
+"""Detection of members that compute more slowly than the others.
 
-Only the time counts that a rank computes: whoever waits for a slow peer is not slow itself. Ranks
-are compared with the median of those that have the same work (the same stage of the pipeline), by a
-mean over the last few measurements. A member is slow once one of its ranks has been `SLOWER` than
-that for `STEADY_STEPS` steps without a break. Nothing is ended for it: the operator hears of it.
+The leader uses each rank's own compute time only. A rank that waits for a slow peer is not slow. A
+rank is compared with the median of the ranks with the same work (the same stage of the pipeline),
+as a mean over the last few measurements. A member is slow once one of its ranks has been `SLOWER`
+than the median for `STEADY_STEPS` steps without a break. Nothing is restarted, but the operator is
+notified.
 
 Example: four pods of one rank compute 1.0, 1.0, 1.02 and 1.3 s in each step. The median is 1.01 s,
 and the fourth is slow by 29 % twenty steps later.
@@ -24,13 +25,13 @@ from drumline_contract.rank_compute import SLOWER
 
 STEADY_STEPS: Final = 20
 FEWEST_MEMBERS: Final = 3
-"""Of two that differ nobody knows which is the slow one."""
+"""Minimum number of members. With two it is impossible to tell which one is slow."""
 _NEWEST_WEIGHT: Final = 0.3
 
 
 @dataclass(slots=True)
 class _Pace:
-    """What is known of one rank in this membership."""
+    """Compute time of one rank in this membership."""
 
     newest: StepCompute
     mean: float | None = None
@@ -51,15 +52,15 @@ class Stragglers:
 
     def __init__(self, record: GenerationRecord) -> None:
         self._member_of = [member.index for member in record.members for _ in range(member.ranks)]
-        """By rank."""
+        """Member index by rank."""
         self._most_slow = most_slow(len(record.members))
         self._membership: Membership | None = None
         self._paces: dict[int, _Pace] = {}
 
     def after(self, views: Iterable[RankView], *, membership: Membership) -> tuple[SlowMember, ...]:
-        """The slow members, the slowest first, after these views of every rank.
+        """Return the slow members, slowest first, after these views of every rank.
 
-        Nobody where it is the job that is slow: more than a quarter of the members.
+        The result is empty if more than a quarter of the members are slow: then the job is slow.
         """
         if membership != self._membership:
             self._membership, self._paces = membership, {}
@@ -83,7 +84,7 @@ class Stragglers:
         return tuple(worst[:MAX_SLOW])
 
     def _slow_in(self, ranks: Sequence[int]) -> Iterable[SlowMember]:
-        """The slow ones among ranks with the same work."""
+        """Yield the slow members among ranks with the same work."""
         if len({self._member_of[rank] for rank in ranks}) < FEWEST_MEMBERS:
             return
         usual = median(self._paces[rank].mean or 0.0 for rank in ranks)

@@ -1,4 +1,4 @@
-"""What clients of this pod's ranks have said and the leader has not heard yet."""
+"""Messages of the clients of this pod's ranks that the leader has not received yet."""
 
 from __future__ import annotations
 

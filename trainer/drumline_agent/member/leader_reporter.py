@@ -1,9 +1,9 @@
 """Reports to the leader: heartbeats at intervals, faults at once.
 
-A heartbeat shows the leader that this pod is alive and where its ranks are; the answer shows this
-pod that the leader is alive, and whether there is a newer record. A leader that does not answer is
-no reason to stop: the ranks fail by themselves if it is lost, and only the operator decides that it
-is, with a new generation.
+A heartbeat shows the leader that this pod is alive, and the positions of its ranks. The answer
+shows this pod that the leader is alive, and whether there is a newer record. A member does not stop
+if the leader does not answer. If the leader is lost, the ranks fail by themselves. Only the
+operator declares it lost, with a new generation.
 """
 
 from __future__ import annotations

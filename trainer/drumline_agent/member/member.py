@@ -130,7 +130,7 @@ class MemberAgent:
         return None
 
     def note_new_record(self) -> None:
-        """A new generation: members that were silent in the last one no longer count."""
+        """Adopt a new generation: members that were silent in the last one no longer count."""
         record = self._service.records.current
         before, self._record = self._record, record.record if record is not None else None
         if self._record is not None:
@@ -141,7 +141,7 @@ class MemberAgent:
         self._status.publish()
 
     def _record_lost_member(self, before: GenerationRecord, now: GenerationRecord) -> None:
-        """Where no rank here has failed yet, a lost member is how the last membership failed."""
+        """Record a lost member as the last membership's failure, unless a rank failed first."""
         present = {member.pod_uid for member in now.members}
         heard = [
             heard_at
@@ -163,7 +163,7 @@ class MemberAgent:
         return await self.ranks.end(grace_seconds=grace_seconds)
 
     def on_fault(self, fault: Fault) -> None:
-        """A rank of this pod has ended, or has lost its peers."""
+        """Handle the end of a rank of this pod, or the loss of its peers."""
         if fault.membership == self.membership and self._failure is None:
             self._failure = MembershipFailure(at=fault.at, noticed_at=fault.detected_at)
         if not fault.consequence:
@@ -173,17 +173,17 @@ class MemberAgent:
         self.report(fault)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A rank of this pod has sent a heartbeat."""
+        """Handle a heartbeat of a rank of this pod."""
         self.on_rank_heartbeat(heartbeat)
 
     def on_snapshot(self, snapshot: SnapshotInfo, *, on_copied: Callable[[float], None]) -> None:
-        """A rank of this pod has written a snapshot."""
+        """Handle a new snapshot of a rank of this pod."""
         if snapshot.membership == self.membership:
             self._snapshots.add_own(snapshot)
             self._replicator.offer(snapshot, on_copied=on_copied)
 
     def on_saved(self, saved: NoticeSaved) -> None:
-        """A rank of this pod has answered a notice."""
+        """Handle the answer of a rank of this pod to a notice."""
         self._service.notices.record_answer(saved)
 
     def _record_for(self, membership: Membership) -> GenerationRecord:
@@ -232,7 +232,7 @@ class MemberAgent:
         await asyncio.shield(self._starting)
 
     async def _start_or_report(self, go: Go, record: GenerationRecord) -> None:
-        """What this pod lacks for the attempt (snapshots, memory, descriptors) is a fault of it."""
+        """Start the attempt. Missing snapshots, memory or descriptors are this pod's fault."""
         try:
             await self._start(go, record)
         except (FetchError, OSError, ContractError) as error:

@@ -1,6 +1,6 @@
-"""What the end of a rank's process means: its fault class and its cause.
+"""Classification of the end of a rank's process: its fault class and its cause.
 
-Pure, but for the file of the kernel that counts out-of-memory kills.
+Pure, but for the kernel's file that counts out-of-memory kills.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ a fabric manager ("system not yet initialized", Xid 79: "fallen off the bus") th
 illegal access, a failed assertion and an unspecified launch failure may be the program's: they are
 charged to it, and a GPU that is broken besides is reported by its node (docs/decisions/0022)."""
 _KILL_COUNTERS = ("memory.events", "memory.oom_control")
-"""Of control groups version 2 and 1."""
+"""Files with the kernel's counters in control groups version 2 and 1."""
 _LIMITS = ("memory.max", "memory.limit_in_bytes")
 _NO_LIMIT_BYTES = 2**60
 """Version 1 writes the largest page-aligned number for no limit."""
 
 
 def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
-    """Fault class of the end of a rank's process.
+    """Return the fault class of the end of a rank's process.
 
-    A SIGKILL or SIGTERM that no record of an out-of-memory kill explains came from outside, and is
-    no fault of the program: it is charged to the infrastructure, as is a GPU that fails.
+    A SIGKILL or SIGTERM without a recorded out-of-memory kill came from outside, so it is not a
+    fault of the program. It is charged to the infrastructure, like a GPU that fails.
 
     Args:
         code: exit code, negative for a signal.
-        error: the exception it raised, as `Type: message`; empty where it reported none.
-        killed_for_memory: the kernel has killed a process of this pod for memory since the last
-            fault.
+        error: the exception it raised, as `Type: message`; empty if it reported none.
+        killed_for_memory: whether the kernel has killed a process of this pod for memory since the
+            last fault.
     """
     if _OUT_OF_MEMORY.match(error) or (code == -signal.SIGKILL and killed_for_memory):
         return FaultClass.OUT_OF_MEMORY
@@ -62,7 +62,7 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
 
 
 def device_failed(code: int, *, error: str) -> bool:
-    """Whether a GPU or its driver is missing or does not work: no restart on this node helps."""
+    """Return whether a GPU or its driver is broken, so that a restart here does not help."""
     if code == ExitCode.DEVICE:
         return True
     return code == ExitCode.APPLICATION and _DEVICE_FAILED.search(error) is not None
@@ -71,16 +71,17 @@ def device_failed(code: int, *, error: str) -> bool:
 def cause(
     rank: int, code: int, *, error: str, last_line: str = "", memory_limit_bytes: int | None = None
 ) -> str:
-    """Return one line of bounded length: what ended the rank's process.
+    """Describe the end of a rank's process in one line of bounded length.
 
-    A printed line is no cause: it is quoted as the last line, and only where no error is known.
+    A printed line is not a cause. It is quoted as the last line, and only if no error is known.
 
     Args:
         rank: global rank.
         code: exit code, negative for a signal.
         error: the exception that it raised, as `Type: message`; empty without one.
         last_line: the last line that it printed.
-        memory_limit_bytes: the pod's limit if the kernel killed the process for memory; else None.
+        memory_limit_bytes: the pod's limit if the kernel killed the process for memory; otherwise
+            None.
     """
     reason = describe_exit_code(code)
     if memory_limit_bytes is not None:
@@ -116,7 +117,7 @@ class MemoryKills:
         self._short_of_memory: Membership | None = None
 
     def struck(self, membership: Membership) -> bool:
-        """Whether memory has run out in this attempt."""
+        """Return whether memory has run out in this attempt."""
         count = memory_kills(self._cgroup)
         if count > self._count:
             self._count, self._short_of_memory = count, membership
@@ -137,7 +138,7 @@ def memory_limit(cgroup: Path) -> int:
 
 
 def memory_kills(cgroup: Path) -> int:
-    """How many processes of a control group the kernel has killed for memory; 0 if unknown."""
+    """Count the processes of a control group that were killed for memory; 0 if unknown."""
     for name in _KILL_COUNTERS:
         with suppress(OSError):
             lines = (cgroup / name).read_text().splitlines()

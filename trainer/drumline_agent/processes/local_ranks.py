@@ -1,13 +1,13 @@
 """The ranks of this pod: forked, quiesced, resumed, and ended together.
 
-A process outlives the attempt it was forked for: when the gang breaks it quiesces, and the next
-attempt resumes it under a new placement. A process that does not quiesce in time is killed, and
-another is forked in its place.
+A process outlives the attempt it was forked for. When the gang breaks it quiesces, and the next
+attempt resumes it under a new placement. A process that does not quiesce in time is killed and
+replaced by a new fork.
 
-A rank that has reported that it is done has succeeded, however its process ends: its last
-checkpoint is committed by then, and only the teardown of a library can still fail. It gets
-`teardown_seconds` for that and is killed after. An exit code of 0 alone is no success: any library
-can end a process with it.
+A rank that has reported that it is done has succeeded, even if its process fails afterwards. Its
+last checkpoint is committed by then, and only the teardown of a library can fail. It gets
+`teardown_seconds` for that and is killed after. Exit code 0 alone does not mean success, because
+any library can end a process with it.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _LONG_PHASES = (
 
 
 def patience_seconds(newest: Heartbeat | None, *, step_seconds: float | None) -> float:
-    """How long a rank may be silent after this heartbeat.
+    """Return how many seconds a rank may be silent after this heartbeat.
 
     Args:
         newest: the rank's newest heartbeat.
-        step_seconds: usual time of a step; None where none was measured.
+        step_seconds: usual time of a step; None if none was measured.
     """
     if newest is None or step_seconds is None or newest.phase in _LONG_PHASES:
         return max(LONG_PATIENCE_SECONDS, LONG_FACTOR * (step_seconds or 0.0))
@@ -69,10 +69,10 @@ def patience_seconds(newest: Heartbeat | None, *, step_seconds: float | None) ->
 LAST_WORDS_SECONDS = 0.1
 """For a hung rank to write its flight record (`profiling.flight_recorder`) after SIGUSR1."""
 ASKED_AFTER = 0.5
-"""Of its patience: a rank that is silent for longer is asked how far it is in its collectives, so
-that the answers are there when the silence becomes unusual."""
+"""Share of its patience after which a silent rank is asked for its progress in collectives. The
+answers are then known when the silence becomes unusual."""
 DRAIN_SECONDS = 2.0
-"""How long the pipes of ended ranks are read on: an orphan process may hold them open."""
+"""Time for which the pipes of ended ranks are read. An orphan process may hold them open."""
 BEFORE_FIRST_HEARTBEAT = (-1, 0, -1)
 """Position of a rank that has sent no heartbeat yet."""
 
@@ -100,7 +100,7 @@ class LocalRanks:
 
     @property
     def all_preempted(self) -> bool:
-        """Whether every rank has ended after a notice to leave."""
+        """True if every rank has ended after a notice to leave."""
         ranks = self._ranks.values()
         return all(rank.succeeded for rank in ranks) and any(rank.preempted for rank in ranks)
 
@@ -162,9 +162,9 @@ class LocalRanks:
         )
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
-        """End every process and print what is left of its output.
+        """End every process and print its remaining output. Return whether all had done their work.
 
-        With a grace the ranks get SIGTERM first. Returns whether all of them had done their work.
+        With a grace period the ranks get SIGTERM first.
         """
         ranks = list(self._ranks.values())
         if grace_seconds > 0:
@@ -204,7 +204,7 @@ class LocalRanks:
             log(AgentEvent.RANK_LINGERS, rank=rank.placement.rank, seconds=seconds)
 
     async def _end_process(self, rank: RankProcess) -> None:
-        """Kill a process; its end is no fault."""
+        """Kill a process. Its end is then not a fault."""
         rank.ended_by_agent = True
         self._zygote.signal(rank.child, signal.SIGKILL)
         await wait_for_all([rank.child.exited], seconds=KILL_SECONDS)
@@ -258,7 +258,7 @@ class LocalRanks:
             self._on_done(rank)
 
     def _on_snapshot(self, rank: RankProcess, snapshot: SnapshotInfo) -> None:
-        """The rank hears once a peer holds its snapshot: it paces its snapshots by that."""
+        """Store a snapshot. Its rank is notified of a peer's copy, which paces its snapshots."""
 
         def confirm(seconds: float) -> None:
             rank.send_order(Replicated(step=snapshot.step, seconds=seconds))

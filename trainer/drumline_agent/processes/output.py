@@ -43,7 +43,7 @@ class PipeLineSplitter:
         return lines
 
     def finish(self) -> list[bytes]:
-        """The last line, where no line feed ends it."""
+        """Return the last line if no line feed ended it."""
         rest, self._pending = self._pending, b""
         return [rest] if rest else []
 
@@ -64,7 +64,7 @@ class LineReader(asyncio.Protocol):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The pipe is open."""
+        """Keep the transport of the open pipe."""
         self._transport = transport
 
     def drain(self) -> None:
@@ -85,7 +85,7 @@ class LineReader(asyncio.Protocol):
             self._on_line(line)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """The last writer has closed the pipe."""
+        """Finish after the last writer has closed the pipe."""
         for line in self._splitter.finish():
             self._on_line(line)
         if not self.ended.done():
@@ -95,7 +95,7 @@ class LineReader(asyncio.Protocol):
 async def open_line_pipe(
     on_line: Callable[[bytes], None], *, splitter: PipeLineSplitter | None = None
 ) -> tuple[LineReader, int]:
-    """A pipe whose lines go to `on_line`. Returns its reader and the descriptor to write to."""
+    """Open a pipe whose lines go to `on_line`. Return its reader and the descriptor to write to."""
     read_end, write_end = os.pipe()
     reader = LineReader(on_line, splitter=splitter)
     await asyncio.get_running_loop().connect_read_pipe(

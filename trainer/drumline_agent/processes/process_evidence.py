@@ -1,4 +1,4 @@
-"""What the kernel reports of a process that helps to find the rank that hangs."""
+"""Evidence from the kernel about a process, used to find the rank that hangs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from drumline_agent.protocol.member_reports import ProcessEvidence
 
 BUSY_SHARE = 0.3
-"""Of one processor: a process that uses more is busy."""
+"""Share of one processor above which a process is busy."""
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class CpuWatch:
     evidence: ProcessEvidence = ProcessEvidence.NONE
 
     def read(self, *, now: float) -> ProcessEvidence:
-        """The evidence as of `now`, on the monotonic clock. Reads one small file."""
+        """Return the evidence as of `now`, on the monotonic clock. Reads one small file."""
         try:
             text = Path(f"/proc/{self.pid}/stat").read_text()
         except OSError:

@@ -16,7 +16,7 @@ from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 
 class RankFaults:
-    """Of one pod."""
+    """Faults of the ranks of one pod."""
 
     def __init__(self, *, status: RankStatusStore, index: int, cgroup: Path | None = None) -> None:
         self._status = status
@@ -24,7 +24,7 @@ class RankFaults:
         self._memory = MemoryKills(cgroup)
 
     def peers_lost(self, rank: RankProcess, quiesced: Quiesced) -> Fault:
-        """The rank has lost its peers: another rank failed, or the network between them."""
+        """Report that a rank has lost its peers: another rank or the network failed."""
         cause = f"rank {rank.placement.rank}: lost its peers: {quiesced.reason}"
         return self._fault(
             rank,
@@ -35,7 +35,7 @@ class RankFaults:
         )
 
     def process_ended(self, rank: RankProcess, code: int) -> Fault:
-        """The process has ended (code < 0: by a signal) without an order to."""
+        """Report an unexpected end of a process. A negative code is the signal that ended it."""
         number = rank.placement.rank
         if rank.kill_reason is not None:
             return self._fault(

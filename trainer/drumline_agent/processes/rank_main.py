@@ -34,12 +34,12 @@ _LAST_ERROR = "Last error:\n"
 
 
 def store_request(address: str, *, port: int, peers: Sequence[str] = ()) -> dict[str, Any]:
-    """The request to the zygote for a store, which hears these networks alone, or everybody."""
+    """Build the zygote's request for a store. Without `peers` the store accepts every network."""
     return {"kind": "store", "address": address, "port": port, "peers": list(peers)}
 
 
 def rank_request(placement: Placement) -> dict[str, Any]:
-    """The request to the zygote for a rank."""
+    """Build the zygote's request for a rank."""
     return {"kind": "rank", "placement": placement.to_json()}
 
 
@@ -136,7 +136,11 @@ def one_line(error: BaseException) -> str:
 
 
 def _config() -> TrainerConfig:
-    """What the operator wrote, with the model of the folder `model_from` where it names none."""
+    """Return the job's configuration, completed with the model of the folder `model_from`.
+
+    Raises:
+        ConfigError: it is not valid.
+    """
     from drumline_contract.shapes.hugging_face import with_model_of_folder  # noqa: PLC0415 - not in the agent's bundle
 
     raw = with_model_of_folder(_written())
@@ -157,7 +161,7 @@ def _written() -> dict[str, Any]:
 
 
 def _environment(placement: Placement) -> dict[str, str]:
-    """The variables that torchrun sets; `env://` connects to the store that the agent serves."""
+    """Return the variables that torchrun sets; `env://` connects to the store of the agent."""
     return {
         "RANK": str(placement.rank),
         "WORLD_SIZE": str(placement.world_size),

@@ -48,7 +48,7 @@ class RankProcess:
     kill_reason: str | None = None
     """Why it was killed: it hung while the other ranks waited."""
     ended_by_agent: bool = False
-    """The agent has ended it: its exit is no fault."""
+    """True once the agent has killed it. Its exit is then not a fault."""
     cpu: CpuWatch | None = None
     """None until it was forked and looked at."""
     progress: CollectiveProgress | None = None
@@ -60,12 +60,12 @@ class RankProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended."""
+        """True until the process has ended."""
         return not self.child.exited.done()
 
     @property
     def is_quiesced(self) -> bool:
-        """Whether it is alive and waits for a placement above the one it had."""
+        """True if it is alive and waits for a placement above the one it had."""
         if self.kill_reason is not None:
             return False
         left = self.quiesced
@@ -73,7 +73,7 @@ class RankProcess:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has done its work."""
+        """True if it has done its work."""
         return self.done or self.preempted
 
     def send_order(self, order: RankOrder) -> bool:
@@ -92,7 +92,7 @@ class RankProcess:
         self.output.rename(f"rank {placement.rank}")
 
     def read_evidence(self, *, now: float) -> ProcessEvidence:
-        """What the kernel reports of the process; see `hang_detection`. Reads one small file."""
+        """Return the kernel's evidence about the process (`hang_detection`). Reads one file."""
         if not self.alive or not self.child.pid.done():
             return ProcessEvidence.NONE
         if self.cpu is None:

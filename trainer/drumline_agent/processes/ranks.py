@@ -1,6 +1,6 @@
-"""What a pod's part in its gang needs of its ranks, whatever they run.
+"""Interface of a pod's ranks to its part in the gang, for all kinds of ranks.
 
-`LocalRanks` forks the bundled trainer from a zygote; `commands.CommandRanks` starts a command of
+`LocalRanks` forks the bundled trainer from a zygote. `commands.CommandRanks` starts a command of
 the user's image.
 """
 
@@ -22,16 +22,16 @@ class RankListener(Protocol):
     """Receives what happens to the ranks."""
 
     def on_fault(self, fault: Fault) -> None:
-        """An attempt has failed."""
+        """Handle the failure of an attempt."""
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A rank has sent a heartbeat."""
+        """Handle a heartbeat of a rank."""
 
     def on_snapshot(self, snapshot: SnapshotInfo, *, on_copied: Callable[[float], None]) -> None:
-        """A rank has written a snapshot; to be called with the seconds once a peer has it."""
+        """Handle a new snapshot. `on_copied` is called with the seconds once a peer has it."""
 
     def on_saved(self, saved: NoticeSaved) -> None:
-        """A rank has answered a notice."""
+        """Handle a rank's answer to a notice."""
 
 
 class Ranks(Protocol):
@@ -42,7 +42,7 @@ class Ranks(Protocol):
 
     @property
     def all_preempted(self) -> bool:
-        """Whether every rank has ended after a notice to leave."""
+        """True if every rank has ended after a notice to leave."""
         ...
 
     def views(self) -> tuple[RankView, ...]:

@@ -22,10 +22,10 @@ from drumline_contract import STORE_PORTS, GenerationRecord
 
 
 def peers_of(record: GenerationRecord) -> list[str]:
-    """The networks from which the members of a record reach its store.
+    """Return the networks from which the members of a record reach its store.
 
     Members connect from their address of the store's family. A record without IP addresses, which
-    no operator makes, has no peers: its store hears everybody.
+    no operator makes, has no peers. Its store then accepts everybody.
     """
     ipv6 = ":" in record.store_member.address
     addresses = [member.address for member in record.members if (":" in member.address) == ipv6]
@@ -36,7 +36,7 @@ def peers_of(record: GenerationRecord) -> list[str]:
 
 
 class AttemptStore(Protocol):
-    """Where the ranks of an attempt meet."""
+    """The rendezvous store of an attempt."""
 
     async def open(
         self, address: str, *, peers: Sequence[str], on_end: Callable[[str], None]
@@ -71,7 +71,7 @@ class FreshPort:
         return port
 
     async def close(self) -> None:
-        """Nothing is open here."""
+        """Do nothing: a port has no state."""
 
 
 class RendezvousStore:

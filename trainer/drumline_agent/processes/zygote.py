@@ -1,9 +1,9 @@
 """The zygote: a process that imports torch and the trainer once, then forks a process per rank.
 
-`import torch` takes seconds; a fork of a process that has done it takes milliseconds, and shares
-its pages (a "zygote", as in Chromium and Android). That only works while the zygote has one thread
-and no CUDA context, so it does nothing but import, fork, wait and kill. Only the zygote signals
-ranks: as it reaps them, it cannot hit a process id that the kernel has reused.
+`import torch` takes seconds. A fork of a process that has done it takes milliseconds and shares its
+pages (a "zygote", as in Chromium and Android). That works only while the zygote has one thread and
+no CUDA context, so it only imports, forks, waits and kills. Only the zygote signals ranks. Because
+it reaps them, it cannot hit a process id that the kernel has reused.
 
 Protocol, JSON datagrams over a unix socket whose other end the agent holds:
 
@@ -14,8 +14,8 @@ Protocol, JSON datagrams over a unix socket whose other end the agent holds:
                       {"forked": name, "pid": pid}
                       {"exited": name, "code": c}     c < 0: killed by signal -c
 
-The kernel kills the zygote when the agent dies and its children when the zygote dies. When a rank's
-process ends, the zygote kills what is left of its process group.
+The kernel kills the zygote when the agent dies, and its children when the zygote dies. When a
+rank's process ends, the zygote kills the remaining processes of its group.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ async def run_command(settings: AgentSettings, *, plan: LaunchPlan) -> int:
 
 
 def _write_gang_files(settings: AgentSettings, record: GenerationRecord) -> None:
-    """The hosts and the hostfile of the new gang, before its processes are started."""
+    """Write the hosts and the hostfile of the new gang, before its processes are started."""
     files = gang_files.render(
         record, own_index=settings.index, own_name=socket.gethostname(), slots=settings.gpus
     )

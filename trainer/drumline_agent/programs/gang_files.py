@@ -58,7 +58,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def alone(*, own_name: str, address: str) -> str:
-    """The hosts of a pod that does not know its gang yet."""
+    """Render the hosts file of a pod that does not know its gang yet."""
     return f"{_LOCAL}{address}\t{own_name}\n"
 
 

@@ -45,13 +45,13 @@ from drumline_agent.state.record_store import SignedRecord
 from drumline_contract import ExitCode, GenerationRecord
 
 REPORT_SECONDS = 2.0
-"""How long a pod whose GPU has failed stays to tell the leader."""
+"""Time for which a pod whose GPU has failed stays to report to the leader."""
 GRACE_MARGIN_SECONDS = 5.0
 """Part of the pod's grace period that is kept for killing, reporting and exiting."""
 
 
 class StopPreparation(Protocol):
-    """What a pod does about SIGTERM before it ends its ranks."""
+    """Action of a pod on SIGTERM before it ends its ranks."""
 
     async def __call__(self, service: Service, signed: SignedRecord, *, seconds: float) -> None:
         """Have the gang save within these seconds."""
@@ -59,7 +59,7 @@ class StopPreparation(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodParts:
-    """Where the bundled trainer and a user's command differ."""
+    """The parts in which the bundled trainer and a user's command differ."""
 
     make_ranks: Callable[[RankListener], Ranks]
     store: AttemptStore
@@ -73,7 +73,7 @@ class PodParts:
     on_client_order: Callable[[ClientOrder | CheckpointSaved], None] = lambda _: None
     """Called with what the leader has for the clients of the ranks."""
     link: ClientLink = field(default_factory=ClientLink)
-    """Where those clients meet the leader."""
+    """Connection of those clients to the leader."""
 
 
 class GangPod:
@@ -267,7 +267,7 @@ class GangPod:
 
 
 def _before_ranks(outcome: Failed | StopRequested) -> PodExit:
-    """The exit of a pod whose ranks were never started."""
+    """Return the exit of a pod whose ranks were never started."""
     match outcome:
         case Failed(reason=reason):
             return PodExit(outcome=outcome, error=reason)

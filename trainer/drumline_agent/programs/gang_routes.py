@@ -90,7 +90,11 @@ class GangRoutes:
         return HttpResponse(status=200, body=b"{}")
 
     def _reject_former_members(self, notice: Notice) -> None:
-        """A pod that was replaced holds no state that the gang would have to save."""
+        """Reject a notice of a replaced pod, which holds no state that the gang would have to save.
+
+        Raises:
+            HttpError: the sender is not a present member.
+        """
         sender = notice.id.removeprefix(POD_NOTICE_PREFIX)
         current = self._service.records.current
         if sender == notice.id or current is None:

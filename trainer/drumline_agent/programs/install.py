@@ -80,9 +80,9 @@ def install(
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    """What is in it, not the folder's own mode and times: the target is a volume that root owns.
+    """Copy the contents, but not the folder's mode and times: root owns the target volume.
 
-    A former try of this container may have begun.
+    Files of an interrupted copy are replaced.
     """
     target.mkdir(exist_ok=True)
     for entry in source.iterdir():

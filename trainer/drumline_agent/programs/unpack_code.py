@@ -58,7 +58,7 @@ CodeEntry = CodeFile | CodeLink
 
 
 def read_parts(folder: Path) -> bytes:
-    """The packed code out of its parts, `0`, `1`, ...
+    """Join the packed code from its parts, `0`, `1`, ...
 
     Raises:
         BadCodeArchive: there is no part, or one is too large.
@@ -79,15 +79,16 @@ def read_parts(folder: Path) -> bytes:
 
 
 def code_entries(packed: bytes, *, digest: str) -> list[CodeEntry]:
-    """What is in the archive, checked as a whole.
+    """Return the entries of the archive, which is checked as a whole.
 
     Args:
         packed: the gzipped archive.
-        digest: which it must have.
+        digest: the expected digest.
 
     Raises:
-        BadCodeArchive: it has another digest, is too large, or has an entry that is no regular file
-            or link inside the folder.
+        BadCodeArchive: it has another digest, is too large, or has an entry that is neither a
+            regular
+            file nor a link inside the folder.
     """
     actual = code_digest(packed)
     if actual != digest:

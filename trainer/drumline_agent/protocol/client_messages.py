@@ -1,7 +1,7 @@
-"""What the clients of a member's ranks have said (`PUT /v1/clients`), for the leader.
+"""Messages of the clients of a member's ranks (`PUT /v1/clients`), for the leader.
 
 JSON, signed with the job's token. Each entry is a rank and the line that its client wrote
-(`drumline_client.wire`), in the order of arrival; an empty line: its connection is closed.
+(`drumline_client.wire`), in the order of arrival. An empty line means a closed connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ CLIENTS_PATH = "/v1/clients"
 MAX_SAID = 100
 """In a request: lines of the greatest length, escaped again, are within MAX_MESSAGE_BYTES."""
 MAX_CLIENT_RANKS = 1 << 20
-"""Of a job. Under PerPod the ranks are processes that the user's launcher starts."""
+"""Maximum number of ranks of a job. Under PerPod they are processes that the user's launcher
+starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class RankSaid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientMessages:
-    """What the clients of a member said in this membership."""
+    """Messages of the clients of a member in this membership."""
 
     index: int
     generation: int
@@ -55,7 +56,11 @@ class ClientMessages:
         return self.generation, self.attempt
 
     def decoded(self) -> list[RankSaid]:
-        """The messages; of a newer client's without those that are unknown. Raises WireError."""
+        """Decode the messages. Unknown ones, of a newer client, are left out.
+
+        Raises:
+            WireError: a message is malformed.
+        """
         decoded: list[RankSaid] = []
         for rank, line in self.said:
             message = decode_client_message(line.encode()) if line else ConnectionClosed()

@@ -17,7 +17,7 @@ from drumline_contract import Incident
 from drumline_contract import json_fields as read
 
 MAX_FAULTS = 16
-"""Of one pod: the newest."""
+"""Maximum number of faults of one pod. The newest are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Inventory:
     previous_generation: int
     """The generation that this pod's ranks trained in before; 0: the pod is new."""
     broken: MembershipFailure | None
-    """How the previous membership failed; None: it had not failed."""
+    """Failure of the previous membership. None: it had not failed."""
     step: int
     """Steps finished in the previous membership."""
     saved: CommittedCheckpoint | None
@@ -45,7 +45,8 @@ class Inventory:
     shards: tuple[SnapshotInfo, ...]
     incidents: tuple[Incident, ...]
     faults: tuple[Fault, ...] = ()
-    """Of its own ranks, each with its own cause: a former leader may not have received them."""
+    """Faults of its own ranks, each with its own cause. A former leader may not have received them.
+    """
 
 
 def parse_inventory(body: bytes) -> Inventory:

@@ -1,8 +1,8 @@
-"""What a leader orders the members of its gang to do (`PUT /v1/rounds`).
+"""Orders of a leader to the members of its gang (`PUT /v1/rounds`).
 
 JSON, signed with the job's token, typed on arrival. The leader is the agent of the record's store
-member. Every order carries its membership; a member that is past that one rejects it. Messages the
-other way, from a member to the leader, are in `member_reports`.
+member. Every order carries its membership. A member that has a later membership rejects it.
+`member_reports` has the messages from a member to the leader.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CommittedCheckpoint:
 
     step: int
     digest: str
-    """Of its manifest; empty where it is not known."""
+    """Digest of its manifest. Empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +93,11 @@ class Abandon:
     """The member with the root cause."""
     rank: int | None
     exit_code: int
-    """Of that member's pod."""
+    """Exit code of that member's pod."""
     fault_class: FaultClass
     reason: str
     held_seconds: float = 0.0
-    """How long the pods were kept for their user before."""
+    """Seconds for which the pods were kept for their user before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ KINDS: Mapping[type[LeaderOrder], str] = {
 
 
 def membership_of(order: LeaderOrder) -> Membership:
-    """The membership that an order belongs to."""
+    """Return the membership that an order belongs to."""
     return order.generation, order.attempt
 
 
@@ -206,7 +206,11 @@ def _about_clients(
 
 
 def parse_checkpoint(whole: dict[str, Any], key: str) -> CommittedCheckpoint | None:
-    """A checkpoint in a field of a decoded JSON object, if there is one. Raises ContractError."""
+    """Decode an optional checkpoint in a field of a JSON object.
+
+    Raises:
+        ContractError: it is malformed.
+    """
     raw = read.optional_nested(whole, key)
     if raw is None:
         return None

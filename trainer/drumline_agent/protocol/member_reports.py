@@ -1,4 +1,4 @@
-"""What a member reports to its leader: heartbeats (`PUT /v1/beat`) and faults (`PUT /v1/faults`).
+"""Reports of a member to its leader: heartbeats (`PUT /v1/beat`) and faults (`PUT /v1/faults`).
 
 JSON, signed with the job's token, typed on arrival.
 """
@@ -30,23 +30,23 @@ def heartbeat_interval_seconds(record: GenerationRecord) -> float:
 
 
 class ProcessEvidence(StrEnum):
-    """What the kernel reports of a rank's process that helps to find the rank that hangs."""
+    """Evidence from the kernel about a rank's process, used to find the rank that hangs."""
 
     NONE = ""
     STOPPED = "stopped"
-    """By a signal or a debugger."""
+    """Stopped by a signal or a debugger."""
     BUSY = "busy"
     """It computes, or waits for a device in the kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCompute:
-    """How long a rank computes in a step, without waiting for others."""
+    """Compute time of a rank in a step, without waiting for others."""
 
     step: int
     """Finished steps when it was measured."""
     seconds: float
-    """Of its forward and backward passes, in the mean of the last few steps."""
+    """Seconds of its forward and backward passes, as a mean over the last few steps."""
     stage: int = 0
     """Place in its pipeline: ranks of one stage have the same work."""
 
@@ -67,7 +67,7 @@ class RankView:
     progress: CollectiveProgress | None = None
     """In its collectives, since the newest heartbeat; None where the backend does not know."""
     pause: Pause | None = None
-    """How long it shows no work; None while it starts."""
+    """Time for which it shows no work. None while it starts."""
     compute: StepCompute | None = None
     """None until it was measured, and of a command's ranks."""
 

@@ -1,1 +1,1 @@
-"""What an agent and its ranks exchange: placements, orders, heartbeats, snapshot files."""
+"""Data between an agent and its ranks: placements, orders, heartbeats, snapshot files."""

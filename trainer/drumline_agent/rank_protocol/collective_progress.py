@@ -1,9 +1,10 @@
-"""How far a rank has come in the collectives of its groups, from torch's flight recorder.
+"""Progress of a rank in the collectives of its groups, from PyTorch's flight recorder.
 
-torch counts the operations of each process group (`collective_seq_id`), the same ones on every rank
-of the group, and says of each whether it was scheduled by the process, started on the device, or
-completed (`_dump_nccl_trace_json`, FlightRecorder.hpp, format 2). Sends and receives are not
-counted alike on both sides, so the pending ones are listed. Standard library only, pure.
+PyTorch counts the operations of each process group (`collective_seq_id`), which are the same on
+every rank of the group. It records for each operation whether the process scheduled it, the device
+started it, or it completed (`_dump_nccl_trace_json`, FlightRecorder.hpp, format 2). Sends and
+receives are not counted alike on both sides, so the pending ones are listed. Standard library only,
+pure.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ class GroupProgress:
     """One process group, as one of its ranks has used it."""
 
     group: str
-    """The same on all its ranks."""
+    """Name of the group, equal on all its ranks."""
     size: int
     """Its number of ranks."""
     enqueued: int = 0
     """Number of the last collective that the process has called, counted from 1."""
     started: int | None = None
-    """Of the last that the device has started; None: torch did not watch starts."""
+    """Number of the last operation that the device has started. None: starts are not recorded."""
     completed: int = 0
-    """Of the last before the first that is not complete."""
+    """Number of the last operation before the first incomplete one."""
     operation: str = ""
-    """Of that first one, such as `all_reduce`."""
+    """Name of the first incomplete operation, such as `all_reduce`."""
 
     @property
     def reached(self) -> int:
@@ -133,7 +134,7 @@ def parse_progress(raw: dict[str, Any]) -> CollectiveProgress:
 
 
 def _ranks(config: Mapping[str, Any]) -> list[int]:
-    """As text: `[0, 1]`."""
+    """Decode the ranks of a group, which may be text such as `[0, 1]`."""
     ranks = ast.literal_eval(config["ranks"]) if isinstance(config["ranks"], str) else None
     return [int(rank) for rank in (config["ranks"] if ranks is None else ranks)]
 

@@ -29,7 +29,7 @@ from drumline_agent.rank_protocol.placement import Placement
 logger = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 0.02
-"""How long the training thread is given to leave before it is interrupted again."""
+"""Time for which the training thread may leave by itself before it is interrupted again."""
 
 
 class InterruptedByAgentError(ConnectionError):
@@ -75,11 +75,11 @@ class Control:
 
     @property
     def told_to_leave(self) -> bool:
-        """Whether the present membership has been ended, and this rank is still in it."""
+        """True if the present membership has been ended and this rank is still in it."""
         return self._must_leave()
 
     def clear_notice(self, notice_id: str) -> None:
-        """The notice has been answered."""
+        """Forget a notice that has been answered."""
         with self._changed:
             if self._notice is not None and self._notice.id == notice_id:
                 self._notice = None

@@ -20,7 +20,7 @@ from drumline_contract import RestoreTier
 
 
 class Phase(StrEnum):
-    """What a rank is doing, in the order of a step. Collectives wait in all but `data`."""
+    """Activity of a rank, in the order of a step. Collectives wait in all but `data`."""
 
     STARTING = "starting"
     RESTORING = "restoring"
@@ -70,13 +70,13 @@ class Heartbeat:
     stage: int = 0
     """Place in its pipeline: ranks of one stage have the same work."""
     memory_bytes: Mapping[str, int] | None = None
-    """Of this rank by category (`metrics.memory`)."""
+    """Memory of this rank by category (`metrics.memory`)."""
     layout: str = ""
-    """Of this membership, in a line; with what it is predicted to cost where it was chosen."""
+    """Layout of this membership in one line, with its predicted cost if the planner chose it."""
     predicted_step_seconds: float | None = None
-    """By the planner; None where it does not know the device."""
+    """Prediction of the planner. None if it does not know the device."""
     compared_parts: Mapping[str, Sequence[float]] | None = None
-    """By `contract.StepPart`: measured and predicted seconds of a step of this layout."""
+    """Measured and predicted seconds of a step of this layout, by `contract.StepPart`."""
     mfu: float | None = None
     """Model FLOP utilization (`contract.shapes.flops`); None on a device without a known peak."""
     checkpoint_step: int | None = None
@@ -84,7 +84,7 @@ class Heartbeat:
     checkpoint_digest: str = ""
     """Digest of that checkpoint's manifest."""
     checkpoint_seconds: float | None = None
-    """How long training stood still for the newest checkpoint."""
+    """Seconds for which training stopped for the newest checkpoint."""
     restored_step: int | None = None
     """The step that this attempt restored; None while it is not known yet."""
     restored_from: RestoreTier | None = None
@@ -92,13 +92,13 @@ class Heartbeat:
     snapshot_every_steps: int | None = None
     """Interval between snapshots, by their measured cost; None where none are taken."""
     snapshot_seconds: float | None = None
-    """How long training stood still for the newest snapshot."""
+    """Seconds for which training stopped for the newest snapshot."""
     time_seconds: float
     """The sender's monotonic clock."""
 
     @property
     def predicted_tokens_per_second(self) -> float | None:
-        """By the planner; None until a step was measured, and where it does not know the device."""
+        """Predicted rate. None before a step was measured, or for an unknown device."""
         if not self.predicted_step_seconds or None in (self.tokens_per_second, self.step_seconds):
             return None
         tokens = (self.tokens_per_second or 0.0) * (self.step_seconds or 0.0)

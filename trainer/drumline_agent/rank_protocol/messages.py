@@ -38,9 +38,9 @@ class SnapshotTaken:
     bytes: int
     """Size of the whole file."""
     sha256: str
-    """Of the file's body, as in its header."""
+    """SHA-256 of the file's body, equal to that in its header."""
     seconds: float
-    """How long training stood still for it."""
+    """Seconds for which training stopped for it."""
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -56,7 +56,7 @@ class NoticeSaved:
     step: int | None = None
     """The checkpoint that is committed and was read back; None where there is none."""
     digest: str = ""
-    """Of its manifest."""
+    """Digest of its manifest."""
     error: str = ""
     """Why there is none."""
 

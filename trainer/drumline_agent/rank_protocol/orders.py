@@ -59,7 +59,7 @@ class SaveNotice(_Order):
 
     id: str
     leave: bool
-    """Exit with PREEMPTED once it is saved; else go on training."""
+    """Exit with PREEMPTED once it is saved; otherwise continue training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Replicated(_Order):
 
     step: int
     seconds: float
-    """How long the transfer took."""
+    """Duration of the transfer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

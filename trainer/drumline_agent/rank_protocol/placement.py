@@ -23,7 +23,7 @@ class Placement:
     """Index among the ranks of this pod: picks the GPU and the CPU share."""
     local_world_size: int = 1
     store_host: str = "127.0.0.1"
-    """Where `rank.serve_store` answers; never inside a rank."""
+    """Host of the rendezvous store (`rank.serve_store`), which never runs inside a rank."""
     store_port: int = 29500
     owner: str = ""
     """Uid of the job: sets its memberships apart from those of others. Empty: no job."""
@@ -37,16 +37,16 @@ class Placement:
     """URL of a bucket's prefix for the checkpoints instead. Neither: nothing is saved and every
     start is from step 0."""
     acknowledged_step: int | None = None
-    """Newest step the operator knows to be saved: never go on from an older one. None: any will do,
-    and without any the run starts from step 0."""
+    """Newest step that the operator knows to be saved. The run never resumes from an older one.
+    None: any checkpoint is accepted, and without one the run starts from step 0."""
     acknowledged_digest: str = ""
     """Digest the manifest of that very step must have; empty accepts any verified one."""
     snapshot_folder: Path | None = None
     """Memory of this pod that outlives its ranks (`drumline_client.snapshot_file`), or None: no
     snapshots are taken."""
     restore_snapshot: int | None = None
-    """Step of the snapshot to go on from: this rank's file lies in the folder. None, or where it
-    does not verify on every rank: the newest checkpoint."""
+    """Step of the snapshot to resume from, whose file for this rank is in the folder. The newest
+    checkpoint is used if this is None, or if the snapshot does not verify on every rank."""
     previous_ranks: int | None = None
     """GPUs that the gang trained on before this generation; None: it has not trained."""
     address: str = ""
@@ -62,19 +62,19 @@ class Placement:
             )
 
     def saving_to(self, place: Path | str | None) -> Placement:
-        """The same rank with its checkpoints in this folder or bucket."""
+        """Return the same placement with its checkpoints in this folder or bucket."""
         if isinstance(place, str):
             return replace(self, checkpoint_bucket=place)
         return replace(self, checkpoint_folder=place)
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether there is a place for them."""
+        """True if there is a place for checkpoints."""
         return self.checkpoint_folder is not None or self.checkpoint_bucket is not None
 
     @property
     def starts_first(self) -> bool:
-        """Whether no rank of this job was started before, so that nothing is trained."""
+        """True if no rank of this job was started before, so that nothing is trained yet."""
         return self.attempt == 0 and self.previous_ranks is None
 
     @property

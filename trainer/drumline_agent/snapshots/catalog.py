@@ -20,7 +20,7 @@ from drumline_contract import ContractError
 
 
 class SnapshotCatalog:
-    """Which snapshots this pod holds and where they are. `folder` None: it holds none."""
+    """Index of the snapshots that this pod holds. With `folder` None it is empty."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class SnapshotCatalog:
 
     @property
     def folder(self) -> Path | None:
-        """Where the ranks of this pod write their snapshots."""
+        """Folder into which the ranks of this pod write their snapshots."""
         return self._folder
 
     @property
@@ -38,17 +38,17 @@ class SnapshotCatalog:
         return (*_flat(self._own), *_flat(self._copies))
 
     def add_own(self, snapshot: SnapshotInfo) -> None:
-        """A rank of this pod has written a snapshot, or one was fetched for it."""
+        """Add a snapshot that a rank of this pod has written, or that was fetched for one."""
         for dropped in self._hold(self._own, snapshot):
             self.path(dropped.rank, dropped.step).unlink(missing_ok=True)
 
     def add_copy(self, snapshot: SnapshotInfo) -> None:
-        """A copy for another pod is complete."""
+        """Add a complete copy for another pod."""
         for dropped in self._hold(self._copies, snapshot):
             self._copy_path(dropped.rank, dropped.step).unlink(missing_ok=True)
 
     def find(self, rank: int, step: int) -> tuple[SnapshotInfo, Path] | None:
-        """A snapshot to send to another pod, and its file."""
+        """Return a snapshot to send to another pod, and its file. None: it is not held."""
         for held, path_of in ((self._own, self.path), (self._copies, self._copy_path)):
             for snapshot in held.get(rank, []):
                 if snapshot.step == step:
@@ -60,13 +60,13 @@ class SnapshotCatalog:
         return snapshot_file(self._root, rank=rank, step=step)
 
     def incoming_path(self, snapshot: SnapshotInfo, *, copy: bool) -> Path:
-        """Where to write a snapshot that arrives; `commit_incoming` renames it."""
+        """Return the path for a snapshot that arrives. `commit_incoming` renames it."""
         path = (self._copy_path if copy else self.path)(snapshot.rank, snapshot.step)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.with_suffix(f".from-{snapshot.generation}-{snapshot.attempt}")
 
     def commit_incoming(self, snapshot: SnapshotInfo, *, copy: bool) -> None:
-        """What was written to `incoming_path` is complete."""
+        """Add a snapshot that has been written to `incoming_path` completely."""
         path = self.incoming_path(snapshot, copy=copy)
         path.rename(path.with_suffix(".snapshot"))
         (self.add_copy if copy else self.add_own)(snapshot)
@@ -96,9 +96,10 @@ class SnapshotCatalog:
     def _hold(
         self, held: dict[int, list[SnapshotInfo]], snapshot: SnapshotInfo
     ) -> list[SnapshotInfo]:
-        """Add a snapshot; returns those of its rank that are no longer held.
+        """Add a snapshot. Return those of its rank that are no longer held.
 
-        After a newer one it is of another history: a program went on from its own checkpoint.
+        A known snapshot of a later step belongs to another history, because the program resumed
+        from its own checkpoint.
         """
         before = [known for known in held.get(snapshot.rank, []) if known.step != snapshot.step]
         newest_first = sorted(before, key=lambda known: known.step, reverse=True)

@@ -25,7 +25,7 @@ OnCopied = Callable[[float], None]
 
 
 def peer_of(record: GenerationRecord, index: int) -> Member | None:
-    """The member that holds the copies of a member's snapshots, if any is on another node."""
+    """Return the member that holds a member's copies. None: all are on one node."""
     members = record.members
     here = next(at for at, member in enumerate(members) if member.index == index)
     for offset in range(1, len(members)):
@@ -48,7 +48,7 @@ class Replicator:
         """Ranks with a copy of this attempt: only the first is logged."""
 
     def begin(self, record: GenerationRecord) -> None:
-        """A new attempt starts: snapshots that still wait are of the previous one."""
+        """Begin an attempt. Snapshots that still wait are of the previous one and are dropped."""
         self._peer = peer_of(record, self._settings.index)
         self._waiting.clear()
         self._copied.clear()

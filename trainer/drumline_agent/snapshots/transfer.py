@@ -40,7 +40,7 @@ class FetchError(Exception):
 
 
 def path_of(snapshot: SnapshotInfo) -> str:
-    """The path of a snapshot in the API."""
+    """Return the path of a snapshot in the API."""
     return f"{FILES_PATH}{snapshot.rank}/{snapshot.step}"
 
 
@@ -54,7 +54,11 @@ class SnapshotServer:
         """The membership that this pod is in now."""
 
     def begin(self, head: RequestHead) -> Path:
-        """Where to write a copy. Raises HttpError where it is not wanted."""
+        """Return the path to which a copy is written.
+
+        Raises:
+            HttpError: the copy is not accepted.
+        """
         snapshot = self._description(head)
         if snapshot.membership != self.membership():
             raise HttpError(HTTPStatus.CONFLICT, "a snapshot of another membership")
@@ -63,7 +67,11 @@ class SnapshotServer:
         return self._snapshots.incoming_path(snapshot, copy=True)
 
     def finish(self, head: RequestHead, path: Path) -> HttpResponse:
-        """The copy has been written to `path`. Raises HttpError where it is rejected."""
+        """Add a copy that has been written to `path`.
+
+        Raises:
+            HttpError: the copy is rejected.
+        """
         snapshot = self._description(head)
         if snapshot.membership != self.membership():
             path.unlink(missing_ok=True)
@@ -77,7 +85,11 @@ class SnapshotServer:
         return HttpResponse(status=200, body=b"{}")
 
     def send(self, request: HttpRequest) -> HttpResponse:
-        """Answer a GET. Raises HttpError where there is no such snapshot."""
+        """Answer a GET.
+
+        Raises:
+            HttpError: there is no such snapshot.
+        """
         match = _PATH.fullmatch(request.path)
         held = match and self._snapshots.find(int(match[1]), int(match[2]))
         if not held:

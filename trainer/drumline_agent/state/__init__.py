@@ -1,1 +1,1 @@
-"""What an agent knows: its ranks, its record, incidents, notices."""
+"""The state of an agent: its ranks, its record, incidents, notices."""

@@ -44,7 +44,7 @@ class IncidentLog:
         self._put([replace(incident, cause=cause)])
 
     def by_membership(self, membership: Membership) -> Incident | None:
-        """The incident whose recovery led to this membership, or would have."""
+        """Return the incident whose recovery led to this membership, or would have."""
         return self._incidents.get(membership)
 
     def merge(self, incidents: Iterable[Incident]) -> None:
@@ -68,7 +68,7 @@ class IncidentLog:
         self._put([_with(incident, facts) for incident in self.open])
 
     def complete_open(self, **facts: Any) -> None:
-        """The first step is finished: the open incidents are complete."""
+        """Complete the open incidents: the first step is finished."""
         closing = [_number(incident) for incident in self.open]
         if not closing:
             return
@@ -77,7 +77,7 @@ class IncidentLog:
             log(AgentEvent.INCIDENT, incident=asdict(self._incidents[number]))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The field `incidents` of `Go`."""
+        """Return the field `incidents` of `Go`."""
         return [{**asdict(incident), "also": list(incident.also)} for incident in self.all]
 
     def _put(self, incidents: Iterable[Incident]) -> None:
@@ -92,7 +92,7 @@ def _number(incident: Incident) -> Membership:
 
 
 def _detail(incident: Incident) -> tuple[bool, int, int]:
-    """How much an incident says about its root cause."""
+    """Return a key that orders incidents by how much detail they have about the root cause."""
     return incident.culprit_index is not None, len(incident.fault_classes), len(incident.cause)
 
 

@@ -24,7 +24,7 @@ from drumline_agent.state.rank_status import RankStatusStore
 from drumline_contract import Notice, NoticeAnswer
 
 POD_NOTICE_PREFIX = "pod-ends/"
-"""Of the ids of notices that agents make."""
+"""Prefix of the ids of notices that agents make."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class SaveNotices:
         ]
 
     def record_answer(self, saved: NoticeSaved) -> None:
-        """A rank has answered the active notice: the first answer of this pod counts."""
+        """Record a rank's answer to the active notice. Only the first answer of this pod counts."""
         if self._active is None or saved.notice != self._active.id:
             return
         self._active = None
@@ -145,5 +145,5 @@ class SaveNotices:
 
 
 def is_of_a_pod(notice_id: str) -> bool:
-    """Whether a pod that ends has made this notice."""
+    """Return whether a pod that ends has made this notice."""
     return notice_id.startswith(POD_NOTICE_PREFIX)

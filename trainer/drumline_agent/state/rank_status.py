@@ -1,4 +1,4 @@
-"""What this agent knows about its ranks: the source of its status, metrics and final report."""
+"""State of this agent's ranks: the source of its status, metrics and final report."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from drumline_contract.step_series import SAVING, shares_of
 
 @dataclass(slots=True)
 class StepPace:
-    """How long the steps of an attempt still take.
+    """Time that the remaining steps of an attempt need.
 
-    The mean over the whole attempt, evaluations and checkpoints included: they come again. Its
-    first step does not count, which compiles and fills caches.
+    It uses the mean over the whole attempt, with evaluations and checkpoints, because they recur.
+    The first step does not count, because it compiles and fills caches.
 
         step 101 at 60 s, step 201 at 260 s, of 1,001: 2 s a step, 1,600 s are left
     """
@@ -48,7 +48,7 @@ class StepPace:
     _newest: tuple[int, float] | None = None
 
     def note(self, step: int, *, at: float) -> None:
-        """This many steps are finished at this time; a step that was known is no news."""
+        """Note the number of finished steps at a time. A repeated number is ignored."""
         if self._first is None or self._newest is None or step < self._first[0]:
             self._first = self._newest = (step, at)
         elif step > self._newest[0]:
@@ -67,11 +67,11 @@ class StepPace:
 
 
 def step_point(heartbeat: Heartbeat, *, usual_seconds: float | None) -> StepPoint:
-    """What a rank says of the step that it finished last.
+    """Build a point of the series for the step that a rank finished last.
 
     Args:
         heartbeat: of the lowest rank of the pod.
-        usual_seconds: of a step as the agent counted it, where the rank does not say.
+        usual_seconds: step time as the agent counted it, used if the rank reports none.
     """
     seconds = seconds_by_part(heartbeat.step_parts or {})
     shares = shares_of(seconds)
@@ -89,14 +89,14 @@ def step_point(heartbeat: Heartbeat, *, usual_seconds: float | None) -> StepPoin
 
 
 def with_news(known: StepPoint, newest: StepPoint) -> StepPoint:
-    """A point with what is said of the same step later, as where a program prints its loss last."""
+    """Merge later figures of the same step, since a program may print its loss last."""
     older = {each.name: getattr(known, each.name) for each in fields(StepPoint)}
     unknown = {name: value for name, value in older.items() if getattr(newest, name) in (None, {})}
     return replace(newest, **unknown)
 
 
 def seconds_by_part(timed: Mapping[str, float]) -> dict[str, float]:
-    """The parts of the step timer as those of a series: forward and backward are `compute`."""
+    """Map the parts of the step timer to those of a series: forward and backward are `compute`."""
     seconds: dict[str, float] = {}
     for name, value in timed.items():
         part = str(step_part_of(name) or SAVING)
@@ -141,7 +141,7 @@ class RankStatusStore:
         """Usual time of a step, without checkpoints and restarts; kept over attempts."""
         self._pace = StepPace()
         self._points: tuple[StepPoint, ...] = ()
-        """Of this attempt."""
+        """Points of this attempt."""
         self._work: dict[int, WorkPace] = {}
         self.pause: Pause | None = None
         """At the leader: how long no rank of the gang has shown work; None: it cannot tell."""
@@ -157,7 +157,7 @@ class RankStatusStore:
         self.waiting_for = ""
         """Why the gang waits instead of training; empty while it does not."""
         self.held_seconds = 0.0
-        """How long the gang was held for its user before it gave up."""
+        """Seconds for which the gang was held for its user before it gave up."""
         self._remarks: dict[RemarkKind, str] = {}
         self.acknowledges_saves = False
         """The program answers notices: a rank, here or (at the leader) anywhere, has asked its
@@ -176,7 +176,7 @@ class RankStatusStore:
         self.publish()
 
     def begin_attempt(self, *, generation: int, attempt: int, ranks: range) -> None:
-        """A new attempt starts: heartbeats of earlier attempts no longer count."""
+        """Begin an attempt: heartbeats of earlier attempts no longer count."""
         self.generation, self.attempt = generation, attempt
         self.ranks_up = dict.fromkeys(ranks, True)
         self.heartbeats = {}
@@ -190,7 +190,7 @@ class RankStatusStore:
         self.phase = AgentPhase.STARTING
 
     def record_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A local rank has sent a heartbeat."""
+        """Record a heartbeat of a local rank."""
         now = time.monotonic()
         before = self.heartbeats.get(heartbeat.rank)
         self.heartbeats[heartbeat.rank] = ReceivedHeartbeat(heartbeat, now)
@@ -214,12 +214,12 @@ class RankStatusStore:
         self.publish()
 
     def note_checkpoint(self, saved: CommittedCheckpoint) -> None:
-        """A member of the gang knows of a committed checkpoint."""
+        """Record a committed checkpoint that a member of the gang has reported."""
         if self.newest_checkpoint is None or saved.step > self.newest_checkpoint.step:
             self.newest_checkpoint = saved
 
     def _note_point(self, heartbeat: Heartbeat) -> None:
-        """A step was finished that the series lacks, or more is known of its last one."""
+        """Add a finished step to the series, or new figures to its last point."""
         point = step_point(heartbeat, usual_seconds=self.step_seconds)
         last = self._points[-1] if self._points else None
         if last is not None and last.step == point.step:
@@ -229,7 +229,7 @@ class RankStatusStore:
             self._points = step_series.thinned(points, most=step_series.RECENT_POINTS)
 
     def work_of(self, rank: int) -> WorkPace:
-        """What the heartbeats of a local rank say of its pauses."""
+        """Return the known pauses of a local rank."""
         return self._work.get(rank) or WorkPace()
 
     def _average_step_seconds(self, seconds: float) -> None:

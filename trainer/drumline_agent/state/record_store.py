@@ -1,13 +1,13 @@
 """The newest generation record that this agent has accepted.
 
-Only the operator makes records; agents pass them on unchanged, with their signature, so a record
-may arrive from any agent. It is accepted if its signature fits the job's token, it is for this job,
-its generation is higher than the current one and it names this pod's uid at this pod's index.
+Only the operator makes records. Agents forward them unchanged with their signature, so a record may
+arrive from any agent. It is accepted if its signature fits the job's token, it is for this job, its
+generation is higher than the current one, and it names this pod's uid at this pod's index.
 
-A new leader of the operator pushes the membership it observes under its own epoch: a record of the
-current generation with the same members is known already. The ranks go on and the first record
-stays the one that is passed on, so that all members have the same bytes; only the epoch rises, and
-a later push by a deposed leader is rejected.
+A new leader of the operator pushes the membership it observes under its own epoch. A record of the
+current generation with the same members is therefore known already. The ranks continue, and the
+first record is still the one that is forwarded, so that all members have the same bytes. Only the
+epoch rises, and a later push by a deposed leader is rejected.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class RecordStore:
         return None
 
     def _is_current(self, record: GenerationRecord) -> bool:
-        """Whether it is of the current membership; epoch and restore point may differ."""
+        """Return whether it is of the current membership. Epoch and restore point may differ."""
         if self.current is None:
             return False
         known = self.current.record

@@ -1,10 +1,10 @@
-"""How long a rank shows no sign of work, and which pauses are usual; pure.
+"""Time for which a rank shows no sign of work, and the length of its usual pauses; pure.
 
-A heartbeat is a sign: a step, another phase, a line that was printed. Phases that may take long are
-no pauses, however long they take. Nothing is judged before an attempt has shown a few steps, as the
-first ones compile and fill caches.
+A heartbeat is a sign of work: a step, another phase, a printed line. Long phases do not count as
+pauses. Nothing is judged before an attempt has shown a few steps, because the first ones compile
+and fill caches.
 
-    signs at 0, 2, 4, 34 (a slow batch), 36 s     usual: 30 s, as that ended by itself
+    signs at 0, 2, 4, 34 (a slow batch), 36 s     usual: 30 s, because that ended by itself
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_contract import Pause
 
 STEPS_TO_LEARN: Final = 2
-"""Of an attempt after the first that it shows."""
+"""Number of steps of an attempt after its first visible one before pauses are judged."""
 REMEMBERED: Final = 512
-"""Pauses: one that is long and rare is forgotten after so many others."""
+"""Number of remembered pauses. A long and rare pause is forgotten after this many others."""
 LONG_PHASES: Final = frozenset(
     (Phase.STARTING, Phase.RESTORING, Phase.EVALUATION, Phase.SNAPSHOT, Phase.CHECKPOINT)
 )
@@ -26,7 +26,7 @@ LONG_PHASES: Final = frozenset(
 
 
 class WorkPace:
-    """Of one local rank, over all its attempts in this pod."""
+    """Pace of one local rank, over all its attempts in this pod."""
 
     def __init__(self) -> None:
         self._pauses: deque[float] = deque(maxlen=REMEMBERED)
@@ -34,7 +34,7 @@ class WorkPace:
         self._first_step: int | None = None
 
     def begin_attempt(self) -> None:
-        """It starts again; what is usual stays known."""
+        """Begin an attempt. The usual pause stays known."""
         self._newest, self._first_step = None, None
 
     def note(self, heartbeat: Heartbeat) -> None:
