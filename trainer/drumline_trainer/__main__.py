@@ -117,11 +117,11 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 
 def started_as(ranks: int | None) -> LaunchedRank | int:
-    """Which rank a launcher made of this process, or how many ranks to fork here.
+    """Return the rank that a launcher made of this process, or the number of ranks to fork here.
 
     Args:
-        ranks: what the command line asks for. It stands against a launcher of one process, as an
-            interactive job is.
+        ranks: from the command line. It overrides a launcher of one process, such as an interactive
+            job.
 
     Raises:
         ConfigError: the launcher started another number of ranks, or its variables do not fit.

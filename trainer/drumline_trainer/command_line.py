@@ -1,4 +1,4 @@
-"""What the commands of `python -m drumline_trainer` share. No torch."""
+"""Common parts of the commands of `python -m drumline_trainer`. No torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,18 @@ def configured(
     settings: list[str],
     under: dict[str, Any] | None = None,
 ) -> TrainerConfig:
-    """The file's configuration, the preset's model over it, the settings over both.
+    """Merge the configuration: the file, the preset's model over it, the settings over both.
 
-    What none of them says is as `under` has it. A model that none of them names is that of the
-    folder `model_from`.
+    Without a model in any of them, it is that of the folder `model_from`.
+
+    Args:
+        file: JSON of a TrainerConfig.
+        preset: name of a model.
+        settings: `KEY=VALUE` each.
+        under: defaults of the other three.
 
     Raises:
-        ConfigError: unreadable file, malformed setting, or a configuration that cannot work.
+        ConfigError: unreadable file, malformed setting, or a configuration that is not valid.
     """
     raw: dict[str, Any] = under or {}
     if file is not None:
@@ -48,14 +53,14 @@ def configured(
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """The options that `configured` takes."""
+    """Add the options that `configured` takes."""
     parser.add_argument("--config", type=Path, help="JSON file of a TrainerConfig")
     parser.add_argument("--preset", choices=sorted(MODEL_PRESETS), help="model of this name")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
 def as_file(config: TrainerConfig) -> str:
-    """The whole configuration as JSON, for --config."""
+    """Return the whole configuration as JSON, for --config."""
     return json.dumps(config.to_dict(), indent=2) + "\n"
 
 

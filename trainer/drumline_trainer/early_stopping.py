@@ -21,7 +21,7 @@ _KEY = "best"
 
 @dataclass(slots=True, kw_only=True)
 class EarlyStopping:
-    """Of a run; without patience it never stops and keeps nothing."""
+    """State of early stopping of a run. Without patience it never stops and keeps nothing."""
 
     patience: int
     least_gain: float
@@ -36,7 +36,11 @@ class EarlyStopping:
 
     @classmethod
     def of(cls, config: TrainerConfig, saved: Mapping[str, Any]) -> EarlyStopping:
-        """Where a run begins or goes on. Raises CorruptCheckpointError."""
+        """Begin or resume from the saved state.
+
+        Raises:
+            CorruptCheckpointError: the saved state is malformed.
+        """
         evaluation = config.evaluation
         if evaluation is None or not evaluation.patience:
             return cls(patience=0, least_gain=0.0)
@@ -57,13 +61,14 @@ class EarlyStopping:
         return stopping
 
     def steps(self, steps: range) -> Iterator[int]:
-        """Those that are made: none once it is over."""
+        """Return the steps to run: none once it is over."""
         return itertools.takewhile(lambda _: not self.is_over, steps)
 
     def saves_after(self, step: int, loss: float | None) -> bool:
-        """Note what was measured after so many finished steps; None: nothing was.
+        """Note the loss after `step` finished steps. None: it was not measured.
 
-        Whether this state is to be saved whatever the interval: it is the best, or the last.
+        Return whether this state must be saved whatever the interval, because it is the best or the
+        last.
         """
         if loss is None or not self.patience:
             return False
@@ -76,7 +81,7 @@ class EarlyStopping:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further step is to be made."""
+        """True if no further step is to be made."""
         return 0 < self.patience <= self.in_vain
 
     def state(self) -> dict[str, Any]:

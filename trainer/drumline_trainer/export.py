@@ -39,7 +39,7 @@ from drumline_trainer.optimization.average import AVERAGE
 from drumline_trainer.sharding.boxes import Box
 
 _PREFIX = "model."
-"""Of the names of weights among a checkpoint's tensors; see `optimization`."""
+"""Prefix of weights among a checkpoint's tensors; see `optimization`."""
 
 
 class CheckpointWeights(Mapping[str, Tensor]):
@@ -80,7 +80,11 @@ class CheckpointWeights(Mapping[str, Tensor]):
         return self._manifest.trainer
 
     def __getitem__(self, name: str) -> Tensor:
-        """The weight, assembled from its pieces."""
+        """Assemble the weight from its pieces.
+
+        Raises:
+            CorruptCheckpointError: it has no pieces.
+        """
         record = self._manifest.tensors[self._prefix + name]
         everything = Box(offsets=(0,) * len(record.shape), shape=record.shape)
         whole: Tensor | None = None
@@ -100,12 +104,12 @@ class CheckpointWeights(Mapping[str, Tensor]):
         return (name.removeprefix(self._prefix) for name in names)
 
     def __len__(self) -> int:
-        """Number of weights."""
+        """Return the number of weights."""
         return sum(1 for _ in self)
 
 
 def trained_with(files: StepFiles) -> dict[str, Any]:
-    """The configuration of the run that saved a checkpoint as JSON values; empty: it has none.
+    """Return the configuration of the run that saved a checkpoint, as JSON values. Empty: none.
 
     Raises:
         CorruptCheckpointError: its manifest does not verify.
@@ -124,13 +128,20 @@ def export_checkpoint(
 ) -> None:
     """Write the weights of a committed checkpoint to `target`.
 
-    Begun again after it was killed, it goes on after the files that are whole. With `average` that
-    of the weights. Where the run began from a folder (`model_from`), that one's
-    tokenizer, chat template, special tokens and generation settings go along. Classes of images
-    have the names that they had in the data.
+    An interrupted export continues after the complete files. If the run began from a folder
+    (`model_from`), its tokenizer, chat template, special tokens and generation settings are copied.
+    Classes of images get their names in the data.
+
+    Args:
+        files: of the checkpoint.
+        config: of the run.
+        target: the new folder.
+        dtype: of the written weights.
+        average: whether to export the average of the weights.
+        print_line: called with progress.
 
     Raises:
-        CorruptCheckpointError: it does not verify.
+        CorruptCheckpointError: the checkpoint does not verify.
         ConfigError: its weights are of another model than `config`'s, or its adapters were trained
             on another base.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
@@ -153,7 +164,7 @@ def export_checkpoint(
 
 
 def _class_names(files: StepFiles) -> list[str]:
-    """By number, where the data of the run had names for them."""
+    """Return the names of classes by number, if the run's data had names for them."""
     match _manifest(files).trainer.get("classes"):
         case [*names] if all(isinstance(name, str) for name in names):
             return [str(name) for name in names]
@@ -162,7 +173,7 @@ def _class_names(files: StepFiles) -> list[str]:
 
 
 def _identity(files: StepFiles, config: TrainerConfig, *, dtype: torch.dtype, average: bool) -> str:
-    """Of what is exported: the checkpoint by its content, and how it is written."""
+    """Hash the checkpoint's content and the options of the export."""
     manifest = files.read_small(MANIFEST_DIGEST_FILE, limit=1024)
     how = f"{dtype} {average} {config.lora} {config.model_from}"
     return hashlib.sha256(manifest + how.encode()).hexdigest()
@@ -172,9 +183,9 @@ def _identity(files: StepFiles, config: TrainerConfig, *, dtype: torch.dtype, av
 def whole_weights(
     files: StepFiles, config: TrainerConfig, *, average: bool = False
 ) -> Generator[Mapping[str, Tensor]]:
-    """The weights of a committed checkpoint, or their average, by our names, adapters folded in.
+    """Provide the weights of a committed checkpoint, or their average, with adapters merged.
 
-    Each is read at every access.
+    They have our names. Each is read at every access.
 
     Raises:
         CorruptCheckpointError: it does not verify.
@@ -244,7 +255,7 @@ def export_adapters(
 
 
 def _long_enough(config: TrainerConfig) -> ModelConfig:
-    """The model with the sequences it was trained on among those it says it can do."""
+    """Return the model with a maximum length that includes the sequences it was trained on."""
     model = config.model
     if model.family is not Family.LLAMA:
         return model

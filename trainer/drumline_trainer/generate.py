@@ -29,10 +29,10 @@ _BYTES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the next token is chosen."""
+    """Settings of the choice of tokens."""
 
     tokens: int = 128
-    """At most so many."""
+    """Maximum number of tokens."""
     temperature: float = 0.0
     """0: the likeliest one always."""
     seed: int = 0
@@ -56,7 +56,7 @@ class Codec:
 
 
 def codec_of(config: TrainerConfig, *, chat: bool) -> Codec:
-    """What the run read its data with; `chat`: a prompt is what a user says.
+    """Return the codec of the run's data; `chat`: a prompt is a user's message.
 
     Raises:
         ConfigError: the tokenizer or the template cannot be read.
@@ -88,11 +88,19 @@ def codec_of(config: TrainerConfig, *, chat: bool) -> Codec:
 def answer(
     files: StepFiles, config: TrainerConfig, prompt: str, *, codec: Codec, sampling: Sampling
 ) -> str:
-    """What the model of a committed checkpoint says after a prompt.
+    """Return the model's continuation of a prompt.
+
+    Args:
+        files: of a committed checkpoint.
+        config: of the run that saved it.
+        prompt: text.
+        codec: converts between text and tokens.
+        sampling: settings of the choice of tokens.
 
     Raises:
         CorruptCheckpointError: it does not verify.
-        ConfigError: its weights are of another model than `config`'s, or it reads no text.
+        ConfigError: its weights are of another model than `config`'s, or it is not a language
+            model.
     """
     if config.model.family is Family.TRANSFORMERS:
         raise ConfigError(

@@ -34,7 +34,7 @@ class HeldOutLoss:
     last_step: int
     samples: int
     targets: int
-    """Of all ranks' batches."""
+    """Number of targets in the batches of all ranks."""
     batches: tuple[StepBatch, ...]
     """This rank's share, read once; none where the run does not evaluate."""
     world: World
@@ -57,7 +57,7 @@ class HeldOutLoss:
         optimizer: Optimizer,
         check_membership: Callable[[], None],
     ) -> HeldOutLoss:
-        """Reads the samples, in parts as `shard` has them of the training data."""
+        """Read the held-out samples, divided like `shard`'s training data."""
         config, count = reporter.config, 0 if dataset is None else dataset.count
         batches: tuple[StepBatch, ...] = ()
         if dataset is not None:
@@ -78,9 +78,9 @@ class HeldOutLoss:
         )
 
     def after(self, step: int) -> float | None:
-        """Measure and report where it is due after so many finished steps. Collective.
+        """Measure and report the loss if it is due after `step` finished steps. Collective.
 
-        None where it is not due; every rank has the same bits.
+        Return None if it is not due. Every rank returns the same bits.
         """
         if not self.batches or (step % self.every_steps and step != self.last_step):
             return None
@@ -96,7 +96,7 @@ class HeldOutLoss:
         return loss
 
     def _averaged(self, average: WeightAverage) -> float:
-        """Of the average, which has the weights' place meanwhile."""
+        """Return the loss of the averaged weights, which replace the weights meanwhile."""
         with average.as_weights():
             self.model.weights.refresh_copies()
             loss = self._measured()
@@ -105,7 +105,7 @@ class HeldOutLoss:
 
     @torch.no_grad()
     def _measured(self) -> float:
-        """The mean over all targets of all ranks."""
+        """Return the mean loss over all targets of all ranks."""
         total = torch.zeros((), dtype=torch.float64, device=self.world.device)
         for stage in self.model.stages:
             stage.eval()

@@ -1,8 +1,7 @@
-"""What a run's weights begin as, where no checkpoint or snapshot holds them.
+"""Initial weights of a run without a checkpoint or snapshot.
 
-At random by seed and name (`models.initialize`), or from a folder as Hugging Face lays it out, or
-frozen beneath adapters that add nothing yet, or frozen in the reference of preferences
-(`adapters.base`).
+They are random by seed and name (`models.initialize`), or from a folder in the layout of Hugging
+Face. With adapters the base is frozen, and with preferences the reference (`adapters.base`).
 """
 
 from __future__ import annotations

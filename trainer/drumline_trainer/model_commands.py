@@ -95,7 +95,7 @@ def generate(arguments: list[str]) -> int:
 
 
 def checkpoints(arguments: list[str]) -> int:
-    """List a run's committed checkpoints, newest first; one that is damaged is said so."""
+    """List a run's committed checkpoints, newest first. Damaged ones are marked."""
     parser = argparse.ArgumentParser(
         prog="drumline_trainer checkpoints", description=checkpoints.__doc__
     )
@@ -134,7 +134,7 @@ def import_weights(arguments: list[str]) -> int:
 
 
 def data(arguments: list[str]) -> int:
-    """Show what a run would make of records: counts, what is left out, and the first tokens."""
+    """Show how a run would read records: counts, skipped records, and the first tokens."""
     parser = argparse.ArgumentParser(prog="drumline_trainer data", description=data.__doc__)
     parser.add_argument("action", choices=("show",))
     parser.add_argument("source", type=Path, help="a file of records or text, or a folder of them")

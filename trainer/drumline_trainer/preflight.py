@@ -1,12 +1,12 @@
-"""What must be the same on all ranks is compared before they depend on it.
+"""Comparison of everything that must be equal on all ranks, before they depend on it.
 
-Ranks that differ in a version, a setting of NCCL or their configuration do not fail: they hang in
+Ranks that differ in a version, a setting of NCCL or their configuration do not fail. They hang in
 the first collective, or train something else. So every rank publishes its facts in the rendezvous
-store before the first collective, and the last rank to arrive compares all: either all ranks go on,
-or all fail with the same sentence, which names two ranks and what each of them has.
+store before the first collective, and the last rank to arrive compares all. Then either all ranks
+continue, or all fail with the same message, which names two ranks and their values.
 
-A rank sends three messages and waits for one; the last to arrive reads all reports. That is also
-how the ranks wait for each other. Every wait has a timeout, and missing ranks are named.
+A rank sends three messages and waits for one. The last to arrive reads all reports. This also
+synchronizes the ranks. Every wait has a timeout, and missing ranks are named.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from drumline_contract.config import ConfigError
 from drumline_contract.layout import Axis, Layout
 
 DELIVERY_TIMEOUT = timedelta(seconds=5)
-"""How long ranks that will not train wait for each other to know why."""
+"""Longest wait of failing ranks for each other to receive the reason."""
 PREFLIGHT_TIMEOUT = timedelta(minutes=5)
-"""How long a rank waits for the others."""
+"""Longest wait of a rank for the others."""
 NCCL2_VARIABLE = "TORCH_DIST_USE_NCCL2"
 """0: NCCL not through the implementation that is torch's default since 2.15."""
 _PREFIXES = ("NCCL_", "TORCH_NCCL_")
@@ -58,7 +58,7 @@ _SAMENESS = "set it the same on all ranks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What one process published."""
+    """Facts that one process published."""
 
     rank: int
     world_size: int
@@ -74,7 +74,7 @@ class RankReport:
 def environment_facts(
     configuration: Mapping[str, Any], layout: Layout, *, backend: str
 ) -> dict[str, str]:
-    """What must not differ between ranks of one run, by name."""
+    """Return the facts that must be equal on the ranks of one run, by name."""
     folder = configuration.get("model_from")
     facts = {
         "torch": str(torch.__version__),
@@ -92,7 +92,7 @@ def environment_facts(
 
 
 def groups_of(layout: Layout, rank: int) -> dict[str, list[int]]:
-    """The ranks that a rank is going to work with, by axis, where that is not all or none."""
+    """Return the groups of a rank by axis, without those of one rank or all ranks."""
     groups = {axis.value: list(layout.group_of(axis, rank)) for axis in Axis}
     return {axis: ranks for axis, ranks in groups.items() if 1 < len(ranks) < layout.world_size}
 
@@ -146,17 +146,17 @@ def agree(
 
 
 def first_problem(reports: Sequence[RankReport]) -> str | None:
-    """A sentence about the first thing that is wrong; None where nothing is."""
+    """Describe the first problem. None: there is none."""
     return first_difference(reports) or shared_gpu(reports) or first_group_mismatch(reports)
 
 
 def first_difference(reports: Sequence[RankReport]) -> str | None:
-    """A sentence about the first thing that ranks differ in; None where there is none."""
+    """Describe the first difference between ranks. None: there is none."""
     return next(_differences(sorted(reports, key=lambda report: report.rank)), None)
 
 
 def shared_gpu(reports: Sequence[RankReport]) -> str | None:
-    """A sentence about the first GPU that two ranks compute on; None where there is none."""
+    """Describe the first GPU that two ranks compute on. None: there is none."""
     owners: dict[str, RankReport] = {}
     for report in sorted(reports, key=lambda report: report.rank):
         other = owners.setdefault(report.gpu, report)
@@ -170,7 +170,7 @@ def shared_gpu(reports: Sequence[RankReport]) -> str | None:
 
 
 def first_group_mismatch(reports: Sequence[RankReport]) -> str | None:
-    """A sentence about the first group that its members do not agree on, or None."""
+    """Describe the first group that its members do not agree on. None: there is none."""
     by_rank = {report.rank: report for report in reports}
     for report in reports:
         for axis, members in report.groups.items():
@@ -185,7 +185,7 @@ def first_group_mismatch(reports: Sequence[RankReport]) -> str | None:
 
 
 def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
-    """By rank. A rank with a rare value is compared with the most frequent value."""
+    """Yield differences by rank. A rare value is compared with the most frequent one."""
     for before, after in pairwise(reports):
         if before.rank == after.rank:
             yield (
@@ -224,7 +224,7 @@ def _shown(name: str, value: str | None) -> str:
 
 
 def _until_all_have_heard(store: Store, mine: RankReport) -> None:
-    """The store may be one of rank 0's, and must not end with it before the others have read."""
+    """Wait until all ranks have read the result, because the store may end with rank 0."""
     with suppress(dist.DistError):
         if store.add("heard", 1) == mine.world_size:
             store.set("all have heard", "")
@@ -237,7 +237,7 @@ def _read_reports(store: Store, arrived: int) -> list[RankReport]:
 
 
 def _incomplete(store: Store, mine: RankReport) -> Exception:
-    """The error where ranks are missing: what the present ones differ in, or which are missing."""
+    """Return the error about missing ranks, or about a difference between the present ones."""
     here = _read_reports(store, store.add("arrived", 0))
     difference = first_difference(here)
     if difference is not None:

@@ -134,11 +134,11 @@ def reseed(seed: int, *, step: int, rank: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What became of one step's gradients."""
+    """Result of one step's update."""
 
     totals: StepTotals
     scale: LossScale
-    """Of the next step."""
+    """Loss scale of the next step."""
     rate: float
     """The learning rate, be the step skipped or not."""
 
@@ -155,7 +155,7 @@ class Learner:
     def restore(
         self, kept: list[TensorSlice], *, checkpointer: TieredCheckpointer
     ) -> StartingPoint:
-        """What was saved, or the weights that a run begins with. Raises as `train`."""
+        """Restore the saved state, or initialize the weights. Raises like `train`."""
         config = self.workers.config
         start = checkpointer.restore(kept)
         initialize_weights(
@@ -181,7 +181,7 @@ class Learner:
         shard: BatchShard,
         checkpointer: TieredCheckpointer,
     ) -> HeldOutLoss:
-        """Of the weights, or of the average that the optimizer keeps of them."""
+        """Return the evaluation of the weights, or of the average that the optimizer keeps."""
         return HeldOutLoss.of(
             dataset,
             shard=shard,
@@ -193,7 +193,7 @@ class Learner:
         )
 
     def stopping(self, start: StartingPoint, *, evaluation: HeldOutLoss) -> EarlyStopping:
-        """What is known of the held-out loss, which a run that begins measures now."""
+        """Return the state of early stopping. A new run measures the held-out loss first."""
         stopping = EarlyStopping.of(self.workers.config, start.trainer)
         if start.step == 0:
             stopping.saves_after(0, evaluation.after(0))

@@ -1,8 +1,9 @@
-"""Where a run's weights begin: those that learn, and those that do not.
+"""Initial weights of a run: the trained and the frozen ones.
 
-At random by seed and name, or from a folder as Hugging Face lays it out. Checkpoints hold what
-learns and no frozen weight, so these are filled at every start, and a checkpoint names its base:
-adapters mean nothing on another one, and preferences compare with one reference to the end.
+They are random by seed and name, or from a folder in the layout of Hugging Face. Checkpoints hold
+trained weights and no frozen ones, so frozen weights are filled at every start, and a checkpoint
+names its base. Adapters have no meaning on another base, and preferences are compared with one
+reference for the whole run.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
 
 
 def each_with(progress: Callable[[], None], slices: Iterable[TensorSlice]) -> Iterator[TensorSlice]:
-    """The slices, with a call before each."""
+    """Yield the slices, with a call before each."""
     for part in slices:
         progress()
         yield part
@@ -111,12 +112,19 @@ def initialize_base(
     device: torch.device | None = None,
     progress: Callable[[], None],
 ) -> None:
-    """Fill weights that are no adapters, also those that stages keep packed.
+    """Fill all weights but the adapters, also those that stages keep packed.
 
-    From a folder, what is to be packed passes through the host's memory whole.
+    From a folder, a weight that is packed passes through host memory completely.
+
+    Args:
+        slices: to fill.
+        stages: of this rank.
+        config: of the run.
+        device: of messages between ranks, if ranks share the reading; None: each rank reads.
+        progress: called before each weight.
 
     Raises:
-        ConfigError: the folder is not of this model, or adapters would lie on a new classifier.
+        ConfigError: the folder is not of this model, or adapters would be on a new classifier.
     """
     modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
     packed = [module for module in modules if isinstance(module, PackedLoraLinear)]
@@ -154,13 +162,13 @@ def initialize_base(
 
 
 def is_adapter(part: TensorSlice) -> bool:
-    """Whether it is an A or a B."""
+    """Return whether it is an A or a B."""
     return part.name.rpartition(".")[2] in (A, B)
 
 
 @functools.cache
 def base_description(config: TrainerConfig) -> dict[str, Any]:
-    """What adapters were trained on, or preferences beside, as JSON values; equal for equal bases.
+    """Describe the base of adapters or preferences as JSON values, equal for equal bases.
 
     For a configuration that `has_base`.
     """

@@ -22,7 +22,7 @@ from drumline_trainer.sharding.slices import TensorSlice, named_weights
 
 @contextmanager
 def opened_base(config: TrainerConfig) -> Generator[BaseWeights]:
-    """The base of a run, by its configuration.
+    """Open the base of a run.
 
     Raises:
         ConfigError: the folder is not of this model.
@@ -36,16 +36,16 @@ def opened_base(config: TrainerConfig) -> Generator[BaseWeights]:
 
 
 class BaseWeights(Mapping[str, Tensor]):
-    """Of the whole model, in fp32."""
+    """Base weights of the whole model by name, in fp32."""
 
     def __init__(self, config: TrainerConfig, *, folder: OpenedWeights | None) -> None:
-        """Of an open folder, or at random."""
+        """Read from an open folder; None: random weights."""
         self._config, self._folder = config, folder
         model = build_on_meta(config.model)
         self._shapes = {name: tuple(weight.shape) for name, weight in named_weights(model)}
 
     def __getitem__(self, name: str) -> Tensor:
-        """The weight, whole."""
+        """Return the whole weight in fp32."""
         shape = self._shapes[name]
         everything = Box(offsets=(0,) * len(shape), shape=shape)
         whole = TensorSlice(name=name, shape=shape, box=everything, tensor=torch.empty(shape))
@@ -60,5 +60,5 @@ class BaseWeights(Mapping[str, Tensor]):
         return iter(self._shapes)
 
     def __len__(self) -> int:
-        """Number of weights."""
+        """Return the number of weights."""
         return len(self._shapes)

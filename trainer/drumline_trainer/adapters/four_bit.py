@@ -34,11 +34,11 @@ from torch.autograd import Function
 
 BLOCK = 64
 ROWS = 256
-"""Whose scales share a step."""
+"""Number of rows whose scales share a step."""
 _LARGEST = 255
 _TINY = torch.finfo(torch.float32).tiny
 _TAIL = (1 / 32 + 1 / 30) / 2
-"""Of the normal distribution, beyond the outermost levels: half of a step of either side."""
+"""Share of the normal distribution beyond the outermost levels: half of a step of either side."""
 
 
 def levels() -> tuple[float, ...]:
@@ -58,7 +58,7 @@ class Packed:
     """A weight in 4 bits."""
 
     codes: Tensor
-    """Which level, uint8, two to a byte, row by row."""
+    """Index of the level, uint8 [O, I / 2], two per byte, row by row."""
     scales: Tensor
     """O N: what levels are to be multiplied by, fp32; or uint8, how many steps that is."""
     steps: Tensor | None = None
@@ -76,7 +76,12 @@ class Packed:
         )
 
     def weight(self, *, features: int, dtype: torch.dtype) -> Tensor:
-        """What this stands for, shape O I."""
+        """Unpack the weight [O, I].
+
+        Args:
+            features: I.
+            dtype: of the result.
+        """
         table = _table(self.codes.device)
         both = torch.stack((self.codes >> 4, self.codes & 15), dim=-1).flatten(1)[:, :features]
         ratios_OI = table[both.int()]
@@ -85,7 +90,7 @@ class Packed:
 
 
 def pack(weight_OI: Tensor, *, doubly: bool) -> Packed:
-    """The nearest level for each weight.
+    """Quantize a weight [O, I] to the nearest NF4 levels, with one scale per block.
 
     Args:
         weight_OI: of any floating type.
@@ -105,12 +110,16 @@ def pack(weight_OI: Tensor, *, doubly: bool) -> Packed:
 
 
 def _table(device: torch.device) -> Tensor:
-    """The levels there. Made whenever a weight is used, so no GPU is waited for."""
+    """Return the levels, fp32 [16], on the device. The copy does not wait for a GPU."""
     return torch.tensor(_LEVELS).to(device, non_blocking=True)
 
 
 def _pack_scales(scales_ON: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest number of steps, but no zero for a scale that is none."""
+    """Quantize scales [O, N] to multiples of a step. A scale above zero stays above zero.
+
+    Returns:
+        Multiples, uint8 [O, N], and steps, fp32 [O / ROWS, N].
+    """
     rows = len(scales_ON)
     padded = F.pad(scales_ON, (0, 0, 0, -rows % ROWS))
     groups = cast("Tensor", padded.unflatten(0, (-1, ROWS)))
@@ -121,14 +130,14 @@ def _pack_scales(scales_ON: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unpacked(scales_ON: Tensor, steps_KN: Tensor | None) -> Tensor:
-    """The scales in fp32, O N."""
+    """Return the scales in fp32 [O, N]."""
     if steps_KN is None:
         return scales_ON
     return scales_ON * steps_KN.repeat_interleave(ROWS, 0)[: len(scales_ON)]
 
 
 def linear_of_packed(x_BSI: Tensor, packed: Packed) -> Tensor:
-    """The product x · weightᵀ in the type of x; the weight has no gradient."""
+    """Return x · weightᵀ [B, S, O] in the type of x [B, S, I]. The weight has no gradient."""
     return cast("Tensor", _LinearOfPacked.apply(x_BSI, packed))
 
 

@@ -118,7 +118,7 @@ class LoraLinear(ReplacedLinear):
         return F.linear(x_BSI, self.weight)
 
     def adapter_cuts(self) -> Iterator[tuple[str, Cut]]:
-        """Where this rank's parts of A and B lie, along the dimension that the layer is cut."""
+        """Yield the names of A and B with this rank's parts of them, as the layer is cut."""
         rows, columns = self.cut.shape
         (top, left), (rank, _) = self.cut.box.offsets, self.lora_a.shape
         own = whole = (self.cut.copies, self.cut.copy)
@@ -140,10 +140,10 @@ class LoraLinear(ReplacedLinear):
 
 
 class PackedLoraLinear(LoraLinear):
-    """The same, its base's weight packed into 4 bits: QLoRA.
+    """A layer with adapters and a base weight packed into 4 bits: QLoRA.
 
-    Every rank that works on other samples has all of its tensor axis' part: packed weights are
-    small, and are not shared out by fsdp.
+    Every data rank holds the whole part of its tensor rank. Packed weights are small, and fsdp does
+    not shard them.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class PackedLoraLinear(LoraLinear):
 
 @contextmanager
 def without_adapters(stage: nn.Module) -> Generator[None]:
-    """The stage as it is without its adapters."""
+    """Disable the stage's adapters within the context."""
     layers = [module for module in stage.modules() if isinstance(module, LoraLinear)]
     for layer in layers:
         layer.applied = False
@@ -208,18 +208,18 @@ def without_adapters(stage: nn.Module) -> Generator[None]:
 def merge_adapter(
     name: str, weight: Tensor, adapters: Mapping[str, Tensor], *, config: LoraConfig
 ) -> Tensor:
-    """A base's weight with its adapter folded in, if it has one: W + alpha / rank · B A.
+    """Merge a base weight with its adapter, if it has one: W + alpha / rank · B A.
 
-    Of a base that was packed, W is what it was packed to: adapters have learnt to lie beside that.
+    If the base was packed, W is its quantized value, which the adapters were trained with.
 
     Args:
         name: of the weight.
-        weight: of the base, whole.
-        adapters: whole, by the names that `adapt` gave them.
+        weight: of the base, whole [O, I].
+        adapters: whole, by the names that `adapt` gave them: A [rank, I], B [O, rank].
         config: they were trained with.
 
     Returns:
-        In the weight's type. The product is worked out in fp32.
+        [O, I] in the weight's type. The product is computed in fp32.
     """
     layer = name.removesuffix(".weight")
     a, b = adapters.get(f"{layer}.{A}"), adapters.get(f"{layer}.{B}")

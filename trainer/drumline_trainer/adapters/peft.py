@@ -74,7 +74,7 @@ class PeftAdapters:
     config: LoraConfig
     """Rank, alpha and targets."""
     tensors: Mapping[str, Tensor]
-    """By our names."""
+    """Tensors by our names."""
 
 
 def write_peft(
@@ -134,10 +134,15 @@ def write_peft(
 
 
 def read_peft(folder: AnyPath, *, model: ModelConfig, base: AnyPath) -> PeftAdapters:
-    """The adapters of a folder that peft, or `write_peft`, wrote for this base.
+    """Read adapters that peft, or `write_peft`, wrote for this base.
+
+    Args:
+        folder: of the adapters.
+        model: that they are for.
+        base: folder of the base.
 
     Raises:
-        HuggingFaceError: they are no plain adapters of linear layers, or of another model.
+        HuggingFaceError: they are not plain adapters of linear layers, or belong to another model.
     """
     settings = read_json(folder / CONFIG_FILE)
     check_plain(settings, folder=folder)
@@ -193,7 +198,7 @@ def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
 
 
 def _is_off(value: object) -> bool:
-    """Whether it is how libraries write that something is not used."""
+    """Return whether a value means that a feature is not used."""
     return value is None or value is False or value in ([], {}, "")
 
 

@@ -66,10 +66,10 @@ from drumline_trainer.sharding.world import World
 
 
 def freeze_weights(model: nn.Module, config: TrainerConfig) -> None:
-    """Freeze what `trainable` leaves out, or `freeze` names, in place.
+    """Freeze weights in place: those outside of `trainable`, or those that `freeze` names.
 
     Raises:
-        ConfigError: a pattern is no weight's name, or nothing would learn.
+        ConfigError: a pattern matches no weight, or no weight would be trained.
     """
     if not config.freezes:
         return
@@ -90,15 +90,15 @@ def freeze_weights(model: nn.Module, config: TrainerConfig) -> None:
 def assemble(
     config: TrainerConfig, world: World, *, plan: StagePlan | None = None
 ) -> ParallelModel:
-    """The model on this rank's device, contents undefined. Collective.
+    """Return the model on this rank's device, with undefined contents. Collective.
 
     Args:
         config: of the run.
         world: the ranks.
-        plan: which layers the stages of a pipeline have; None: by cost.
+        plan: the layers of each pipeline stage; None: by cost.
 
     Raises:
-        ConfigError: this torch lacks something that the configuration asks for.
+        ConfigError: this version of PyTorch lacks a configured feature.
     """
     model = _cut_by_all_axes(_stages(config, world, plan), config, world)
     weights = _data_parallel(model, config, world)
@@ -123,7 +123,7 @@ def _preferences(config: TrainerConfig, world: World) -> Preferences | None:
 
 
 def _frozen_copy(config: TrainerConfig, world: World) -> FrozenCopy:
-    """The model once more; what only a backward pass needs is left out."""
+    """Build a second model without the parts that only a backward pass needs."""
     config = replace(config, memory=MemoryConfig())
     model = _cut_by_all_axes(_stages(config, world, None), config, world)
     (module,) = model.stages
@@ -133,7 +133,7 @@ def _frozen_copy(config: TrainerConfig, world: World) -> FrozenCopy:
 
 
 def _stages(config: TrainerConfig, world: World, plan: StagePlan | None) -> Sequence[nn.Module]:
-    """This rank's stages on the meta device: the whole model where there is no pipeline."""
+    """Return this rank's stages on the meta device: the whole model without a pipeline."""
     model, layout = build_on_meta(config.model), world.layout
     if layout.pipeline == 1:
         return [model]

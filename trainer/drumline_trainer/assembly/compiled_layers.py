@@ -32,12 +32,12 @@ from drumline_trainer.parallelism.expert_parallel.dispatch import RemoteDispatch
 def compile_layers(
     stage: nn.Module, config: TrainerConfig, *, backend: str | Callable[..., Any] = "inductor"
 ) -> None:
-    """Let each layer run compiled, in place; the compiler works in the first step.
+    """Compile each layer, in place. The compiler runs in the first step.
 
     Args:
-        stage: a model or stage, whose layers are wrapped by nothing.
-        config: of the run; it says what is left out.
-        backend: of torch's compiler.
+        stage: a model or stage whose layers are not wrapped.
+        config: of the run; decides which modules stay eager.
+        backend: of torch.compile.
     """
     # in this process: others would import torch each, in the memory of the pod
     torch._inductor.config.compile_threads = 1  # noqa: SLF001 - the documented place

@@ -27,10 +27,10 @@ def build_optimizer(
     *,
     memory: MemoryConfig | None = None,
 ) -> Optimizer:
-    """The optimizer of this rank's slices, whose storage it shares. Collective.
+    """Return the optimizer of this rank's slices, whose storage it shares. Collective.
 
     Raises:
-        ConfigError: its state is to be offloaded to a folder that has too little room.
+        ConfigError: its state is to be offloaded to a folder with too little space.
     """
     build = functools.partial(_averaged, config=config, world=world)
     if memory is None or memory.offload_optimizer is Offload.NONE:

@@ -37,7 +37,7 @@ class PipelineSchedule(Protocol):
         *,
         summed: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:
-        """The loss of a micro-batch, 0 without the last stage; no gradients."""
+        """Return the loss of a micro-batch (a scalar), 0 without the last stage. No gradients."""
         ...
 
 
@@ -85,11 +85,15 @@ class ParallelModel:
         return (*self.stages, *(() if copy is None else (copy.module,)))
 
     def begin_step(self, *, targets: int, tokens: int | None = None, scale: float = 1.0) -> None:
-        """Begin a step whose global batch has so many targets; drops the last step's gradients.
+        """Begin a step, and drop the gradients of the last one.
 
-        Where siblings share the batch, each takes the mean over an equal part of the targets. The
-        loss that balances experts is a mean over all tokens, learned or not: None: as many.
-        Losses and gradients are multiplied by `scale`, a power of 2.
+        If siblings share the batch, each takes the mean over an equal part of the targets.
+
+        Args:
+            targets: number of targets in the global batch.
+            tokens: number of tokens in it, for the mean of the loss that balances experts. It
+                includes tokens that are not trained on. None: equal to `targets`.
+            scale: a power of 2 that losses and gradients are multiplied by.
         """
         own_targets = targets / self.siblings
         self.weights.zero()
@@ -103,7 +107,7 @@ class ParallelModel:
     def micro_batch_loss(
         self, inputs: Tensor, targets: Tensor, documents: Sequence[Documents]
     ) -> Tensor:
-        """Of a model that is whole: a micro-batch's part of the mean over the global batch."""
+        """Return a micro-batch's part of the global batch's mean loss, for a model in one stage."""
         (model,) = self.stages
         if self.preferences is None:
             return self.loss(model(inputs, *documents), targets)
@@ -112,9 +116,9 @@ class ParallelModel:
         return losses / self.loss.divisor
 
     def counted(self) -> Tensor | None:
-        """This rank's part of what is known of a step beside its loss: the mean rewards of pairs.
+        """Return this rank's part of the mean rewards of pairs [3], times the scale.
 
-        Multiplied by the scale, as the loss is.
+        None: no pairs.
         """
         if self.preferences is None or self.preferences.rewards is None:
             return None
@@ -124,14 +128,17 @@ class ParallelModel:
     def held_out_loss(
         self, inputs: Tensor, targets: Tensor, documents: tuple[Documents, ...]
     ) -> Tensor:
-        """This rank's part of the summed loss of a micro-batch that is not trained on."""
+        """Return this rank's part of the summed loss of a held-out micro-batch (a scalar)."""
         if self.pipeline is not None:
             return self.pipeline.forward_loss(inputs, targets, documents, summed=self.loss.summed)
         (model,) = self.stages
         return self.loss.summed(model(inputs, *documents), targets)
 
     def gradients(self) -> list[Tensor]:
-        """Of the slices, summed over all ranks, after the backward passes of all micro-batches."""
+        """Return the gradients of the slices, summed over all ranks.
+
+        Call it after the backward passes of all micro-batches. Collective.
+        """
         gradients = self.weights.gradients()
         if self.pipeline is not None:
             sum_tied_gradients(self.slices, gradients, tied=self.tied)

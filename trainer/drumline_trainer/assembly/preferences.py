@@ -1,8 +1,8 @@
-"""How a run learns from preferences: its loss, and the reference that it is compared with.
+"""Training on preferences: the loss, and the reference that the model is compared with.
 
-The reference is the model as the run begins. Beneath adapters it is there already: the model
-without them. Where all weights learn it is a second model whose weights are frozen, in the type
-that is computed with, shared out as the first one's by fsdp; no checkpoint holds it.
+The reference is the initial model. With adapters it is the model without them. If all weights are
+trained, it is a second model with frozen weights in the compute type. fsdp shards it like the first
+one, and no checkpoint holds it.
 
 Shapes: B batch, S sequence, P pairs.
 """
@@ -34,7 +34,7 @@ class FrozenCopy:
 
 @dataclass(slots=True, kw_only=True)
 class Preferences:
-    """What a micro-batch of pairs costs, and the rewards of a step's."""
+    """The loss of micro-batches of pairs, and the rewards of a step."""
 
     beta: float
     reference: FrozenCopy | None
@@ -45,7 +45,14 @@ class Preferences:
     def losses_sum(
         self, model: nn.Module, inputs_BS: Tensor, targets_BS: Tensor, separate: Documents
     ) -> Tensor:
-        """Of the pairs of a micro-batch, each of whose answers is a document."""
+        """Return the summed loss (a scalar) of a micro-batch's pairs. Each answer is a document.
+
+        Args:
+            model: of this rank.
+            inputs_BS: tokens.
+            targets_BS: tokens, or IGNORED.
+            separate: the answers.
+        """
         with torch.no_grad():
             reference_P2 = self._reference_answers(model, inputs_BS, targets_BS, separate)
         answers_P2 = answer_log_probabilities(model(inputs_BS, separate), targets_BS, separate)

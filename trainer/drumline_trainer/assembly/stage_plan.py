@@ -1,14 +1,14 @@
-"""Which layers each stage has in this membership, and in the next one: by cost, or as measured.
+"""The layers of each stage in this membership and in the next one: by cost, or as measured.
 
-With `parallelism.stage_balance: measured` every stage's time is taken. Whenever the run is saved,
-all ranks put their times together and work out (`stages.repartition`) how the layers would be
-shared out if the run started now. Both partitions are saved with the run's state: the present one,
-and the next one, which is another one only if the slowest stage gets faster by a twentieth.
+With `parallelism.stage_balance: measured` every stage is timed. Whenever the run is saved, all
+ranks combine their times and compute (`stages.repartition`) the partition with which the run would
+start now. Both partitions are saved with the run's state: the present one and the next one. The
+next one differs only if the slowest stage gets faster by a twentieth.
 
-A run that goes on from a checkpoint begins with the next partition: a restart, a resize, another
-job. One that goes on from snapshots in memory keeps the present one, as they hold the shards of
-just these stages. So a partition never moves while steps are made, and the same copy always goes on
-in the same way.
+A run that resumes from a checkpoint begins with the next partition, after a restart, a resize or in
+another job. One that resumes from snapshots in memory keeps the present partition, because they
+hold the shards of these stages. So a partition never changes during training, and one saved copy
+always resumes in the same way.
 """
 
 from __future__ import annotations
@@ -51,18 +51,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class StagePlan:
-    """Of one membership."""
+    """The partition of one membership."""
 
     partition: Partition
     costs: StageCosts
     device: torch.device
     clock: StepTimer | None = None
-    """Takes the seconds of this rank's stages by their number; None: nobody asks."""
+    """Measures the seconds of this rank's stages by their number. None: times are not needed."""
     _seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @classmethod
     def of(cls, config: TrainerConfig, world: World, *, placement: Placement) -> StagePlan:
-        """By cost, or as the copy says that the run goes on from. Collective where measured."""
+        """Choose a partition by cost, or as saved in the copy that the run resumes from.
+
+        Collective if stages are measured.
+        """
         costs = model_costs(config.model, sequence_length=config.tokens_per_sample)
         stages = world.layout.stages
         by_cost = partition(costs, stages=stages)
@@ -83,7 +86,7 @@ class StagePlan:
         )
 
     def state(self) -> dict[str, Any]:
-        """What is saved with the trainer's state. Collective where stages are measured."""
+        """Return the part of the saved trainer state. Collective if stages are measured."""
         if self.clock is None:
             return {}
         for name, seconds in self.clock.take().items():
@@ -98,12 +101,18 @@ class StagePlan:
 
 
 def next_partition(current: Partition, costs: StageCosts, *, seconds: Sequence[float]) -> Partition:
-    """What to begin with after these measurements; the current one where something is missing."""
+    """Return the partition to begin with after these measurements.
+
+    Without all of them: `current`.
+    """
     return repartition(current, costs, seconds=seconds) if min(seconds) > 0 else current
 
 
 def saved_boundaries(placement: Placement) -> list[int]:
-    """Where the stages end, by the copy that this rank would go on from; empty: it does not say."""
+    """Return the ends of the stages in the copy that this rank would restore.
+
+    Empty: none are saved.
+    """
     step, folder = placement.restore_snapshot, placement.snapshot_folder
     if step is not None and folder is not None:
         try:
@@ -116,7 +125,7 @@ def saved_boundaries(placement: Placement) -> list[int]:
 
 
 def partition_of(ends: Sequence[int], *, stages: int, layers: int) -> Partition | None:
-    """The partition with stages that end there; None where it is none of this model's."""
+    """Return the partition with these ends of stages. None: they do not fit the model."""
     starts = [0, *ends]
     rises = all(start < stop for start, stop in pairwise(starts))
     if len(ends) != stages or not rises or starts[-1] != layers:
@@ -125,7 +134,7 @@ def partition_of(ends: Sequence[int], *, stages: int, layers: int) -> Partition 
 
 
 def _of_checkpoints(placement: Placement) -> list[int]:
-    """By the newest checkpoint whose manifest is whole."""
+    """Return the ends in the newest checkpoint with a valid manifest."""
     owner = Owner(name=placement.owner, membership=placement.membership)
     storage = open_storage(placement, owner=owner)
     try:

@@ -33,14 +33,14 @@ from drumline_trainer.sharding.world import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynchronizedStep:
-    """What all ranks know after a synchronization, bit for bit the same."""
+    """State after a synchronization, with the same bits on all ranks."""
 
     totals: StepTotals
-    """Of the last step; the norm is the mean of the workers'."""
+    """Totals of the last step. The norm is the mean of the workers'."""
     losses: dict[int, float]
-    """Of every step since the last synchronization: means over the global batch."""
+    """Mean loss over the global batch for every step since the last synchronization."""
     staleness: Staleness | None = None
-    """Of the weights that gradients were computed from; None where they are never stale."""
+    """Staleness of the weights that gradients were computed from. None: they are never stale."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,9 +48,9 @@ class Workers:
     """The worker that this rank is part of, and the whole run."""
 
     config: TrainerConfig
-    """Of one worker, as if it were the whole run."""
+    """Configuration of one worker, as if it were the whole run."""
     world: World
-    """Of one worker."""
+    """World of one worker."""
     whole: World
     count: int = 1
     _asynchronous: AsynchronousServers | None = None
@@ -58,7 +58,7 @@ class Workers:
 
     @classmethod
     def of(cls, config: TrainerConfig, world: World) -> Workers:
-        """The worker of this rank, by the configuration. Collective."""
+        """Build the worker of this rank, from the configuration. Collective."""
         layout, own = worker_layout(world.layout, config)
         if own is config:
             return cls(config=config, world=world, whole=world)
@@ -70,7 +70,7 @@ class Workers:
         )
 
     def optimizer(self, parallel_model: ParallelModel) -> Optimizer:
-        """The optimizer of this worker's model. Collective."""
+        """Return the optimizer of this worker's model. Collective."""
         config, degrees = self.config, self.config.parallelism
         slices = parallel_model.slices
         if degrees.asynchronous:
@@ -125,7 +125,10 @@ class Workers:
             self._asynchronous.leave()
 
     def _staleness(self, steps: int) -> Staleness:
-        """Of the last `steps`; copies that train alone lack all updates of the other copies."""
+        """Return the staleness of the last `steps`.
+
+        Independent copies miss all updates of the others.
+        """
         if self._asynchronous is not None:
             return self._asynchronous.staleness()
         lacked = (self.count - 1) * (steps - 1)

@@ -73,7 +73,7 @@ class BackgroundSave:
 
     @property
     def ready(self) -> bool:
-        """Whether this rank can advance without waiting."""
+        """True if this rank can advance without waiting."""
         return self._work.done()
 
     def advance(self, *, progress: Callable[[], None] = lambda: None) -> bytes | None:

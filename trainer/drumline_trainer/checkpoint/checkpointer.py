@@ -1,4 +1,4 @@
-"""The checkpoints of one run: claim their storage, restore once, save and prune as it goes on."""
+"""The checkpoints of one run: claim the storage, restore once, save and prune."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class StagingBuffer:
             replace(local, tensor=target.view(local.tensor.dtype).view(local.tensor.shape))
             for local, target in zip(slices, self._targets, strict=True)
         ]
-        """The same slices, of the copy."""
+        """Slices like the given ones, with the tensors of the copy."""
 
     def stage(self) -> None:
         """Copy; the sources may change afterwards."""
@@ -77,15 +77,15 @@ class StagingBuffer:
 
 
 def open_storage(placement: Placement, *, owner: Owner, claim: str = "") -> CheckpointStorage:
-    """The storage, not claimed yet.
+    """Open the storage without claiming it.
 
     Args:
         placement: has checkpoints.
-        owner: who saves there.
-        claim: a name of this claim alone; empty for who only reads.
+        owner: the job and its membership.
+        claim: unique id of this claim; empty for readers.
 
     Raises:
-        CheckpointError: a bucket that cannot be opened.
+        CheckpointError: a bucket cannot be opened.
     """
     if placement.checkpoint_bucket is not None:
         return BucketStorage.open(placement.checkpoint_bucket, owner=owner, claim=claim)
@@ -102,7 +102,7 @@ _CLAIM_ERRORS = {
 
 
 def _nothing() -> None:
-    """Nobody watches."""
+    """Do nothing: the default of `progress`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +111,12 @@ class SavedCheckpoint:
 
     step: int
     digest: str
-    """Of its manifest."""
+    """Digest of its manifest."""
     size_bytes: int
     seconds: float
-    """How long training stood still for it."""
+    """Seconds for which training stopped for it."""
     write_seconds: float
-    """How long this rank wrote, during training or not."""
+    """Seconds for which this rank wrote, during training or not."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,14 +126,16 @@ class _PendingSave:
     step: int
     background: BackgroundSave
     seconds: float
-    """How long training has stood still for it so far."""
+    """Seconds for which training has stopped for it so far."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Checkpointer:
-    """Collective but for `ready` and `cancel`: all ranks make the same calls in the same order.
+    """The checkpoints of one rank.
 
-    Training waits for a save (`save`), or it goes on during the save: `begin` it, then `advance`
+    Collective but for `ready` and `cancel`: all ranks make the same calls in the same order.
+
+    Training waits for a save (`save`), or it continues during the save: `begin` it, then `advance`
     when all ranks are `ready`, or until there is no `pending_step`. There is one save at a time.
     """
 
@@ -141,7 +143,7 @@ class Checkpointer:
     writer: RankWriter
     keep: int
     device: torch.device
-    """Of the tensors in small messages between ranks."""
+    """Device of the tensors in small messages between ranks."""
     progress: Callable[[], None] = _nothing
     """Called on the calling thread while files are read or written, and while it waits for a thread
     that does so."""
@@ -254,7 +256,7 @@ class Checkpointer:
 
     @property
     def ready(self) -> bool:
-        """Whether a save is pending and does not wait for this rank."""
+        """True if a save is pending and does not wait for this rank."""
         return self._pending is not None and self._pending.background.ready
 
     def advance(self) -> SavedCheckpoint | None:
@@ -302,7 +304,13 @@ class Checkpointer:
     def _saved(
         self, outcome: CommitOutcome, *, step: int, seconds: float, write_seconds: float
     ) -> SavedCheckpoint:
-        """Raises SaveError, StaleMembershipError."""
+        """Return the saved checkpoint of an outcome.
+
+        Raises:
+            SaveError: this rank could not write; PeerSaveError: another rank could not.
+            StorageError: the storage is full or lost.
+            StaleMembershipError: a later membership owns the storage.
+        """
         match outcome:
             case NotCommitted(reason, ranks):
                 kind = SaveError if dist.get_rank() in ranks else PeerSaveError
@@ -336,7 +344,7 @@ class Checkpointer:
 
 
 def _claimed(placement: Placement, *, device: torch.device) -> CheckpointStorage:
-    """The storage, claimed by rank 0. All ranks raise its error, if any. Collective."""
+    """Return the storage, claimed by rank 0. All ranks raise its error, if any. Collective."""
     message: dict[str, str] = {}
     if dist.get_rank() == 0:
         name = placement.owner if placement.generation else run_name()
@@ -354,7 +362,7 @@ def _opened(placement: Placement, *, owner: str, claim: str) -> CheckpointStorag
 
 
 def _claim(placement: Placement, *, owner: str, claim: str) -> dict[str, str]:
-    """What rank 0 tells the others: the owner and the claim's own name, or the error."""
+    """Claim the storage on rank 0. Return the owner and the claim's id, or the error."""
     try:
         _opened(placement, owner=owner, claim=claim).claim()
     except CheckpointError as error:

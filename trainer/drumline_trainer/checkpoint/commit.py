@@ -34,32 +34,32 @@ class Committed:
     """The checkpoint is visible under its step."""
 
     digest: str
-    """Of its manifest."""
+    """Digest of its manifest."""
     size_bytes: int
-    """Of all shard files together."""
+    """Bytes of all shard files together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Nothing was committed: another membership or another job owns the storage."""
+    """Another membership or another job owns the storage, so the commit was refused."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class StorageFailed:
-    """Nothing was committed: the storage is full or does not answer."""
+    """The storage is full or does not answer, so the commit failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotCommitted:
-    """Nothing was committed: ranks could not write."""
+    """Some ranks could not write, so the commit was not tried."""
 
     reason: str
     ranks: tuple[int, ...]
-    """Those; rank 0 where it could not commit what all have written."""
+    """The failed ranks. Rank 0 if all ranks have written and it could not commit."""
 
 
 CommitOutcome = Committed | NotCommitted | StorageFailed | Superseded
@@ -135,7 +135,11 @@ def encode(outcome: CommitOutcome) -> bytes:
 
 
 def decode(encoded: bytes) -> CommitOutcome:
-    """The outcome that `encode` was given."""
+    """Decode an outcome.
+
+    Raises:
+        TypeError: the bytes are not an encoded outcome.
+    """
     match json.loads(encoded):
         case {"digest": str(digest), "bytes": int(size_bytes)}:
             return Committed(digest=digest, size_bytes=size_bytes)
@@ -150,7 +154,12 @@ def decode(encoded: bytes) -> CommitOutcome:
 
 
 def _raise_any(failed: Iterable[WriteFailed]) -> None:
-    """Raises SaveError, StorageError if there is one."""
+    """Raise the failures of ranks as one error, if there are any.
+
+    Raises:
+        StorageError: at least one is the storage's fault.
+        SaveError: another failure.
+    """
     failures = list(failed)
     if failures:
         by_storage = any(failure.by_storage for failure in failures)
@@ -161,7 +170,11 @@ def _raise_any(failed: Iterable[WriteFailed]) -> None:
 def _collected(
     reports: Iterable[Sequence[WrittenFile]],
 ) -> tuple[dict[str, FileRecord], dict[str, TensorRecord]]:
-    """The files and tensors of all ranks. Raises SaveError."""
+    """Merge the files and tensors of all ranks.
+
+    Raises:
+        SaveError: ranks disagree on a tensor.
+    """
     files: dict[str, FileRecord] = {}
     table = TensorTable()
     for written in reports:

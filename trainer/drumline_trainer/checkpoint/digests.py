@@ -37,10 +37,10 @@ class Hasher(Protocol):
         ...
 
     def hexdigest(self) -> str:
-        """Of all bytes so far."""
+        """Return the digest of all bytes so far."""
         ...
 
 
 def hasher(algorithm: Algorithm = Algorithm.XXH3_128) -> Hasher:
-    """A new hasher, without bytes."""
+    """Make an empty hasher."""
     return xxhash.xxh3_128() if algorithm is Algorithm.XXH3_128 else hashlib.sha256()

@@ -41,12 +41,12 @@ _STORAGE_ERRORS: Final = frozenset(
         *(errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH),
     }
 )
-"""What a file system answers when it is full or cannot reach its disks. Missing rights (EACCES) and
-wrong paths are not among them: nothing mends them but a person who knows the job."""
+"""Errors of a file system that is full or cannot reach its disks. Missing rights (EACCES) and wrong
+paths are not among them, because only a person can fix those."""
 
 
 def is_storage_fault(error: OSError) -> bool:
-    """Whether this is the storage's fault, and may go away without a change of the job."""
+    """Return whether the error is the storage's fault and may end without a change of the job."""
     return error.errno in _STORAGE_ERRORS
 
 

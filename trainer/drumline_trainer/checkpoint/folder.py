@@ -72,7 +72,7 @@ class CheckpointFolder:
                 self._clean(entry)
 
     def steps(self) -> list[int]:
-        """Committed steps, newest first, verified or not."""
+        """Return the committed steps, newest first, verified or not."""
         names = (_COMMITTED.fullmatch(entry.name) for entry in self.path.iterdir())
         return sorted((int(name[1]) for name in names if name), reverse=True)
 
@@ -93,11 +93,11 @@ class CheckpointFolder:
         return FolderFiles(path=self.unfinished_folder(step), committed_place=place)
 
     def step_folder(self, step: int) -> Path:
-        """Where the committed checkpoint of this step lies."""
+        """Return the folder of the committed checkpoint of this step."""
         return self.path / f"step-{step:08d}"
 
     def unfinished_folder(self, step: int) -> Path:
-        """Where this membership writes before it commits."""
+        """Return the folder in which this membership writes before it commits."""
         return self.path / f"step-{step:08d}.tmp-{self._tag}"
 
     def commit(self, step: int, *, files: StepFiles) -> None:
@@ -176,7 +176,7 @@ class CheckpointFolder:
             entry.rename(self.path / replaced[1])
 
     def _replaces(self, owner: str, generation: str, attempt: str) -> bool:
-        """Whether the unfinished folder of that membership can never be committed."""
+        """Return whether the unfinished folder of that membership can never be committed."""
         return owner != short(self.owner) or (int(generation), int(attempt)) <= self.membership
 
     def _refuse_if_replaced(self, *, ignore_other_jobs: bool = False) -> None:
@@ -210,7 +210,7 @@ class CheckpointFolder:
 
 
 def _remove(path: Path) -> None:
-    """A folder with all in it, or what lies in a folder's place; what cannot be removed stays."""
+    """Remove a folder with its contents, or a file in its place. Errors are ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
         return

@@ -1,4 +1,4 @@
-"""What a rank reads of a checkpoint: the parts of stored pieces that its own shards cover.
+"""Reading plan of a rank: the parts of stored pieces that its own shards cover.
 
 Example: two ranks wrote rows 0-3 and 4-7 of a tensor; four ranks restore two rows each. Rank 2
 holds rows 4-5, so its plan has one interval: rows 4-5 of the second file.
@@ -28,7 +28,7 @@ class Interval:
 
 
 def reading_plan(manifest: Manifest, slices: Sequence[TensorSlice]) -> dict[str, list[Interval]]:
-    """What this rank reads, by file, so that each file is opened once."""
+    """Return the intervals that this rank reads, by file, so that each file is opened once."""
     plan: dict[str, list[Interval]] = {}
     overlaps: dict[tuple[int, Box], list[tuple[Piece, Box]]] = {}
     for local in slices:

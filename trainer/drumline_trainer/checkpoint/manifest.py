@@ -54,7 +54,7 @@ class FileRecord:
     algorithm: Algorithm = Algorithm.XXH3_128
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest has it: the digest under the name of its algorithm."""
+        """Return the manifest's form, with the digest under the name of its algorithm."""
         return {"bytes": self.size_bytes, str(self.algorithm): self.digest}
 
 
@@ -90,7 +90,7 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Of all shard files together."""
+        """Bytes of all shard files together."""
         return sum(record.size_bytes for record in self.files.values())
 
     def encode(self) -> bytes:
@@ -127,7 +127,7 @@ class Manifest:
             _check_tiling(record.shape, record.pieces)
 
     def _tilings(self) -> tuple[list[TensorRecord], dict[str, int]]:
-        """A record of each distinct tiling, by the names' order; and which each tensor has."""
+        """Return a record of each distinct tiling, by the names' order, and each tensor's index."""
         by_identity: dict[tuple[int, tuple[int, ...]], int] = {}
         by_value: dict[tuple[tuple[int, ...], tuple[Piece, ...]], int] = {}
         tilings: list[TensorRecord] = []
@@ -184,7 +184,7 @@ def digest_of(body: bytes) -> str:
 
 
 def digest_line(body: bytes) -> bytes:
-    """The exact content of `manifest.sha256`; `sha256sum -c manifest.sha256` checks it too."""
+    """Return the exact content of `manifest.sha256`, which `sha256sum -c` checks."""
     return f"{digest_of(body)}  {MANIFEST_FILE}\n".encode()
 
 
@@ -295,7 +295,7 @@ def _box(offsets: tuple[int, ...], shape: tuple[int, ...], *, name: str) -> Box:
 
 
 def _tensor_record(name: str, raw: Any, *, files: Mapping[str, FileRecord]) -> TensorRecord:
-    """Of version 1."""
+    """Decode a tensor of manifest version 1."""
     record = read.nested({name: raw}, name)
     shape = _counts(record, "shape")
     pieces = tuple(_piece(name, item, files=files) for item in _list(record, "shards"))

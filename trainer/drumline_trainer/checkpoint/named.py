@@ -78,14 +78,14 @@ def _steps(storage: CheckpointStorage) -> list[int]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether checkpoints lie in it, rather than the files of one."""
+    """Return whether a folder contains checkpoints, rather than the files of one."""
     return not (folder / MANIFEST_FILE).exists() and any(
         _STEP.fullmatch(entry.name) for entry in (folder.iterdir() if folder.is_dir() else ())
     )
 
 
 def list_checkpoints(place: str, *, verify: bool, write: Callable[[str], None]) -> None:
-    """A line for each committed step, newest first.
+    """Write a line for each committed step, newest first.
 
     Args:
         place: of a run.
@@ -93,7 +93,7 @@ def list_checkpoints(place: str, *, verify: bool, write: Callable[[str], None]) 
         write: receives the lines.
 
     Raises:
-        CorruptCheckpointError: at least one is damaged; its line says how.
+        CorruptCheckpointError: at least one is damaged; its line has the details.
         CheckpointError: the place cannot be read.
     """
     storage = named_storage(place)

@@ -1,11 +1,11 @@
-"""Who owns the place of a job's checkpoints, and who may no longer commit there.
+"""Ownership of the place of a job's checkpoints, and of the right to commit there.
 
 Memberships of one job are ordered: a lower one never takes the place from a higher one. Different
-jobs have no order between them; a new job may go on where another one stopped, so the last to claim
-owns the place. A run without an operator is a job of its own each time that it is launched
-(`run_name`): a run that was thought dead does not commit beside its successor.
+jobs have no order between them. A new job may continue the work of a stopped one, so the last to
+claim owns the place. A run without an operator is a new job with each launch (`run_name`). So a run
+that was thought dead does not commit beside its successor.
 
-Here are values only; the storages compare and record them as one act (`folder`, `bucket`).
+This module has values only. The storages compare and record them in one act (`folder`, `bucket`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Owner:
         return "-".join([short(self.name), *map(str, self.membership)])
 
     def to_json(self) -> dict[str, Any]:
-        """As `parse` reads it."""
+        """Return the form that `parse` reads."""
         generation, attempt = self.membership
         return {"owner": self.name, "generation": generation, "attempt": attempt}
 
@@ -74,7 +74,7 @@ def short(owner: str) -> str:
 
 
 def run_name() -> str:
-    """The owner's name of a run without an operator: another one for each launch."""
+    """Return the owner's name of a run without an operator, unique for each launch."""
     return f"{_RUN}{secrets.token_hex(6)} on {socket.gethostname()}"
 
 

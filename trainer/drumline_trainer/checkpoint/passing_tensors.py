@@ -28,7 +28,7 @@ class WantedTensor:
 
     dtype: torch.dtype
     box: Box
-    """Which part of the global tensor it is."""
+    """Part of the global tensor that it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class Block:
 
     name: str
     box: Box
-    """Which part of the global tensor they are."""
+    """Part of the global tensor that these rows are."""
     values: Tensor
-    """Nothing else refers to them."""
+    """The rows' values. They are not referenced elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +78,18 @@ class PassingTensors:
         self._wanted = dict(wanted)
         self._head = bytearray()
         self._ahead: Iterator[_Rows] | None = None
-        """By place; None until the header has passed."""
+        """Wanted rows in file order. None until the header has been read."""
         self._next: _Rows | None = None
         self._at = 0
-        """Where the next byte lies, counted from the end of the header."""
+        """Offset of the next byte, counted from the end of the header."""
         self._bytes = torch.empty(0, dtype=torch.uint8)
-        """Of the next block, as far as they have passed."""
+        """Bytes of the next block that were read so far."""
 
     def feed(self, part: memoryview) -> Iterator[Block]:
-        """The blocks that end within the next bytes of the file.
+        """Yield the blocks that end within the next bytes of the file.
 
         Raises:
-            CorruptCheckpointError: the header is none, or of other tensors.
+            CorruptCheckpointError: the header is malformed, or lists other tensors.
         """
         if not self._wanted:
             return
@@ -160,7 +160,7 @@ class PassingTensors:
             )
 
     def _feed_rows(self, rows: _Rows, part: memoryview) -> memoryview:
-        """Go on to these rows, or with them; what is left of the part behind them."""
+        """Skip to these rows or read them. Return the remaining part behind them."""
         before = min(max(rows.start - self._at, 0), len(part))
         self._at += before
         part = part[before:]

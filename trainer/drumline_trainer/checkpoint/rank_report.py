@@ -1,8 +1,8 @@
-"""What a rank reports to rank 0 once it has written its files.
+"""Report of a rank to rank 0 once it has written its files.
 
-Slices of one type, shape and box are one group with a list of names: a rank of FSDP holds the same
-rows of all layers' matrices of one kind, and of both their moments, so that thousands of tensors
-are a dozen groups. The report travels compressed, as every rank gets all of them.
+Slices of one type, shape and box are one group with a list of names. A rank of FSDP holds the same
+rows of all layers' matrices of one kind, and of both their moments. So thousands of tensors are a
+dozen groups. The report is compressed, because every rank gets all of them.
 
 Example, of a rank that holds rows 4-7 of two matrices and of their moments:
 
@@ -31,7 +31,7 @@ class SliceGroup:
 
     dtype: str
     shape: tuple[int, ...]
-    """Of each whole tensor."""
+    """Shape of each whole tensor."""
     box: Box
     names: str
     """Sorted, a line each; as one text it is compared at once."""
@@ -59,7 +59,7 @@ RankReport = tuple[WrittenFile, ...] | WriteFailed
 
 
 def groups_of_slices(slices: Sequence[TensorSlice]) -> tuple[SliceGroup, ...]:
-    """The slices by type, shape and box."""
+    """Group the slices by type, shape and box."""
     names: dict[tuple[str, tuple[int, ...], Box], list[str]] = {}
     for local in slices:
         key = (dtype_name(local.tensor), tuple(local.shape), local.box)
@@ -89,7 +89,7 @@ def encode_report(report: RankReport) -> bytes:
 
 
 def decode_report(encoded: bytes) -> RankReport:
-    """What `encode_report` was given."""
+    """Decode a report of `encode_report`."""
     raw: Any = json.loads(zlib.decompress(encoded))
     match raw:
         case {"error": str(reason), "storage": bool(by_storage)}:

@@ -39,9 +39,9 @@ _SAMPLE_BYTES = 64 << 10
 
 
 def slices_to_write(slices: Sequence[TensorSlice]) -> list[TensorSlice]:
-    """The part of these slices that this rank writes: all ranks together write each element once.
+    """Return the part of these slices that this rank writes: each element is written by one rank.
 
-    Of several copies on this rank, as of an embedding at both ends of a pipeline, one is written.
+    If this rank has several copies, such as an embedding at both ends of a pipeline, it writes one.
     """
     copies_here = Counter(local.name for local in slices)
     distinct: dict[str, TensorSlice] = {}

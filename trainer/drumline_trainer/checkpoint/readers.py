@@ -1,15 +1,15 @@
-"""Who reads which file of a checkpoint: every file by one rank, for all that need something of it.
+"""Assignment of a checkpoint's files to readers: one rank reads each file for all ranks.
 
-So a checkpoint is read from its storage once, however many ranks hold copies of the model, and a
-file's bytes and its digest pass through one rank. Of the ranks that need much of a file the one
-with the least to read so far is its reader; of a file that no rank needs, as it must be verified
-all the same, the one with the least of all.
+So a checkpoint is read from its storage once, however many ranks hold copies of the model, and one
+rank computes a file's digest. The reader is the rank with the least assigned bytes, among those
+that need much of the file. A file that no rank needs must also be verified. It is read by the rank
+with the least assigned bytes of all.
 
-Where ranks share a cache of the storage's files (`sharding.page_cache`), those of the reader's read
-for themselves. `caches` says who shares one.
+Ranks that share a cache of the storage's files with the reader (`sharding.page_cache`) read the
+file themselves. `caches` tells which ranks share one.
 
-Example: two copies, each cut over two ranks (0, 1 and 2, 3), wrote a file each of 1 GB; what rank 0
-wrote is needed by 0 and 2. Rank 0 reads its own file and rank 2 its own, both for both.
+Example: two copies, each cut over two ranks (0, 1 and 2, 3), wrote a file each of 1 GB. Ranks 0 and
+2 need the file of rank 0. Rank 0 reads its own file and rank 2 its own, both for both.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 Readers = Sequence[Mapping[int, int]]
-"""By file: who reads it, for each rank that needs it; and the reader of a file that none needs."""
+"""The reader for each rank that needs a file, and of a file that no rank needs; by file."""
 _MUCH: Final = 0.5
-"""Of what the rank that needs most of a file needs: who needs less reads it for no other."""
+"""Share of the largest need of a file. A rank that needs less does not read it for others."""
 
 
 def readers_of(

@@ -2,23 +2,23 @@
 
 Collective over all ranks, in phases for each checkpoint, newest first:
 
-1. Rank 0 reads the manifest, verifies its digest and broadcasts its bytes.
-2. All ranks compare the manifest with the model they hold.
-3. Every file is read and verified by one rank, and all ranks fill their slices with what passes
+1. Rank 0 reads the manifest, verifies its digest and broadcasts its bytes. 2. All ranks compare the
+manifest with the model they hold. 3. Each file is read and verified by one rank, and all ranks fill
+their slices with the data
    (`shared_reading`).
 
-No rank goes on to the next phase before all have accepted the last one. Where a rank rejects, the
-checkpoint is skipped on all ranks, named in the log and left in place: of what it had filled
-nothing stays, as an older checkpoint fills every slice again. If checkpoints exist and none
-verifies that is an error, never a silent start from scratch.
+A rank enters the next phase only after all have accepted the last one. If a rank rejects, the
+checkpoint is skipped on all ranks, named in the log and left in place. Partly filled slices do no
+harm, because an older checkpoint fills every slice again. If checkpoints exist and none verifies,
+that is an error, never a silent start from scratch.
 
-The acknowledged step, which the operator knows of, is a lower bound: a newer checkpoint wins, and
-retention may have removed the acknowledged checkpoint itself, but nothing older is ever used, and a
-checkpoint of that very step needs the acknowledged digest.
+The acknowledged step, which the operator knows, is a lower bound. A newer checkpoint wins, and
+retention may have removed the acknowledged checkpoint, but an older one is never used. A checkpoint
+of that very step must have the acknowledged digest.
 
 Example: two ranks wrote rows 0-3 and 4-7 of a tensor; four ranks restore two rows each. Rank 2
-holds rows 4-5, so it needs half of the second file (`intervals`), as rank 3 does. One of them reads
-it for both.
+holds rows 4-5, so it needs half of the second file (`intervals`), and so does rank 3. One of them
+reads it for both.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredCheckpoint:
-    """Where training goes on."""
+    """The checkpoint from which training continues."""
 
     step: int
     digest: str
-    """Of the manifest."""
+    """Digest of the manifest."""
     trainer: Mapping[str, Any]
     """The trainer's own state as it was saved."""
 
@@ -173,7 +173,7 @@ def read_back(
 
 
 def read_manifest(files: StepFiles, *, step: int, digest: str = "") -> bytes:
-    """The manifest's bytes, verified; with a digest, that it is the digest of these bytes.
+    """Read and verify the manifest, also against `digest` if there is one.
 
     Raises:
         CorruptCheckpointError: the manifest is damaged, of another step or has another digest.
@@ -240,7 +240,10 @@ class _SliceReader:
 def _receive_manifest(
     storage: CheckpointStorage, step: int, *, digest: str, device: torch.device
 ) -> tuple[StepFiles, bytes] | Rejected:
-    """A step's files and the bytes of its manifest, as rank 0 has verified it, on every rank."""
+    """Return a step's files and its manifest's bytes on every rank, verified by rank 0.
+
+    Collective.
+    """
     message = b""
     if dist.get_rank() == 0:
         try:
@@ -290,7 +293,7 @@ def _compared(
 
 
 def _verify_share(files: StepFiles, manifest: Manifest, *, progress: Callable[[], None]) -> Vote:
-    """Verify every so many-th file."""
+    """Verify this rank's share of the files, every N-th one for N ranks."""
     try:
         for name in sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]:
             record = manifest.files[name]

@@ -22,7 +22,8 @@ from drumline_trainer.tensor_files.layout import CHUNK_BYTES, file_chunks
 
 _SYNC_BYTES = 1 << 30
 _BYTES_BESIDE_NAME = 320
-"""Of a tensor in a header, at most: eight lengths and two places of 20 digits, and the keys."""
+"""Maximum header bytes of a tensor without its name: eight lengths and two places of 20 digits, and
+the keys."""
 
 
 def write_shard_file(
@@ -57,7 +58,7 @@ def write_shard_file(
 def shard_record(
     tensors: Mapping[str, Tensor], *, check: Callable[[], None] = lambda: None
 ) -> FileRecord:
-    """The record that `write_shard_file` would return, without writing."""
+    """Return the record that `write_shard_file` would return, without writing."""
     digest = hasher()
     size = 0
     for chunk in file_chunks(tensors):
@@ -93,10 +94,10 @@ def verify_chunks(
 def verified(
     chunks: Iterable[memoryview], expected: FileRecord, *, name: str
 ) -> Iterator[memoryview]:
-    """The chunks of a whole file, digested as they pass.
+    """Yield the chunks of a whole file while computing its digest.
 
     Raises:
-        CorruptCheckpointError: after the last one, where the digest is another.
+        CorruptCheckpointError: after the last one, if the digest differs.
     """
     digest = hasher(expected.algorithm)
     for chunk in chunks:
@@ -107,7 +108,7 @@ def verified(
 
 
 def stored_chunks(path: Path, expected: FileRecord) -> Iterator[memoryview]:
-    """The bytes of a file in order; a view is good until the next.
+    """Yield the bytes of a file in order. A view is valid until the next one.
 
     Raises:
         CorruptCheckpointError: missing, not a regular file, not readable or of another size.
@@ -125,7 +126,7 @@ def stored_chunks(path: Path, expected: FileRecord) -> Iterator[memoryview]:
 
 
 def read_bounded(path: Path, *, limit: int, folder: int | None = None) -> bytes:
-    """The whole of a small file; with `folder` the path begins in this open folder.
+    """Read a small file. With `folder` the path is relative to this open folder.
 
     Raises:
         CorruptCheckpointError: missing, not a regular file, or larger than `limit` bytes.
@@ -139,7 +140,11 @@ def read_bounded(path: Path, *, limit: int, folder: int | None = None) -> bytes:
 
 @contextmanager
 def _opened(path: Path, *, folder: int | None = None) -> Generator[BufferedReader]:
-    """A regular file and nothing else: no link out of the folder, no pipe that never ends."""
+    """Open a regular file only: no link out of the folder, no pipe that never ends.
+
+    Raises:
+        CorruptCheckpointError: it cannot be opened, or is not a regular file.
+    """
     try:
         # O_NONBLOCK: opening a pipe must not hang before fstat unmasks it
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -1,15 +1,15 @@
-"""Filling all ranks' slices from files of which each is read once, by one rank for all.
+"""Filling of all ranks' slices from files that one rank each reads for all.
 
 Collective, in three exchanges:
 
-1. All ranks say how many bytes they need of which file, and agree on its reader (`readers`).
-2. Every rank tells each reader what it needs of its files: boxes, and the tensors they are of.
-   Copies of a model send equal requests, and are one from there on.
-3. Readers pass through their files, digest them, and send every block of rows to the ranks that
-   need some of it (`sharding.exchange`); these fill their slices as it comes.
+1. All ranks announce the bytes that they need of each file, and agree on its reader (`readers`). 2.
+Every rank sends each reader its needs: boxes, and their tensors. Copies of a model send equal
+   requests, which are merged.
+3. Readers read their files, compute digests, and send every block of rows to the ranks that need
+   some of it (`sharding.exchange`). Those fill their slices at once.
 
-Nothing is known to be right before the last byte: where a digest differs, or a value is no number,
-all ranks refuse what they have filled, which is then undefined.
+No value is trusted before the last byte. If a digest differs, or a value is not finite, all ranks
+reject the data. Their slices are then undefined.
 
 Example: four copies of a tensor were written in four files of one row each. Each rank reads one
 file, sends the row to the other three, and keeps it.
@@ -128,15 +128,15 @@ class _BoxTargets:
 
     common: Box
     intervals: dict[int, list[Interval]] = field(default_factory=dict[int, list[Interval]])
-    """By the tensor's place among all names; several where this rank holds it twice."""
+    """Intervals by the tensor's index among all names. Several if this rank holds it twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Targets:
-    """What this rank needs of each file, and fills."""
+    """This rank's needs of each file, and the slices to fill."""
 
     groups: Mapping[int, Sequence[_BoxTargets]]
-    """By file."""
+    """Groups by file."""
     progress: Callable[[], None]
 
     @classmethod
@@ -203,7 +203,7 @@ class _FileReader:
     files: StepFiles
     manifest: Manifest
     names: Sequence[str]
-    """Of the files, by number."""
+    """Names of the files, by number."""
     tensors: Sequence[str]
     """Their names, by number."""
     longest_header: int
@@ -211,11 +211,11 @@ class _FileReader:
     progress: Callable[[], None]
 
     def read(self, file: int, requests: Mapping[bytes, Sequence[int]]) -> Iterator[SharedRows]:
-        """What was asked for of one file, as it passes.
+        """Yield the requested rows of one file while reading it.
 
         Raises:
-            CorruptCheckpointError: the file is missing or damaged, or holds values that are no
-                numbers; at its end, where only then that is known.
+            CorruptCheckpointError: the file is missing or damaged, or holds values that are not
+                finite. Raised at its end, because only then it is known.
         """
         name = self.names[file]
         requested = self._requested(requests)
@@ -242,7 +242,7 @@ class _FileReader:
             )
 
     def _requested(self, requests: Mapping[bytes, Sequence[int]]) -> dict[str, list[_BoxRequest]]:
-        """By tensor."""
+        """Decode requests, by tensor."""
         requested: dict[str, list[_BoxRequest]] = {}
         for body, ranks in requests.items():
             groups: list[tuple[list[int], list[int], list[int]]] = json.loads(zlib.decompress(body))
@@ -279,7 +279,10 @@ def _cut(block: Block, request: _BoxRequest, *, file: int) -> Iterator[SharedRow
 
 
 def _is_finite(values: Tensor) -> bool:
-    """In one pass, ten times as fast as `isfinite`: a value that is no number is both extremes."""
+    """Return whether all values are finite.
+
+    One pass, ten times as fast as `isfinite`: NaN becomes the minimum and the maximum.
+    """
     if not values.is_floating_point():
         return True
     low, high = values.aminmax()

@@ -1,12 +1,11 @@
-"""What checkpoints need of the storage they lie on; `folder` and `bucket` give it.
+"""Interface to the storage of checkpoints; `folder` and `bucket` implement it.
 
-However it is done, these hold:
+Both keep these rules:
 
-* A step is there whole or not at all: its files are written under a place of their own, and one
-  atomic act (`commit`) makes the step known.
-* Commit, claim and retention exclude each other: a membership that has been replaced changes
-  nothing any more.
-* What a commit was not reached for is removed by the next `claim`.
+* A step is there completely or not at all. Its files are written under a place of their own, and
+  one atomic act (`commit`) publishes the step.
+* Commit, claim and retention exclude each other. A replaced membership changes nothing any more. *
+Files without a commit are removed by the next `claim`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Unchanged:
     """The last checkpoint's file with tensors that had not changed."""
 
     place: str
-    """Of that checkpoint, once it is committed."""
+    """Place of that checkpoint, once it is committed."""
     record: FileRecord
 
 
@@ -68,15 +67,19 @@ class StepFiles(Protocol):
         ...
 
     def read_small(self, name: str, *, limit: int) -> bytes:
-        """The whole of a file. Raises CorruptCheckpointError."""
+        """Read a small file.
+
+        Raises:
+            CorruptCheckpointError: it is missing, not readable or too large.
+        """
         ...
 
     def open(self, name: str) -> AbstractContextManager[OpenTensorFile]:
-        """A shard file of which tensors are read one by one, for who has verified it."""
+        """Open a verified shard file, to read its tensors one by one."""
         ...
 
     def chunks(self, name: str, record: FileRecord) -> Iterator[memoryview]:
-        """The bytes of a shard file in order, each once; a view is good until the next.
+        """Yield the bytes of a shard file in order, each once. A view is valid until the next one.
 
         Raises:
             CorruptCheckpointError: it is missing, cannot be read or is of another size.
@@ -86,7 +89,7 @@ class StepFiles(Protocol):
 
 
 class CheckpointStorage(Protocol):
-    """Where the checkpoints of one run lie, as one membership sees it."""
+    """Storage of the checkpoints of one run, as one membership sees it."""
 
     @property
     def where(self) -> str:
@@ -100,12 +103,12 @@ class CheckpointStorage(Protocol):
 
     @property
     def membership(self) -> Membership:
-        """Of the job, that writes here."""
+        """Membership of the job that writes here."""
         ...
 
     @property
     def is_cached_by_nodes(self) -> bool:
-        """Whether what one process of a node has read costs the next one no reading."""
+        """True if data that one process of a node has read is cached for its other processes."""
         ...
 
     def claim(self) -> None:
@@ -118,19 +121,26 @@ class CheckpointStorage(Protocol):
         ...
 
     def steps(self) -> list[int]:
-        """Committed steps, newest first, verified or not. Rank 0 reads them for all."""
+        """Return the committed steps, newest first, verified or not. Only rank 0 lists them."""
         ...
 
     def committed(self, step: int) -> StepFiles:
-        """Of a committed step. Raises CorruptCheckpointError."""
+        """Return the files of a committed step.
+
+        Raises:
+            CorruptCheckpointError: they are missing.
+        """
         ...
 
     def at(self, place: str) -> StepFiles:
-        """Of a place that rank 0 has named."""
+        """Return the files of a place that rank 0 has named."""
         ...
 
     def begin(self, step: int) -> StepFiles:
-        """Where all ranks write a new checkpoint. Each calls it once for every save, in order."""
+        """Return where all ranks write a new checkpoint.
+
+        Each rank calls it once per save, in order.
+        """
         ...
 
     def commit(self, step: int, *, files: StepFiles) -> None:

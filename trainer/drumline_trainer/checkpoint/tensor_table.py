@@ -1,9 +1,9 @@
-"""Which pieces make up which tensor, from the reports of all ranks.
+"""The pieces of each tensor, from the reports of all ranks.
 
-Tensors with the same pieces are one class, and share their record: with FSDP all matrices of one
+Tensors with the same pieces are one class and share their record. With FSDP all matrices of one
 shape are cut alike. A report's group that equals a class costs one look-up, however many names it
-has, so that 1,024 ranks and 3,411 tensors take 10,000 pieces and not 3.5 million. Where ranks group
-otherwise a class is split into those with the new piece and those without.
+has. So 1,024 ranks and 3,411 tensors take 10,000 pieces and not 3.5 million. If ranks group names
+differently, a class is split into those with the new piece and those without.
 
 Example: rank 0 reports rows 0-3 of {a, b}; rank 1 rows 4-7 of {a}, and rows 4-7 of {b} in its file
 of unchanged tensors. The class {a, b} is split into {a} and {b}, each with two pieces.
@@ -21,7 +21,7 @@ from drumline_trainer.checkpoint.rank_report import SliceGroup, WrittenFile
 
 @dataclass(slots=True, kw_only=True)
 class _AlikeTensors:
-    """Tensors that have had the same pieces so far."""
+    """Tensors with the same pieces so far."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -38,13 +38,17 @@ class TensorTable:
         self._of: dict[str, _AlikeTensors] = {}
 
     def add(self, files: Iterable[WrittenFile]) -> None:
-        """The files of one rank. Raises SaveError where ranks disagree on a tensor's shape."""
+        """Add the files of one rank.
+
+        Raises:
+            SaveError: ranks disagree on a tensor's type or shape.
+        """
         for file in files:
             for group in file.groups:
                 self._add(group, Piece(file=file.name, box=group.box))
 
     def records(self) -> dict[str, TensorRecord]:
-        """By name; tensors of one class have the same record."""
+        """Return the records by name. Tensors of one class share a record."""
         records: dict[str, TensorRecord] = {}
         for same in self._by_names.values():
             record = TensorRecord(dtype=same.dtype, shape=same.shape, pieces=tuple(same.pieces))
@@ -74,7 +78,7 @@ class TensorTable:
             same.pieces.append(piece)
 
     def _split(self, whole: _AlikeTensors, names: list[str]) -> _AlikeTensors:
-        """These names as a class of their own."""
+        """Split these names off as a class of their own."""
         taken = set(names)
         del self._by_names["\n".join(whole.names)]
         whole.names = [name for name in whole.names if name not in taken]

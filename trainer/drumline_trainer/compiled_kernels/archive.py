@@ -21,7 +21,7 @@ from typing import Final
 from drumline_contract import sign, verify
 
 MOST_BYTES: Final = 256 << 20
-"""Of a file; a layer's kernels are a few MB."""
+"""Maximum size of a file in bytes. A layer's kernels are a few MB."""
 _MOST_UNPACKED: Final = 4 * MOST_BYTES
 _TITLE: Final = b"drumline compiled kernels 1\n"
 _SIGNATURE_CHARACTERS: Final = 64
@@ -36,13 +36,13 @@ class RefusedError(Exception):
 
 
 def seal(folder: Path, *, program: str, key: bytes, began_ns: int) -> bytes:
-    """The files of a folder, signed, but for those that come or go meanwhile.
+    """Pack and sign the files of a folder, but for those that appear or vanish meanwhile.
 
-    A compiler writes a library under its last name, so what was written since `began_ns` (of the
-    epoch) may be half of one: a start that read it would fail at every start.
+    A compiler writes a library under its final name. A file written since `began_ns` (of the epoch)
+    may thus be incomplete, and would fail at every start.
 
     Raises:
-        RefusedError: they are too many bytes.
+        RefusedError: the files are too large.
         OSError: one cannot be read.
     """
     sealed = io.BytesIO()
@@ -86,7 +86,11 @@ def unseal(sealed: bytes, folder: Path, *, program: str, key: bytes) -> None:
 
 
 def _unpack(sealed: bytes, folder: Path) -> None:
-    """A zip is found from its end, so it need not be copied out of the file."""
+    """Unpack a zip. It is found from its end, so it need not be copied out of the file.
+
+    Raises:
+        RefusedError: it is damaged, or too large.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(sealed)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > _MOST_UNPACKED:
@@ -97,7 +101,7 @@ def _unpack(sealed: bytes, folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Of torch's cache; names that begin with a dot are being written."""
+    """Return the files of torch's cache. Names that begin with a dot are unfinished."""
     files: list[Path] = []
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders) - _LEFT_OUT)

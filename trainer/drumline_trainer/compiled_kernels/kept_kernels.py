@@ -1,8 +1,8 @@
-"""The kernels of one rank: where torch keeps them, what is read at the start, what is kept after.
+"""The kernels of one rank: torch's folder, the file read at the start, the file kept afterwards.
 
 A start compiles in the first step, and seldom later (an evaluation, a last batch of another size).
-Whatever torch has compiled since the last look is kept once the step is done: all ranks have
-compiled by then, as they meet in each step. Packing and writing go on in a thread.
+New kernels are kept once the step is done. All ranks have compiled by then, because they
+synchronize in each step. Packing and writing run in a thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from drumline_trainer.compiled_kernels.signing_key import NoKeyError, signing_ke
 
 _TRITON_VARIABLE: Final = "TRITON_CACHE_DIR"
 _LAST_SECONDS: Final = 60.0
-"""At the end of a run a file that is being written is waited for so long."""
+"""Maximum wait for an unfinished file at the end of a run."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,10 @@ class SignedPlace:
 
     @classmethod
     def of(cls, placement: Placement, environ: MutableMapping[str, str]) -> Self | None:
-        """Beside the checkpoints; None where there are none, or no key: then a warning says so."""
+        """Return the place beside the checkpoints.
+
+        None, with a warning, without a place or a key.
+        """
         try:
             place = kernel_place(placement)
             if place is None:
@@ -88,14 +91,14 @@ class NothingCompiled:
     """A run that does not compile."""
 
     def step_done(self) -> None:
-        """Nothing to keep."""
+        """Do nothing: there are no kernels to keep."""
 
     def finish(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: there is nothing to wait for."""
 
 
 class KeptKernels:
-    """Of one rank in one membership."""
+    """Kernels of one rank in one membership."""
 
     def __init__(
         self,
@@ -126,7 +129,7 @@ class KeptKernels:
         above: Path,
         environ: MutableMapping[str, str] = os.environ,
     ) -> Self:
-        """Name torch its folder, with what was kept in it, before the first layer is compiled.
+        """Set torch's folder and fill it with kept kernels, before the first layer is compiled.
 
         Args:
             config: of the run.
@@ -134,11 +137,11 @@ class KeptKernels:
             placement: of this rank.
             device: of this rank.
             report: prints a line, on the ranks that print.
-            above: the folder of this machine that nobody else writes to; made if it is not there.
+            above: a folder of this machine that only this user can write to; created if missing.
             environ: the process's environment.
 
         Raises:
-            OSError: nothing can be written there, nor where temporary files lie.
+            OSError: neither this folder nor the one for temporary files is writable.
         """
         program = Program.of(config, layout, placement=placement, device=device)
         folder, kept = above / program.folder, SignedPlace.of(placement, environ)

@@ -1,4 +1,4 @@
-"""What torch's compiler needs of a machine: a compiler, and a folder for what it made."""
+"""Requirements of torch.compile on a machine: a compiler, and a folder for its results."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def machine_folder(
     environ: Mapping[str, str] = os.environ,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Path:
-    """Where the ranks of this machine compile; a look for a compiler comes first.
+    """Return the folder in which the ranks of this machine compile, after a check for a compiler.
 
-    torch loads programs and pickles from there, so it is this user's alone, or the one that
-    somebody has named: in a pod, the pod's. Ranks that start again in place find there what they
-    compiled.
+    torch loads programs and pickles from it, so it belongs to this user alone, or is the one that
+    the environment names (in a pod, the pod's). Ranks that restart in place find their kernels
+    there.
 
     Args:
         device: type of the rank's device, cpu or cuda.
-        temporary: where the folder lies; None: this machine's place for temporary files.
+        temporary: parent of the folder; None: this machine's place for temporary files.
         environ: the process's environment.
         which: finds a program.
 
     Raises:
-        ConfigError: there is no such compiler, or what it is run with is missing.
+        ConfigError: there is no such compiler, or a program that it needs is missing.
     """
     language, variable, usual = _COMPILERS[device]
     names = (environ[variable],) if environ.get(variable) else usual
@@ -62,7 +62,7 @@ def machine_folder(
 
 
 def _own_folder(temporary: Path) -> Path:
-    """A folder that nobody else can write to, the same for all ranks of a pod."""
+    """Return a folder that only this user can write to, the same for all ranks of a pod."""
     folder = temporary / f"drumline-compiled-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)

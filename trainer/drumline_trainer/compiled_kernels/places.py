@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept: beside the checkpoints, in their folder or bucket."""
+"""Place of compiled kernels beside the checkpoints, in their folder or bucket."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from drumline_trainer.checkpoint.shard_file import read_bounded
 
 NAME: Final = "kernels"
 PROGRAMS: Final = 4
-"""So many of the newest stay."""
+"""Number of the newest programs that are kept."""
 _PROGRAM: Final = re.compile(r"[0-9a-f]{32}")
 _FILE: Final = re.compile(r"\d+-\d+\.kernels")
 _BEING_WRITTEN: Final = re.compile(rf"\.{_FILE.pattern}\.[0-9a-f]{{16}}")
 _ABANDONED_SECONDS: Final = 3600.0
 """After which a file that somebody was writing is removed."""
 _MOST_ENTRIES: Final = 10_000
-"""So much is looked at of a place: strangers may fill it."""
+"""Maximum number of examined entries of a place. Other tenants may fill it."""
 
 
 class KernelPlace(Protocol):
@@ -40,10 +40,11 @@ class KernelPlace(Protocol):
         ...
 
     def read(self, name: str, *, limit: int) -> bytes | None:
-        """The whole of a file; None where there is none.
+        """Read a file. None: it does not exist.
 
         Raises:
-            OSError, CorruptCheckpointError: it cannot be read, or is larger than `limit` bytes.
+            OSError: it cannot be read.
+            CorruptCheckpointError: it cannot be read, or is larger than `limit` bytes.
         """
         ...
 
@@ -57,10 +58,11 @@ class KernelPlace(Protocol):
 
 
 def kernel_place(placement: Placement) -> KernelPlace | None:
-    """Beside this rank's checkpoints; None where there are none.
+    """Return the place beside this rank's checkpoints. None: there are none.
 
     Raises:
-        OSError, ValueError: a bucket that cannot be opened.
+        OSError: a bucket cannot be opened.
+        ValueError: likewise.
     """
     if placement.checkpoint_bucket is not None:
         return KernelBucket(bucket=ObjectBucket(placement.checkpoint_bucket))
@@ -76,7 +78,7 @@ class KernelFolder:
     path: Path
 
     def where(self, name: str) -> str:
-        """The path."""
+        """Return the path."""
         return str(self.path / name)
 
     def read(self, name: str, *, limit: int) -> bytes | None:
@@ -122,9 +124,12 @@ class KernelFolder:
 
 @contextmanager
 def _opened(path: str | Path, *, above: int | None = None, make: bool = False) -> Generator[int]:
-    """A folder of the claim, and no link out of it: others may write there.
+    """Open a folder of the claim without following links, because other tenants may write there.
 
-    What is done by its descriptor is done in this folder, whatever its name becomes meanwhile.
+    Operations by descriptor stay in this folder, even if its name is replaced meanwhile.
+
+    Raises:
+        OSError: it does not exist, or is not a folder.
     """
     if make:
         with suppress(FileExistsError):
@@ -163,7 +168,7 @@ class KernelBucket:
     bucket: ObjectBucket
 
     def where(self, name: str) -> str:
-        """The URL."""
+        """Return the URL."""
         return f"{self.bucket.url}/{NAME}/{name}"
 
     def read(self, name: str, *, limit: int) -> bytes | None:

@@ -1,8 +1,8 @@
-"""Which kernels are kept in which file: what decides the program that torch's compiler makes.
+"""Identity of a compiled program: everything that decides the kernels of torch.compile.
 
-torch's own keys are exact, so a name that says too little costs a compilation and a name that says
-too much a file; neither is ever wrong. But torch asks a processor for what it can do only when it
-compiles: libraries that were compiled elsewhere have to be for a processor like this one.
+torch's own keys are exact. So a name with too few details costs a compilation and one with too many
+a file, but neither gives wrong results. torch checks the processor's features only when it
+compiles, so libraries that were compiled elsewhere must be for a processor like this one.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ _OF_DATA: Final = ("sequence_length", "packing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What the ranks of a pod compile."""
+    """The program that the ranks of a pod compile."""
 
     digest: str
-    """Of the run: the same on all pods whose machines are alike."""
+    """Digest of the run, equal on all pods with equal machines."""
     first_stage: int
     last_stage: int
-    """Of the pipeline, on the ranks of this pod."""
+    """Last pipeline stage on the ranks of this pod."""
     writes: bool
-    """Whether this rank keeps it: the first one of the first pod with these stages."""
+    """True if this rank keeps it: the first one of the first pod with these stages."""
 
     @classmethod
     def of(
         cls, config: TrainerConfig, layout: Layout, *, placement: Placement, device: torch.device
     ) -> Self:
-        """Of this rank. Ranks of a pod are neighbours, and so are those of a stage."""
+        """Compute the program of this rank.
+
+        Ranks of a pod are neighbours, and so are those of a stage.
+        """
         of_stage = layout.world_size // layout.pipeline
         first = max(0, placement.rank - placement.local_rank)
         last = min(layout.world_size, first + placement.local_world_size) - 1
@@ -66,12 +69,12 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Of its file, below the kept ones."""
+        """Name of its file, below the kept ones."""
         return f"{self.digest}/{self.first_stage}-{self.last_stage}.kernels"
 
     @property
     def folder(self) -> str:
-        """Of its folder on this machine."""
+        """Name of its folder on this machine."""
         return f"{self.digest}-{self.first_stage}-{self.last_stage}"
 
 
@@ -83,7 +86,10 @@ def _settings(config: TrainerConfig) -> dict[str, Any]:
 
 
 def _software() -> list[str]:
-    """A library that was compiled with one C library need not load beside an older one."""
+    """Return versions.
+
+    A library may not load beside an older C library than it was compiled with.
+    """
     versions = [str(torch.__version__), str(torch.version.git_version), platform.python_version()]
     versions += platform.libc_ver()
     with suppress(OSError):  # where there is no os-release
@@ -95,7 +101,7 @@ def _software() -> list[str]:
 
 
 def _machine(device: torch.device) -> list[str]:
-    """A kind of GPU, and what this processor can do: both run what was compiled."""
+    """Return the kind of GPU and the processor's features, which run the compiled code."""
     kind = [platform.machine(), str(torch.get_num_threads()), _processor_flags()]
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)

@@ -1,7 +1,7 @@
 """The key that kept kernels are signed with: of the job, or of the user who launches runs.
 
-A job's token is the same for all its pods and generations and nobody else's (decision 3). A run
-without an operator has no token; its user has a home.
+A job's token is equal for all its pods and generations, and secret to them (decision 3). A run
+without an operator has no token, so a file in the user's home is used.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _KEY_BYTES: Final = 32
 
 
 class NoKeyError(Exception):
-    """There is no key that nobody else has; says why."""
+    """There is no key that is secret to this job or user; the message has the cause."""
 
 
 def signing_key(*, in_job: bool, environ: Mapping[str, str]) -> bytes:
-    """Derived from the job's token, or from a file in the user's home that is made here.
+    """Derive the key from the job's token, or from a file in the user's home that is created here.
 
     Raises:
-        NoKeyError: neither can be read, or the file is not the user's alone.
+        NoKeyError: neither can be read, or other users can read the file.
     """
     try:
         if in_job:
@@ -51,7 +51,12 @@ def _file_of_user(environ: Mapping[str, str]) -> Path:
 
 
 def _users_secret(path: Path) -> bytes:
-    """What the file holds; made with a random secret where there is none. Raises OSError."""
+    """Return the file's secret. A missing file is created with a random one.
+
+    Raises:
+        OSError: it cannot be read or created.
+        NoKeyError: other users can read it, or its size is wrong.
+    """
     if not os.path.lexists(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make(path)

@@ -1,8 +1,8 @@
-"""Which part of an image a sample shows, as a function of the seed and the sample's number alone.
+"""The part of an image that a sample shows, a function of the seed and the sample's number.
 
-So a restart shows what would have been shown, on any number of ranks, and each epoch shows other
-parts. Crops of a random size and shape are those of Szegedy et al. 2015: 8 to 100 % of the area,
-sides from 3:4 to 4:3; half of them are mirrored.
+So a restart shows the same parts, on any number of ranks, and each epoch shows other ones. Crops of
+a random size and shape are those of Szegedy et al. 2015: 8 to 100 % of the area, sides from 3:4 to
+4:3. Half of them are mirrored.
 """
 
 from __future__ import annotations
@@ -35,13 +35,20 @@ class Crop:
 
 
 def central_crop(width: int, height: int) -> Crop:
-    """The largest square in the middle."""
+    """Return the largest square in the middle of an image."""
     side = min(width, height)
     return Crop(left=(width - side) // 2, top=(height - side) // 2, width=side, height=side)
 
 
 def random_crop(width: int, height: int, *, seed: int, sample: int) -> Crop:
-    """A part of an image of this size; the middle where no part of ten fits."""
+    """Return a random part of an image. It is the middle if none of ten tries fits.
+
+    Args:
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+        seed: of the run.
+        sample: number of the sample in the run.
+    """
     random = np.random.Generator(np.random.Philox(key=(seed % 2**64) << 64 | sample))
     mirrored = bool(random.random() < 0.5)
     for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""What files hold: a digest of it for a resume, and the format of what is no text."""
+"""Contents of data files: a digest for a resume, and the detection of formats other than text."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Final
 import xxhash
 
 _WHOLE_BYTES: Final = 256 << 20
-"""Up to so much is digested whole, more by samples of as much: a start may read no terabyte."""
+"""Largest content that is digested completely. Of more, samples of this many bytes are digested, so
+that a start does not read terabytes."""
 _BLOCK_BYTES: Final = 64 << 10
 
 
 def content_digest(read: Callable[[int, int], bytes], *, size: int) -> str:
-    """Of `size` bytes, 32 hex digits: of all of them up to 256 MiB, else of 4,096 even samples.
+    """Return a digest of `size` bytes as 32 hex digits.
+
+    Up to 256 MiB all bytes are read, of more bytes 4,096 even samples.
 
     Args:
-        read: the bytes at a start, of a length.
-        size: bytes in all.
+        read: returns the bytes at a start, of a length.
+        size: number of bytes in all.
     """
     digest = xxhash.xxh3_128(f"{size}\n".encode())
     for start in _starts(size):
@@ -56,7 +59,7 @@ HEAD_BYTES: Final = 512
 
 
 def other_format(name: str, head: bytes) -> str | None:
-    """The format of a file that is no plain text, by its name and first bytes; None for text."""
+    """Return the format of a file by its name and first bytes. None: plain text."""
     if name.endswith((".jsonl", ".ndjson")):
         return "JSON lines"
     start, word = _TAR

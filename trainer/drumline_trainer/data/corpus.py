@@ -90,7 +90,7 @@ class Corpus:
         """Do nothing: no file stays open."""
 
     def only(self, names: Collection[str]) -> Corpus:
-        """These of its files."""
+        """Return the corpus of the named files only."""
         kept = [number for number, name in enumerate(self.paths) if name in names]
         sizes = [end - begin for begin, end in pairwise((0, *self.ends))]
         return Corpus(
@@ -188,10 +188,10 @@ def _instead_of(folder: Path) -> str:
 
 
 def corpus_of_files(folder: Path, paths: Iterable[Path]) -> Corpus:
-    """These files of a folder, in this order; empty ones are left out.
+    """Return a corpus of these files of a folder, in this order, without empty ones.
 
     Raises:
-        OSError: one is not there.
+        OSError: a file does not exist.
     """
     listed = ((path.relative_to(folder).as_posix(), path.stat()) for path in paths)
     return _corpus(folder, [(name, status) for name, status in listed if status.st_size])
@@ -207,9 +207,12 @@ def _corpus(folder: Path, files: Sequence[tuple[str, os.stat_result]]) -> Corpus
 
 
 def refuse_other_formats(corpus: Corpus) -> None:
-    """Raise ConfigError for files that would be read as bytes and are no text.
+    """Refuse files that are not text, which would be read as bytes of text.
 
-    At most 1,000 files are looked at, spread over the folder.
+    At most 1,000 files are checked, spread over the folder.
+
+    Raises:
+        ConfigError: a file is not text, or not readable.
     """
     step = -(-len(corpus.paths) // _MOST_LOOKED_AT)
     for name in corpus.paths[::step]:

@@ -15,7 +15,7 @@ import itertools
 
 
 def rank_samples(cursor: int, *, batch: int, rank: int, world_size: int) -> range:
-    """This rank's slice of the global batch of `batch` samples that starts at `cursor`."""
+    """Return this rank's slice of the global batch of `batch` samples that starts at `cursor`."""
     size = batch // world_size
     return range(cursor + rank * size, cursor + (rank + 1) * size)
 
@@ -23,9 +23,16 @@ def rank_samples(cursor: int, *, batch: int, rank: int, world_size: int) -> rang
 def micro_batch_ranges(
     cursor: int, *, batch: int, rank: int, world_size: int, size: int | None
 ) -> list[range]:
-    """This rank's slice in the fewest micro-batches of at most `size` samples; None: in one.
+    """Divide this rank's slice into the fewest micro-batches of at most `size` samples.
 
-    Their sizes differ by one sample where the slice does not divide.
+    Their sizes differ by at most one sample.
+
+    Args:
+        cursor: number of the batch's first sample.
+        batch: samples of the global batch.
+        rank: of the data ranks.
+        world_size: number of data ranks.
+        size: maximum samples of a micro-batch; None: one micro-batch.
     """
     samples = rank_samples(cursor, batch=batch, rank=rank, world_size=world_size)
     count = 1 if size is None else -(-len(samples) // size)

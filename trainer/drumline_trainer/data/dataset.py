@@ -64,16 +64,16 @@ class Dataset(ABC):
 
     @abstractmethod
     def batch(self, samples: range) -> Batch:
-        """The samples with these numbers, in order."""
+        """Return the samples with these numbers, in order."""
 
     @abstractmethod
     def target_count(self, samples: range) -> int:
-        """How many targets of these samples the loss counts; no sample is read for that."""
+        """Return the number of targets that the loss counts, without reading the samples."""
 
     def token_count(self, samples: range) -> int:
-        """How many inputs of these samples are no padding, be they learned or not.
+        """Return the number of inputs of these samples without padding, trained on or not.
 
-        Of images as many as targets.
+        Images count as many as targets.
         """
         return self.target_count(samples)
 
@@ -98,15 +98,18 @@ class Dataset(ABC):
         return self.remarks
 
     def class_names(self) -> tuple[str, ...]:
-        """Of images by number, where the data names them; they go with the model."""
+        """Return the names of image classes by number, if the data has them.
+
+        They are saved with the model.
+        """
         return ()
 
     def without(self, count: int) -> Self:
-        """The samples that are left where so many windows are held out."""
+        """Return the remaining samples if `count` windows are held out."""
         return replace(self, held_out=count)
 
     def held_out_part(self) -> Self:
-        """Those that are held out; all, where none are."""
+        """Return the held-out samples, or all if none are held out."""
         return replace(self, held_out=self.held_out or self.windows, evaluates=True)
 
     @property
@@ -115,7 +118,10 @@ class Dataset(ABC):
         return self.held_out if self.evaluates else self.windows - self.held_out
 
     def window_at(self, sample: int) -> int:
-        """The window that is the run's n-th sample; each window exactly once per epoch."""
+        """Return the window that is the run's n-th sample.
+
+        Each epoch has each window exactly once.
+        """
         epoch, position = divmod(sample, self.epoch_samples)
         if self.evaluates:
             return permuted(position, count=self.windows, seed=_SPLIT_SEED, epoch=0)

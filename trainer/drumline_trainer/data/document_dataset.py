@@ -25,12 +25,12 @@ _PADDING = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowTable:
-    """Which documents each window holds, and what that leaves out."""
+    """The documents of each window, and the numbers of cut and skipped documents."""
 
     starts: npt.NDArray[np.int64]
-    """Where in the text each document begins."""
+    """First token of each document in the text, int64 [documents]."""
     lengths: npt.NDArray[np.int64]
-    """How many of its tokens are used."""
+    """Number of tokens that are used of each document, int64 [documents]."""
     windows: list[list[int]]
     """Numbers of documents."""
     targets: npt.NDArray[np.int64]
@@ -67,7 +67,7 @@ class DocumentDataset(Dataset):
         return len(self.table.windows)
 
     def batch(self, samples: range) -> Batch:
-        """Inputs and targets, with the document and the position of each input."""
+        """Return inputs and targets [B, S], with the document and the position of each input."""
         shape = (len(samples), self.sequence_length)
         inputs_BS = np.full(shape, _PADDING, dtype=np.int64)
         targets_BS = np.full(shape, IGNORED, dtype=np.int64)
@@ -96,11 +96,11 @@ class DocumentDataset(Dataset):
         )
 
     def target_count(self, samples: range) -> int:
-        """How many targets of these samples the loss counts."""
+        """Return the number of targets of these samples that the loss counts."""
         return sum(int(self.table.targets[self.window_at(sample)]) for sample in samples)
 
     def token_count(self, samples: range) -> int:
-        """How many inputs of these samples are no padding."""
+        """Return the number of inputs of these samples without padding."""
         return sum(length - 1 for sample in samples for _, length in self._ranges(sample))
 
     def fingerprint(self) -> str:
@@ -112,7 +112,7 @@ class DocumentDataset(Dataset):
         check_tokens(self.text, model)
 
     def notes(self) -> tuple[str, ...]:
-        """How full the windows are, and what is not learned from."""
+        """Describe how full the windows are, and which documents are cut or skipped."""
         table = self.table
         documents = sum(len(window) for window in table.windows)
         filled = (table.lengths.sum() - documents) / (self.windows * self.sequence_length)
@@ -140,7 +140,7 @@ class DocumentDataset(Dataset):
             yield int(self.table.starts[document]), int(self.table.lengths[document])
 
     def _learned(self, start: int, length: int) -> npt.NDArray[np.bool_]:
-        """Of a document's tokens but the first."""
+        """Return whether tokens of a document after the first are trained on, bool [length - 1]."""
         if self.text.learned is None:
             return np.ones(length - 1, dtype=bool)
         return self.text.learned.mask(start + 1, start + length)
@@ -177,7 +177,7 @@ def window_table(text: TokenStream, *, sequence_length: int, together: bool) -> 
 def learned_targets(
     text: TokenStream, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """How many tokens but the first are learned of each of these documents."""
+    """Return the number of trained tokens but the first of each document, int64 [documents]."""
     if text.learned is None:
         return lengths - 1
     return text.learned.before(starts + lengths) - text.learned.before(starts + 1)

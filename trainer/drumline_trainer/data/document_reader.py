@@ -47,21 +47,26 @@ class TextDocument:
     place: str
     """For messages: where in which file."""
     note: str | None = None
-    """Which of two readings of the record counts."""
+    """Remark on a record that can be read in two ways, about the way that was chosen."""
 
     @property
     def characters(self) -> int:
-        """Of all its texts."""
+        """Number of characters of all its texts."""
         return sum(len(text.text) for text in self.texts)
 
 
 def read_documents(
     corpus: Corpus, *, renderer: RecordRenderer, start: DocumentPosition
 ) -> Iterator[TextDocument]:
-    """The documents from `start` on.
+    """Yield the documents from `start`.
+
+    Args:
+        corpus: the files.
+        renderer: makes texts of records.
+        start: position of the first document.
 
     Raises:
-        ConfigError: text that is not UTF-8, or a line that is no such record.
+        ConfigError: a text is not UTF-8, or a line is not such a record.
     """
     for number in range(start.file, len(corpus.paths)):
         path = corpus.folder / corpus.paths[number]

@@ -100,11 +100,14 @@ class EncodedImageDataset(Dataset):
         self.pool.shutdown(wait=False, cancel_futures=True)
 
     def class_names(self) -> tuple[str, ...]:
-        """Those of the folders."""
+        """Return the classes of the folders."""
         return self.files.classes
 
     def notes(self) -> tuple[str, ...]:
-        """Which number each class has, where folders name them; of many the first and last."""
+        """Describe the number of each class if folders name them.
+
+        Of many only the first and last.
+        """
         names = self.files.classes
         if not names:
             return ()
@@ -137,7 +140,11 @@ class EncodedImageDataset(Dataset):
 
 
 def _decoded(content: bytes, *, mode: str) -> Any:
-    """As Pillow has it; its size is looked at before its pixels are decoded."""
+    """Decode an image with Pillow, after a check of its size.
+
+    Raises:
+        UnreadableImageError: it cannot be decoded, or has too many pixels.
+    """
     from PIL import Image  # noqa: PLC0415 - optional package
 
     try:

@@ -26,11 +26,11 @@ class HeldOutDataset(Dataset):
 
     @property
     def windows(self) -> int:
-        """Of the dataset."""
+        """Number of windows of the dataset."""
         return self.samples.windows
 
     def batch(self, samples: range) -> Batch:
-        """The samples; in place of those that do not exist the first, without targets."""
+        """Return the samples. Missing ones are replaced by the first ones without targets."""
         real = range(min(samples.start, self.count), min(samples.stop, self.count))
         missing = len(samples) - len(real)
         if not missing:
@@ -40,13 +40,13 @@ class HeldOutDataset(Dataset):
         return _joined(self.samples.batch(real), without) if real else without
 
     def target_count(self, samples: range) -> int:
-        """Of those that exist."""
+        """Return the number of counted targets of the existing samples."""
         return self.samples.target_count(
             range(min(samples.start, self.count), min(samples.stop, self.count))
         )
 
     def fingerprint(self) -> str:
-        """The dataset's."""
+        """Return the fingerprint of the dataset."""
         return self.samples.fingerprint()
 
     def check_model(self, model: ModelConfig) -> None:
@@ -63,7 +63,7 @@ class HeldOutDataset(Dataset):
 
 
 def evaluation_source(data: DataConfig, evaluation: EvaluationConfig) -> DataConfig | None:
-    """The files that the loss is measured on; None: a part of the training data."""
+    """Return the source of the evaluation. None: a part of the training data."""
     if evaluation.source is None and evaluation.pattern is None:
         return None
     return replace(
@@ -75,10 +75,10 @@ def evaluation_source(data: DataConfig, evaluation: EvaluationConfig) -> DataCon
 
 
 def withhold(dataset: Dataset, evaluation: EvaluationConfig) -> Dataset:
-    """The dataset without the part that is held out of it.
+    """Return the dataset without its held-out part.
 
     Raises:
-        ConfigError: nothing would be left of one of both.
+        ConfigError: one of the two would be empty.
     """
     count = round(dataset.windows * evaluation.share)
     if not 1 <= count < dataset.windows:
@@ -90,7 +90,7 @@ def withhold(dataset: Dataset, evaluation: EvaluationConfig) -> Dataset:
 
 
 def held_out_part(dataset: Dataset, evaluation: EvaluationConfig) -> HeldOutDataset:
-    """What is measured on: of the dataset what is held out, or all of it where nothing is."""
+    """Return the samples of the evaluation: the held-out ones, or all if none are held out."""
     part = dataset.held_out_part()
     return HeldOutDataset(seed=0, samples=part, count=min(part.held_out, evaluation.samples))
 

@@ -38,7 +38,11 @@ class MappedFile:
 
     @classmethod
     def of(cls, path: Path) -> MappedFile:
-        """As it is now. Raises ConfigError."""
+        """Record size and time of a file.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
         try:
             status = path.stat()
         except OSError as error:
@@ -55,7 +59,7 @@ class MappedFile:
             raise CorpusChangedError(f"{self.path}: changed since the run began")
 
     def digest(self) -> str:
-        """Of its content."""
+        """Return the digest of its content."""
         return _digest_of_file(self)
 
 
@@ -78,7 +82,7 @@ class ImageDataset(Dataset):
     """
 
     images: npt.NDArray[np.uint8]
-    """Of shape N H W C."""
+    """Pixels, uint8 [N, H, W, C]."""
     labels: npt.NDArray[np.integer[Any]]
     files: tuple[MappedFile, ...] = ()
     """Watched: a map shows other pixels once its file is written to."""
@@ -139,7 +143,7 @@ class ImageDataset(Dataset):
 
 
 def holds_images(folder: Path) -> bool:
-    """Whether the folder holds labelled images."""
+    """Return whether the folder holds labelled images."""
     return (folder / IMAGES_FILE).is_file() and (folder / LABELS_FILE).is_file()
 
 

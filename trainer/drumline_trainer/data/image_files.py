@@ -1,4 +1,4 @@
-"""Which images a source of encoded ones holds: a folder for each class, or tars of WebDataset.
+"""Sources of encoded images: a folder for each class, or tars of WebDataset.
 
     /data/photos/cat/001.jpg           the class is the folder; classes are numbered by their names
     /data/photos/dog/a/002.png         in order, cat 0 and dog 1
@@ -6,8 +6,8 @@
     /data/shards/train-000.tar         members 0007.jpg and 0007.cls are a sample: members in a row
                                        whose names agree up to the first dot; .cls is its number
 
-Only where each image lies is kept, 24 bytes for one. The headers of all tars are read when they are
-opened, and no image.
+Only the place of each image is kept, in 24 bytes. Opening reads the headers of all tars, but no
+image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_IMAGE_BYTES: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFiles:
-    """Where every image lies, and its class.
+    """The place and the class of every image.
 
     Shapes: N images.
     """
@@ -42,11 +42,11 @@ class ImageFiles:
     corpus: Corpus
     """The files, which are images or tars, end to end."""
     starts: npt.NDArray[np.int64]
-    """Of each image in it, of shape N."""
+    """Offset of each image in the corpus, int64 [N]."""
     sizes: npt.NDArray[np.int64]
     """In bytes, of shape N."""
     labels: npt.NDArray[np.int64]
-    """Of shape N."""
+    """Class of each image, int64 [N]."""
     classes: tuple[str, ...] = ()
     """Names by number, where folders name them."""
 
@@ -55,13 +55,13 @@ class ImageFiles:
         return self.corpus.read(int(self.starts[index]), int(self.sizes[index]))
 
     def name(self, index: int) -> str:
-        """The file it lies in, for messages."""
+        """Return the path of the image's file, for messages."""
         number = bisect_right(self.corpus.ends, int(self.starts[index]))
         return str(self.corpus.folder / self.corpus.paths[number])
 
 
 def holds_image_files(source: Path) -> bool:
-    """Whether this is a tar, a folder of tars, or one of folders of images."""
+    """Return whether this is a tar, a folder of tars, or a folder of folders of images."""
     if source.suffix == TAR_SUFFIX:
         return source.is_file()
     if not source.is_dir():
@@ -141,7 +141,11 @@ def _of_tars(folder: Path, tars: Sequence[Path]) -> ImageFiles:
 
 
 def _located(sample: TarSample, *, begin: int) -> _Sample:
-    """Of a tar whose first byte is at `begin`. Raises ConfigError."""
+    """Return the sample's place, in a tar whose first byte is at `begin`.
+
+    Raises:
+        ConfigError: it lacks an image or a class, or is too large.
+    """
     endings = {PurePosixPath(member.name).suffix.lower(): member for member in sample.members}
     image = next((endings[suffix] for suffix in IMAGE_SUFFIXES if suffix in endings), None)
     label = endings.get(_LABEL)

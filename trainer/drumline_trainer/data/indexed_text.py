@@ -36,12 +36,13 @@ from drumline_trainer.data.records.tokenizer import LoadedTokenizer
 _MAGIC: Final = b"MMIDIDX\x00\x00"
 _HEADER: Final = struct.Struct("<9sQBQQ")
 _TYPES: Final = {1: "<u1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
-"""By their code; the others are signed bytes and fractions, which no tokenizer gives."""
+"""NumPy types by their code. The others are signed bytes and fractions, which no tokenizer writes.
+"""
 _INDEX, _TOKENS = ".idx", ".bin"
 
 
 class IndexedTextError(ConfigError):
-    """A file that is no indexed dataset, or an index that is another file's."""
+    """A file is not an indexed dataset, or its index belongs to another file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class IndexedText:
         return self.ends
 
     def fingerprint(self) -> str:
-        """Of names, sizes and content of the tokens; of more than 256 MiB by samples."""
+        """Hash names, sizes and content of the tokens. Above 256 MiB the content is sampled."""
         return self.corpus.fingerprint()
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
@@ -108,7 +109,7 @@ class IndexedText:
 
 
 def indexed_files(source: Path) -> list[Path]:
-    """The indices that `source` names: all of a folder, or one, with or without its `.idx`."""
+    """Return the indices that `source` names: all of a folder, or one, with or without `.idx`."""
     if source.is_dir():
         return sorted(path for path in source.iterdir() if _is_index(path))
     named = source if source.suffix == _INDEX else source.with_name(source.name + _INDEX)
@@ -149,7 +150,7 @@ def _is_index(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Index:
-    """What one .idx says."""
+    """Content of an .idx file."""
 
     type: np.dtype[np.integer]
     size: int
@@ -158,7 +159,11 @@ class _Index:
 
 
 def _read_index(path: Path) -> _Index:
-    """Raises IndexedTextError."""
+    """Read an index.
+
+    Raises:
+        IndexedTextError: it is not readable, or inconsistent with the tokens.
+    """
     try:
         tokens_bytes = path.with_suffix(_TOKENS).stat().st_size
         with open_regular(path) as file:
@@ -174,10 +179,10 @@ def _read_index(path: Path) -> _Index:
 
 
 def _parsed(content: mmap.mmap, *, tokens_bytes: int) -> _Index:
-    """Of billions of sequences only the documents' ends are kept in memory.
+    """Parse an index. Only the documents' ends are kept in memory, for billions of sequences.
 
     Raises:
-        ValueError: counts or places contradict each other, or the size of the .bin.
+        ValueError: counts or offsets contradict each other, or the size of the .bin.
     """
     if len(content) < _HEADER.size:
         raise ValueError(f"it has {len(content)} bytes, which is less than a header")

@@ -1,7 +1,7 @@
-"""Which tokens of a text are learned, as spans of positions: what an assistant says, say.
+"""Trained tokens of a text, as spans of positions, such as the answers of an assistant.
 
-Example: of the tokens 0..9 those at 2, 3, 4 and 7 are learned. The spans are (2, 5) and (7, 8);
-before position 4 are two learned tokens, before position 9 four.
+Example: of the tokens 0..9 those at 2, 3, 4 and 7 are trained on. The spans are (2, 5) and (7, 8).
+Before position 4 are two trained tokens, before position 9 four.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LearnedSpans:
         return cls(starts=starts, stops=stops, sums=sums)
 
     def before(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How many learned tokens are before each position."""
+        """Return the number of trained tokens before each position, int64 as `positions`."""
         if not len(self.starts):
             return np.zeros_like(positions)
         begun = np.searchsorted(self.starts, positions, side="right")
@@ -46,12 +46,12 @@ class LearnedSpans:
         return np.where(begun > 0, self.sums[last] + inside, 0)
 
     def mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Whether each token of start..stop-1 is learned."""
+        """Return whether each token of start..stop-1 is trained on, bool [stop - start]."""
         return np.diff(self.before(np.arange(start, stop + 1))).astype(bool)
 
 
 def runs_of(learned: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """The spans of a mask, of shape N 2."""
+    """Return the spans of a mask bool [N], int64 [spans, 2]."""
     edges = np.diff(np.concatenate([[False], learned, [False]]).astype(np.int8))
     return np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], axis=1)
 

@@ -37,11 +37,11 @@ class MixtureDataset(Dataset):
 
     @property
     def windows(self) -> int:
-        """Of all parts."""
+        """Number of windows of all parts."""
         return sum(part.windows for part in self.parts)
 
     def batch(self, samples: range) -> Batch:
-        """The samples; neighbours of one part are read at once."""
+        """Return the samples. Neighbours of one part are read together."""
         places = [self._place(sample) for sample in samples]
         batches = [self.parts[part].batch(run) for part, run in _runs(places)]
         return Batch(
@@ -53,14 +53,14 @@ class MixtureDataset(Dataset):
         )
 
     def target_count(self, samples: range) -> int:
-        """How many targets of these samples the loss counts."""
+        """Return the number of targets of these samples that the loss counts."""
         return sum(
             self.parts[part].target_count(run)
             for part, run in _runs([self._place(sample) for sample in samples])
         )
 
     def token_count(self, samples: range) -> int:
-        """How many inputs of these samples are no padding."""
+        """Return the number of inputs of these samples without padding."""
         return sum(
             self.parts[part].token_count(run)
             for part, run in _runs([self._place(sample) for sample in samples])
@@ -110,7 +110,7 @@ class MixtureDataset(Dataset):
         return replace(self, parts=parts, held_out=sum(part.held_out for part in parts))
 
     def held_out_part(self) -> MixtureDataset:
-        """What is held out of each part, maybe nothing of a small one; or all of all of them."""
+        """Return each part's held-out windows, perhaps none of a small part, or all windows."""
         parts = tuple(
             part if self.held_out and not part.held_out else part.held_out_part()
             for part in self.parts
@@ -123,7 +123,7 @@ class MixtureDataset(Dataset):
         )
 
     def _place(self, sample: int) -> tuple[int, int]:
-        """The part of the n-th sample, and its number there."""
+        """Return the part of the n-th sample, and its number in that part."""
         if self.evaluates:
             epoch, position = divmod(sample, self.held_out)
             sizes = [part.held_out for part in self.parts]
@@ -137,7 +137,7 @@ class MixtureDataset(Dataset):
 
 
 def dealt(shares: Sequence[float], *, names: Sequence[str]) -> tuple[int, ...]:
-    """Samples of each part in a round: largest remainders, so that they add up.
+    """Return the number of samples of each part in a round, by largest remainders.
 
     Raises:
         ConfigError: a share is too small to be in each round.
@@ -157,7 +157,7 @@ def dealt(shares: Sequence[float], *, names: Sequence[str]) -> tuple[int, ...]:
 
 
 def _slot(slot: int, sizes: Sequence[int]) -> tuple[int, int]:
-    """Which part a place among all of them is, and which place in it."""
+    """Return the part of a place among all parts' places, and its number in that part."""
     for part, end in enumerate(accumulate(sizes)):
         if slot < end:
             return part, slot - end + sizes[part]

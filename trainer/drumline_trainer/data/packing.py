@@ -1,11 +1,11 @@
-"""Documents into windows so that few tokens are padding and none is cut off: best fit, decreasing.
+"""Packing of documents into windows with little padding and no cuts: best fit, decreasing.
 
 Ding et al. 2024, "Fewer truncations improve language modeling": the longest document first, each
-into the fullest window that still has room for it. The rooms that windows have are the bits of a
-number, so the least that is enough is found by a shift and not by a search.
+into the fullest window with enough free space. The free spaces of windows are the bits of a number,
+so a shift finds the smallest one that is enough, without a search.
 
-Example, windows of 8: documents of 5, 4, 3 and 2. 5 opens a window (room 3), 4 another (room 4),
-3 fills the first, 2 goes to the second, which keeps a room of 2.
+Example, windows of 8: documents of 5, 4, 3 and 2. 5 opens a window (3 free), 4 another (4 free), 3
+fills the first, 2 goes to the second, which keeps 2 free.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def best_fit(lengths: npt.NDArray[np.int64], *, capacity: int) -> list[list[int]
     """
     windows: list[list[int]] = []
     waiting: defaultdict[int, list[int]] = defaultdict(list)
-    """Windows by the room they have."""
+    """Windows by their free space."""
     rooms = 0
     for document in np.argsort(-lengths, kind="stable").tolist():
         length = int(lengths[document])

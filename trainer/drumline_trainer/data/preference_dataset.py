@@ -27,7 +27,7 @@ class PreferenceDataset(DocumentDataset):
         return cls(text=text, sequence_length=sequence_length, seed=seed, table=table)
 
     def notes(self) -> tuple[str, ...]:
-        """How full the windows are, and what is not learned from."""
+        """Describe how full the windows are, and how many pairs are skipped."""
         pairs = int(self.table.targets.sum())
         inputs = sum(
             self.table.lengths[window].sum() - len(window) for window in self.table.windows

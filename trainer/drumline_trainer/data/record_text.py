@@ -1,7 +1,7 @@
-"""Records that a run tokenizes itself when it starts, and keeps in memory as a `TokenStream`.
+"""Records that a run tokenizes when it starts, and keeps in memory as a `TokenStream`.
 
-For fine-tuning data, which is small: at most 64 MiB of files. All ranks make the same tokens of
-the same files, and `fingerprint` is theirs: a run that goes on notices another tokenizer, another
+For fine-tuning data, which is small: at most 64 MiB of files. All ranks make the same tokens of the
+same files. `fingerprint` covers the tokens, so a resumed run detects another tokenizer, another
 template and edited records alike.
 """
 
@@ -45,7 +45,7 @@ _SPLITS_FILE: Final = "dataset_dict.json"
 _BESIDE_RECORDS: Final = frozenset(
     {_SPLITS_FILE, "dataset_info.json", "state.json", "README.md", ".gitattributes", "LICENSE"}
 )
-"""What a folder with a data set has besides."""
+"""Other files of a folder with a data set, which are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,10 +98,10 @@ class MemoryText:
 
 
 def records_of(corpus: Corpus) -> Corpus | None:
-    """The files of records among these; None where there are none.
+    """Return the files of records among these. None: there are none.
 
     Raises:
-        ConfigError: other files are among them, or several splits of a data set.
+        ConfigError: there are also other files, or several splits of a data set.
     """
     names = [name for name in corpus.paths if name.endswith(RECORD_SUFFIXES)]
     if not names:

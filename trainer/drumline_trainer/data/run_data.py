@@ -51,10 +51,10 @@ def open_run_data(config: TrainerConfig) -> RunData:
 
 
 def with_steps_of_epochs(config: TrainerConfig, training: Dataset) -> TrainerConfig:
-    """The configuration with the steps that its epochs are; the last step may begin another epoch.
+    """Return the configuration with its epochs in steps. The last step may begin another epoch.
 
     Raises:
-        ConfigError: they are more than a run may have.
+        ConfigError: there are more steps than a run may have.
     """
     if config.epochs is None:
         return config

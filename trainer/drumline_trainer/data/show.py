@@ -20,7 +20,7 @@ from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowOptions:
-    """What to show, and as what."""
+    """Options of `data show`."""
 
     source: Path
     """A file, or a folder of files."""
@@ -35,7 +35,7 @@ class ShowOptions:
 
 
 def show(options: ShowOptions) -> Iterator[str]:
-    """Lines about the documents: counts, what is left out and why, and the first of them.
+    """Yield lines about the documents: counts, skipped ones with reasons, and the first documents.
 
     Raises:
         ConfigError: a record, the template or the tokenizer cannot be used, or no answer ends.

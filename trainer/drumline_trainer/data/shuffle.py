@@ -17,10 +17,10 @@ _ROUNDS = 4
 
 
 def permuted(position: int, *, count: int, seed: int, epoch: int) -> int:
-    """The window at `position` of the epoch's order of `count` windows.
+    """Return the window at `position` of the epoch's order of `count` windows.
 
     Raises:
-        ValueError: position outside 0..count-1.
+        ValueError: the position is outside 0..count-1.
     """
     if not 0 <= position < count:
         raise ValueError(f"position {position} is outside an epoch of {count} windows")

@@ -111,7 +111,7 @@ def _holds_pairs(text: TokenStream) -> bool:
 
 
 def _with_notes(dataset: Dataset, text: TokenStream) -> Dataset:
-    """The dataset with what is to be said of its records."""
+    """Return the dataset with the remarks on its records."""
     if not isinstance(text, MemoryText):
         return dataset
     return replace(dataset, remarks=text.notes, examples=text.examples)

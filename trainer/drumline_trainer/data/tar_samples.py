@@ -33,17 +33,21 @@ class TarSample:
     """Bytes of the tar before the next sample."""
 
     def content(self, member: tarfile.TarInfo, *, most: int) -> bytes:
-        """At most so many bytes of it. Raises ConfigError where the tar is cut off."""
+        """Return at most `most` bytes of a member.
+
+        Raises:
+            ConfigError: the tar is truncated.
+        """
         with _named_errors(self.path):
             file = self.tar.extractfile(member)
             return b"" if file is None else file.read(most)
 
 
 def tar_samples(path: Path, *, offset: int = 0) -> Iterator[TarSample]:
-    """The samples from a position on that `TarSample.after` gave; 0 for all.
+    """Yield the samples from a position of `TarSample.after`; 0 for all.
 
     Raises:
-        ConfigError: it is compressed, damaged, or cut off.
+        ConfigError: it is compressed, damaged, or truncated.
         OSError: its storage fails.
     """
     with _named_errors(path), open_regular(path) as file:
@@ -64,7 +68,7 @@ def tar_samples(path: Path, *, offset: int = 0) -> Iterator[TarSample]:
 
 
 def ending(member: tarfile.TarInfo) -> str:
-    """What follows the key: `.txt`, or `.en.txt`."""
+    """Return the part of a name after the key: `.txt`, or `.en.txt`."""
     _, dot, rest = PurePosixPath(member.name).name.partition(".")
     return f"{dot}{rest}".lower()
 
@@ -75,7 +79,7 @@ def _key(member: tarfile.TarInfo) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    """As what macOS writes beside every file, `._0001.jpg`."""
+    """Return whether a file is hidden, such as macOS's `._0001.jpg` beside every file."""
     return PurePosixPath(name).name.startswith(".")
 
 

@@ -2,12 +2,12 @@
 
 A window is `sequence_length + 1` tokens: inputs and, shifted by one, targets. Windows start every
 `sequence_length` tokens, so each token is a target once per epoch. Nothing is padded: a document
-that does not end in a window goes on in the next, which is another sample.
+that does not end in a window continues in the next, which is another sample.
 
-Whole documents in windows: `data.document_dataset`.
+`data.document_dataset` puts whole documents into windows.
 
 `Packing.DOCUMENTS` and `SEPARATE` change no window and no order. They ignore the targets that begin
-a document; `SEPARATE` also gives the document of each input, so that attention stays within a
+a document. `SEPARATE` also gives the document of each input, so that attention stays within a
 document (`models.documents`).
 """
 
@@ -42,7 +42,7 @@ class TokenStream(Protocol):
 
     @property
     def tokenizer_sha256(self) -> str | None:
-        """Of the tokenizer.json that made the tokens; None: they are bytes."""
+        """SHA-256 of the tokenizer.json that made the tokens. None: they are bytes."""
         ...
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
@@ -55,7 +55,7 @@ class TokenStream(Protocol):
 
     @property
     def learned(self) -> LearnedSpans | None:
-        """Which tokens are learned; None: all."""
+        """The trained tokens. None: all."""
         ...
 
     def document_ends(self) -> npt.NDArray[np.int64]:
@@ -89,12 +89,12 @@ class TextDataset(Dataset):
         return (self.text.size - 1) // self.sequence_length
 
     def tokens(self, samples: range) -> npt.NDArray[np.int64]:
-        """The samples, one row of sequence_length + 1 each."""
+        """Return the samples, int64 [samples, sequence_length + 1]."""
         length = self.sequence_length + 1
         return np.stack([self.text.tokens(self._start(n), length) for n in samples])
 
     def batch(self, samples: range) -> Batch:
-        """Inputs and targets, and for `Packing.SEPARATE` their documents."""
+        """Return inputs and targets [B, S], and for `Packing.SEPARATE` their documents."""
         tokens_BT = self.tokens(samples)
         inputs_BS, targets_BS = tokens_BT[:, :-1], tokens_BT[:, 1:]
         if self.packing is Packing.STREAM:
@@ -113,14 +113,14 @@ class TextDataset(Dataset):
         )
 
     def target_count(self, samples: range) -> int:
-        """How many targets of these samples the loss counts."""
+        """Return the number of targets of these samples that the loss counts."""
         every = len(samples) * self.sequence_length
         if self.packing is Packing.STREAM:
             return every
         return every - sum(len(self._begins(sample)) for sample in samples)
 
     def token_count(self, samples: range) -> int:
-        """How many inputs these samples have: nothing of them is padding."""
+        """Return the number of inputs of these samples. None is padding."""
         return len(samples) * self.sequence_length
 
     def fingerprint(self) -> str:
@@ -144,7 +144,10 @@ class TextDataset(Dataset):
         return self.window_at(sample) * self.sequence_length
 
     def _begins(self, sample: int) -> npt.NDArray[np.int64]:
-        """Positions 1..S of the window at which a document begins; position 0 is no target."""
+        """Return the positions 1..S of the window at which a document begins.
+
+        Position 0 is never a target.
+        """
         start = self._start(sample)
         return self.text.document_starts(start + 1, start + self.sequence_length + 1) - start
 

@@ -46,18 +46,18 @@ _RULES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeOptions:
-    """What to tokenize, with what and where to."""
+    """Options of `data tokenize`."""
 
     source: Path
     pattern: str
     tokenizer: Path
     output: Path
     field: str = "text"
-    """Field of text in the lines of .jsonl files that are no conversations."""
+    """Field with the text in lines of .jsonl files that are not conversations."""
     end_of_text: str | None = None
     """Token to append to each document that is a text; None: the tokenizer's own."""
     chat_template: Path | None = None
-    """Of conversations; None: the one beside the tokenizer."""
+    """Template of conversations. None: the one beside the tokenizer."""
     shard_tokens: int = _SHARD_TOKENS
     """A shard ends with the document that reaches this number of tokens."""
 
@@ -192,9 +192,9 @@ class _Encoder:
     def records(
         self, *, start: DocumentPosition
     ) -> Iterator[tuple[EncodedRecord, DocumentPosition]]:
-        """The document of each record, or both of a pair, and the position after it.
+        """Yield the document of each record, or both of a pair, and the position after it.
 
-        Records of which a document has no token are left out.
+        Records with a document without tokens are skipped.
         """
         for documents, text in self.reader.read(start=start):
             self.survey.add(documents, place=text.place, note=text.note)
@@ -203,7 +203,11 @@ class _Encoder:
 
 
 def _resumed(output: Path, made_from: str, *, print_line: Callable[[str], None]) -> _FinishedShards:
-    """The shards of an interrupted run with the same options; partial files are removed."""
+    """Return the shards of an interrupted run with the same options, and remove partial files.
+
+    Raises:
+        ConfigError: the output belongs to other options.
+    """
     for partial in output.glob(f"*{PARTIAL}"):
         partial.unlink()
     try:
@@ -256,7 +260,7 @@ class _ProgressPrinter:
         self._begun = self._printed = time.monotonic()
 
     def add(self, tokens: int, position: DocumentPosition) -> None:
-        """A document is done."""
+        """Count a document, and print the progress if it is due."""
         self._tokens += tokens
         now = time.monotonic()
         if now - self._printed < _PRINT_SECONDS:

@@ -1,7 +1,7 @@
-"""Whether the tokens of a data set are those that a model knows.
+"""Check that the tokens of a data set belong to the model's vocabulary.
 
-Numbers below the vocabulary's size fit any model of that size: another tokenizer's tokens, or bytes
-in place of tokens, train without an error and mean something else in every position.
+Numbers below the vocabulary's size fit any model of that size. Another tokenizer's tokens, or bytes
+instead of tokens, train without an error and have another meaning in every position.
 """
 
 from __future__ import annotations

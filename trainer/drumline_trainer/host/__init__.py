@@ -1,1 +1,1 @@
-"""What Linux offers this process: processors, network interfaces, prctl. No dependencies."""
+"""Facilities of Linux for this process: processors, network interfaces, prctl. No dependencies."""

@@ -24,7 +24,7 @@ def available_cpus(cgroup: Path = _CGROUP) -> float:
 
 
 def _cgroup_cpus(cgroup: Path) -> float | None:
-    """The limit of version 2 (`cpu.max`) or 1 (`cpu/cpu.cfs_*`); None for no limit."""
+    """Return the limit of version 2 (`cpu.max`) or 1 (`cpu/cpu.cfs_*`). None: no limit."""
     try:
         quota, period = (cgroup / "cpu.max").read_text().split()
     except (OSError, ValueError):

@@ -15,7 +15,8 @@ _FILES = (
         "total_inactive_file",
     ),
 )
-"""Of control groups, version 2 and 1: limit, use, figures, and what of them the kernel gives up."""
+"""Files of control groups, versions 2 and 1: limit, usage, statistics, and the reclaimable part of
+these."""
 
 
 def available_memory(*, proc: Path = _PROC, cgroup: Path = _CGROUP) -> int:

@@ -33,7 +33,7 @@ def bind_near_gpu(identity: str, *, root: Path = Path("/")) -> None:
 
 
 def processors_near_gpu(identity: str, *, root: Path = Path("/")) -> set[int]:
-    """Of its node; empty where that is not known."""
+    """Return the processors of the GPU's NUMA node. Empty: unknown."""
     for description in (root / _GPUS).glob("*/information"):
         with suppress(OSError, ValueError):
             if identity and identity in description.read_text().split():

@@ -47,16 +47,16 @@ class Launcher:
     rank: tuple[str, ...]
     world_size: tuple[str, ...]
     local_rank: tuple[str, ...] = ("LOCAL_RANK",)
-    """Where none is set: 0, one rank on each node."""
+    """Variables of the local rank. None set: 0, one rank per node."""
     local_world_size: tuple[str, ...] = ("LOCAL_WORLD_SIZE",)
-    """Where none is set: 1, one rank on each node."""
+    """Variables of the number of local ranks. None set: 1, one rank per node."""
     address: tuple[str, ...] = ()
     """Host of rank 0. MASTER_ADDR goes before, and loopback where all ranks are on one node."""
     port: tuple[str, ...] = ("MASTER_PORT",)
     job: tuple[str, ...] = ()
     """Tell runs apart that share hosts: the port is derived from them where none is given."""
     attempt: tuple[str, ...] = ()
-    """How often the launcher has restarted this run."""
+    """Variables with the number of restarts of this run."""
 
 
 LAUNCHERS = (
@@ -146,7 +146,7 @@ _READ_HOST: dict[str, Callable[[str], str]] = {
     "LSB_MCPU_HOSTS": first_compute_host,
     "JAX_COORDINATOR_ADDRESS": host_part,
 }
-"""Of a variable that is no bare host."""
+"""Parsers of variables whose value is not a bare host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,15 +167,15 @@ class LaunchedRank:
 
     @property
     def single_node(self) -> bool:
-        """Whether all ranks are on this machine."""
+        """True if all ranks are on this machine."""
         return self.local_world_size == self.world_size
 
 
 def detect_launcher(environment: Environment) -> LaunchedRank | None:
-    """The rank of this process; None where no launcher started it.
+    """Return the rank of this process. None: it was not started by a launcher.
 
     Raises:
-        ConfigError: a variable is missing, is no number, or contradicts another.
+        ConfigError: a variable is missing, not a number, or contradicts another.
     """
     row = next((row for row in LAUNCHERS if all(map(environment.get, row.known_by))), None)
     return None if row is None else _Reading(row=row, environment=environment).whole()
@@ -239,7 +239,11 @@ class _Reading:
         return int(text)
 
     def _local_world_size(self) -> int:
-        """A number, or in Slurm a list of one for each node."""
+        """Return the number of local ranks: a number, or in Slurm this node's entry of a list.
+
+        Raises:
+            ConfigError: the list does not have this node.
+        """
         names = self.row.local_world_size
         if self._first_set(names) != "SLURM_STEP_TASKS_PER_NODE":
             return self._number(names, default=1)
@@ -266,14 +270,14 @@ class _Reading:
         return self._error(f"{self._assignment(small)} contradicts {self._assignment(large)}")
 
     def _assignment(self, names: tuple[str, ...]) -> str:
-        """The variable that is set, as `NAME=value`."""
+        """Return the variable that is set, as `NAME=value`."""
         variable = self._first_set(names)
         return (
             f"{names[0]} unset" if variable is None else f"{variable}={self.environment[variable]}"
         )
 
     def _first_set(self, names: tuple[str, ...]) -> str | None:
-        """The first variable with a value; an empty value counts as unset."""
+        """Return the first variable with a value. An empty value counts as unset."""
         return next((name for name in names if self.environment.get(name)), None)
 
     def _error(self, sentence: str) -> ConfigError:

@@ -50,7 +50,7 @@ class Buffers:
         self._made, self._needed, self._most = _Amount(), _Amount(), _Amount()
 
     def take(self, size: int) -> Buffer:
-        """The smallest free buffer with so many bytes, or a new one."""
+        """Return the smallest free buffer of at least `size` bytes, or a new one."""
         self._collect_given()
         needed = rounded(size)
         self._needed.change(1, needed)

@@ -24,16 +24,16 @@ from drumline_contract.config import ConfigError, MemoryConfig, Offload
 from drumline_trainer.sharding.storage import OffloadStore
 
 _ALIGNED = 64
-"""Tensors begin at multiples of so many bytes."""
+"""Alignment of tensors in bytes."""
 
 
 def open_store(
     kind: Offload, memory: MemoryConfig, *, sizes: Iterable[int], device: torch.device
 ) -> OffloadStore:
-    """A store for tensors of so many bytes each that a device works on.
+    """Open a store for tensors of these sizes in bytes, used by a device.
 
     Raises:
-        ConfigError: the folder is missing, or has too little room.
+        ConfigError: the folder is missing, or has too little space.
     """
     if kind is Offload.NVME:
         assert memory.offload_folder is not None  # noqa: S101 - MemoryConfig asks for it
@@ -48,7 +48,7 @@ class HostMemoryStore:
         self._pinned = pinned
 
     def empty(self, shape: Sequence[int], *, dtype: torch.dtype) -> Tensor:
-        """A tensor of its own."""
+        """Return a separately allocated tensor of this shape."""
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=self._pinned)
 
     def release(self, tensors: Sequence[Tensor]) -> None:
@@ -81,7 +81,7 @@ class FileStore:
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
 
     def empty(self, shape: Sequence[int], *, dtype: torch.dtype) -> Tensor:
-        """The next bytes of the file."""
+        """Return a tensor of this shape in the next bytes of the file."""
         size = prod(shape) * dtype.itemsize
         start, self._end = self._end, self._end + _rounded(size, _ALIGNED)
         return self._bytes[start : start + size].view(dtype).view(tuple(shape))
@@ -94,7 +94,7 @@ class FileStore:
             os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
 
     def prefetch(self, tensors: Sequence[Tensor]) -> None:
-        """The kernel begins to read them."""
+        """Let the kernel begin to read the tensors."""
         start, length = self._pages(tensors)
         if length:
             self._map.madvise(mmap.MADV_WILLNEED, start, length)

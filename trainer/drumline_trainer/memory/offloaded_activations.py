@@ -68,7 +68,7 @@ class OffloadedLayers(nn.Module):
         self._streams: tuple[TransferStream, TransferStream] | None = None
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
-        """The last layer's output."""
+        """Return the last layer's output [B, S, D]."""
         if not torch.is_grad_enabled():
             return cast("Tensor", self.layer_loop(layers, x_BSD, *rest))
         streams = self._streams = self._streams or (
@@ -96,7 +96,7 @@ class OffloadedLayers(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stays:
-    """Which tensors stay on the device."""
+    """Predicate for tensors that stay on the device."""
 
     layers: tuple[nn.Module, ...]
     shared: set[int]
@@ -114,7 +114,7 @@ class _Stays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """What was saved: a view of a storage of the group."""
+    """A saved tensor as a view of a storage of the group."""
 
     storage: int
     dtype: torch.dtype
@@ -147,7 +147,7 @@ class _Group:
         self._lock = threading.Lock()
 
     def pack(self, tensor: Tensor) -> Tensor | _View:
-        """Called by autograd with what it would save."""
+        """Replace a tensor that autograd would save by a view of an offloaded storage."""
         if self._stays is None or self._stays(tensor):
             return tensor
         storage = tensor.untyped_storage()
@@ -164,7 +164,7 @@ class _Group:
         )
 
     def unpack(self, saved: Tensor | _View) -> Tensor:
-        """Called by autograd when it needs it."""
+        """Return the saved tensor when autograd needs it."""
         if isinstance(saved, Tensor):
             return saved
         self.fetch()

@@ -32,7 +32,7 @@ from drumline_trainer.sharding.storage import OffloadStore, OpenStore
 from drumline_trainer.sharding.world import World
 
 BUCKET_ELEMENTS = 1 << 25
-"""Of weights: with AdamW's moments 256 MiB."""
+"""Maximum number of weights per bucket. With AdamW's moments it has 256 MiB."""
 
 
 class OffloadedOptimizer:
@@ -47,15 +47,15 @@ class OffloadedOptimizer:
         world: World,
         bucket_elements: int | None = None,
     ) -> None:
-        """Make the state, in the store. Collective where `build` is.
+        """Make the state, in the store. Collective if `build` is.
 
         Args:
             slices: those with a store are offloaded already, and are updated in a copy.
             build: makes the optimizer of some slices.
-            open_store: for tensors of so many bytes each; called once.
-            world: its device computes, unless slices lie elsewhere.
-            bucket_elements: weights that are updated at once, but for slices that are larger;
-                None: BUCKET_ELEMENTS.
+            open_store: for tensors of given sizes in bytes; called once.
+            world: its device computes, unless slices are on another one.
+            bucket_elements: weights that are updated together, but for larger slices; None:
+                BUCKET_ELEMENTS.
         """
         limit = BUCKET_ELEMENTS if bucket_elements is None else bucket_elements
         self._device = next((s.tensor.device for s in slices if s.store is None), world.device)
@@ -104,7 +104,7 @@ class OffloadedOptimizer:
             bucket.release()
 
     def set_finished_steps(self, steps: int) -> None:
-        """How many updates the state has seen."""
+        """Set the number of updates that the state has seen."""
         for bucket in self._buckets:
             bucket.optimizer.set_finished_steps(steps)
 
@@ -141,7 +141,7 @@ class _Bucket:
         build: Callable[[Sequence[TensorSlice]], Optimizer],
     ) -> None:
         self.start, self.end = start, start + len(slices)
-        """Of its gradients among all."""
+        """Range of the bucket's gradients among all."""
         self._away = [s for s in slices if s.store is not None]
         copies = {
             _key(s): replace(s, tensor=torch.empty_like(s.tensor, device=device), store=None)
@@ -198,18 +198,18 @@ class _Bucket:
             tensor.free()
 
     def release(self) -> None:
-        """What is in a store need not be in the host's memory."""
+        """Release the host memory of tensors in a store."""
         for store in {id(tensor.store): tensor.store for tensor in self._tensors}.values():
             store.release([tensor.stored for tensor in self._tensors if tensor.store is store])
 
 
 def _key(part: TensorSlice) -> tuple[str, int]:
-    """A rank may hold several copies of one parameter: an embedding at both ends of a pipeline."""
+    """Return a key. The copy distinguishes an embedding's two ends of a pipeline on one rank."""
     return part.name, part.copy
 
 
 def _borders(slices: Sequence[TensorSlice], world: World, *, limit: int) -> list[int]:
-    """Where buckets begin and end: the same on all ranks that hold parts of the same tensors."""
+    """Return the borders of buckets, equal on all ranks that hold parts of the same tensors."""
     sharing = world.layout.world_size // world.layout.pipeline
     borders, filled = [0], 0.0
     for number, part in enumerate(slices):

@@ -67,7 +67,7 @@ class Prefetcher:
 
 
 def own_shards(unit: Any) -> list[Tensor]:
-    """This rank's shards of what a unit of FSDP2 gathers."""
+    """Return this rank's shards of the weights that a unit of FSDP2 gathers."""
     group = unit._get_fsdp_state()._fsdp_param_group  # noqa: SLF001 - there is no public way
     if group is None:
         return []
@@ -75,7 +75,7 @@ def own_shards(unit: Any) -> list[Tensor]:
 
 
 def local_part(parameter: Tensor) -> Tensor:
-    """This rank's part of it."""
+    """Return this rank's part of a parameter."""
     if not isinstance(parameter, DTensor):
         return parameter
     return parameter._local_tensor  # noqa: SLF001 - to_local would record it # pyright: ignore[reportPrivateUsage] - see above

@@ -51,9 +51,9 @@ _KEPT = frozenset(
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001 - the only names
     }
 )
-"""What takes long for the memory of its result."""
+"""Operations that are slow relative to the memory of their result."""
 _KEPT_BY_NAME = frozenset({"torch_attn::_varlen_attn"})
-"""The same, of operations that exist only once torch's compiler was imported, which takes 2 s."""
+"""Further such operations, which exist only after the import of torch.compile, which takes 2 s."""
 
 
 def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
@@ -112,7 +112,7 @@ class RecomputedLayers(nn.Module):
         self.context = context
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
-        """The last layer's output."""
+        """Return the last layer's output [B, S, D]."""
         remaining = iter(layers)
         options: dict[str, Any] = {"use_reentrant": False}
         if self.context is not None:

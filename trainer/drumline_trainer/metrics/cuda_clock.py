@@ -14,7 +14,7 @@ class CudaClock:
         self._free: deque[torch.cuda.Event] = deque()
 
     def mark(self) -> torch.cuda.Event:
-        """An event after the work that has been queued so far."""
+        """Record an event after the work that has been queued so far."""
         event = self._free.popleft() if self._free else torch.cuda.Event(enable_timing=True)
         event.record()
         return event

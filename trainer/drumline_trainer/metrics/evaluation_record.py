@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _MOST_NATS = 700.0
-"""Beyond it e to the power of it is no float."""
+"""Largest loss for which `exp(loss)` is finite. Above it no perplexity is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

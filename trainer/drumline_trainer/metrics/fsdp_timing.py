@@ -1,9 +1,9 @@
-"""How long the computation waits for FSDP2, whose collectives run in hooks of torch.
+"""Wait times of the computation for FSDP2, whose collectives run in hooks of PyTorch.
 
-A hook of ours before and one after FSDP2's measure the time to gather a unit's weights, before its
-forward and before its backward pass; on a GPU that is the time for which the compute stream waits.
-Gradients are scattered in the middle of a backward pass: on a CPU by a blocking call, which is
-measured; on a GPU concurrently, where the time that is not hidden counts as backward.
+One hook before and one after FSDP2's measure the time to gather a unit's weights, before its
+forward and before its backward pass. On a GPU that is the time for which the compute stream waits.
+Gradients are scattered in the middle of a backward pass. On a CPU this is a blocking call, which is
+measured. On a GPU it is concurrent, and the time that is not hidden counts as backward.
 """
 
 from __future__ import annotations

@@ -45,7 +45,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Instruments:
-    """Of one rank process, over all its memberships. The defaults only measure times."""
+    """Instruments of one rank process, over all its memberships.
+
+    The defaults only measure times.
+    """
 
     timer: StepTimer = field(default_factory=StepTimer)
     flight: FlightRecorder = field(default_factory=FlightRecorder)
@@ -106,30 +109,30 @@ class Instruments:
         self.flight.peers = groups_of(layout, rank) | ends
 
     def begin(self, step: int) -> None:
-        """Training goes on after `step` finished steps."""
+        """Begin to measure after `step` finished steps."""
         self.timer.restart()
         self._boundary(step)
 
     def enter(self, phase: Phase) -> None:
-        """A phase begins."""
+        """Begin a phase."""
         for observer in self._observers:
             observer.enter(phase)
         self.memory.enter(phase)
 
     def finish_step(self, step: int) -> None:
-        """A step has ended."""
+        """End a step."""
         for observer in self._observers:
             observer.enter(OTHER)
         self._boundary(step)
 
     @property
     def warmed_up(self) -> bool:
-        """Whether `totals` cover enough steps for a diagnosis."""
+        """True if `totals` cover enough steps for a diagnosis."""
         return self._windows >= _WARM_UP_WINDOWS and any(self.totals.values())
 
     @property
     def writes_metrics(self) -> bool:
-        """Whether this rank writes metrics."""
+        """True if this rank writes metrics."""
         return bool(self._sinks)
 
     def collect(self, *, steps: int) -> tuple[dict[str, float], MemoryUsage]:
@@ -207,7 +210,7 @@ class Instruments:
 
 
 def metrics_folder(config: TrainerConfig, *, placement: Placement) -> Path | None:
-    """The folder for metrics, traces and dumps of a run."""
+    """Return the folder for metrics, traces and dumps of a run. None: it has none."""
     if config.metrics.folder is not None:
         return Path(config.metrics.folder)
     checkpoints = placement.checkpoint_folder

@@ -1,8 +1,9 @@
-"""How many bytes autograd keeps at once, counted storage by storage on any device.
+"""Bytes that autograd keeps at once, counted storage by storage on any device.
 
-A default hook of `torch.autograd.graph.saved_tensors_hooks`: it sees what a forward pass saves
-until the backward pass has used it, over all micro-batches in flight. It does not see what torch
-keeps beside autograd (selective recompute), nor what inner hooks take away (offload).
+A default hook of `torch.autograd.graph.saved_tensors_hooks`: it sees the tensors that a forward
+pass saves until the backward pass has used them, over all micro-batches in flight. It does not see
+tensors that PyTorch keeps beside autograd (selective recompute), nor those that inner hooks take
+(offload).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class KeptActivations:
     most_bytes: int = 0
     """At once, so far."""
     _uses: Counter[int] = field(default_factory=Counter[int])
-    """By address of a storage, which is alive as long as it is used."""
+    """Number of uses by address of a storage, which is alive as long as it is used."""
     _alive_bytes: int = 0
     # autograd's threads drop what the main thread saved, also while it saves
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -73,6 +74,6 @@ def _unpack(saved: Tensor | _Saved) -> Tensor:
 
 
 def _is_weight(tensor: Tensor) -> bool:
-    """Whether it is a parameter, whole or a view of one."""
+    """Return whether it is a parameter, whole or a view of one."""
     base = tensor if tensor._base is None else tensor._base  # noqa: SLF001 - torch has no other word
     return isinstance(base, nn.Parameter)

@@ -30,12 +30,13 @@ class MemoryUsage:
     activations: int | None = None
     other: int | None = None
     peak: int
-    """Of the allocator since the last report; on a CPU the largest resident size of the process."""
+    """Peak of the allocator since the last report. On a CPU: the largest resident size of the
+    process."""
     capacity: int | None = None
-    """Of the device."""
+    """Memory of the device."""
 
     def by_category(self) -> dict[str, int]:
-        """The known categories."""
+        """Return the known categories."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
@@ -56,7 +57,7 @@ class MemoryMeter:
     _activations: int | None = None
 
     def count_state(self, stages: Iterable[nn.Module], *, state: Iterable[Tensor]) -> None:
-        """Count the weights with buffers, and the tensors of `state` that are no weights."""
+        """Count the weights with buffers, and the tensors of `state` that are not weights."""
         held = [tensor for stage in stages for tensor in (*stage.parameters(), *stage.buffers())]
         weights = {_storage(tensor) for tensor in held}
         self._weights = bytes_of(held)
@@ -77,7 +78,7 @@ class MemoryMeter:
         self._gradients = bytes_of(gradients)
 
     def take(self) -> MemoryUsage:
-        """The usage since the last call; resets the peak."""
+        """Return the usage since the last call, and reset the peak."""
         if self.device.type != "cuda":
             return MemoryUsage(
                 weights=self._weights,
@@ -109,7 +110,10 @@ def split(
     peak: int,
     capacity: int,
 ) -> MemoryUsage:
-    """The allocator's peak by category; offloaded state is not in it, so `other` is at least 0."""
+    """Split the allocator's peak by category.
+
+    `other` is at least 0, as offloaded state is not in it.
+    """
     known = sum(part or 0 for part in (weights, gradients, optimizer, activations))
     return MemoryUsage(
         weights=weights,
@@ -123,7 +127,7 @@ def split(
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """The bytes this rank holds of them; a storage that tensors share counts once."""
+    """Return the bytes that this rank holds of tensors. A shared storage counts once."""
     return sum(dict(map(_storage, tensors)).values())
 
 

@@ -46,7 +46,7 @@ def progress_line(
     staleness: Staleness | None = None,
     rewards: Rewards | None = None,
 ) -> str:
-    """A line for standard output; without MFU where it is not known."""
+    """Return a line for standard output, without unknown figures."""
     efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
     eta = format_duration(eta_seconds)
     stale = f"  stale {staleness.mean:.1f}" if staleness and staleness.most else ""
@@ -58,7 +58,7 @@ def progress_line(
 
 
 def smoothed(before: float | None, newest: float) -> float:
-    """An exponential moving average, so that one slow window changes the ETA little."""
+    """Return an exponential moving average, so that one slow window changes the ETA little."""
     return newest if before is None else 0.7 * before + 0.3 * newest
 
 
@@ -92,7 +92,7 @@ class RunReporter:
     """Receives lines of text; called on the ranks that print."""
     losses_file: Path | None
     peak_flops: float | None
-    """Of one device, None where unknown."""
+    """Peak of one device in FLOP/s. None: unknown."""
     show: Callable[[str], None] | None = None
     """Receives progress lines, which may replace each other; None: `write` receives them."""
     instruments: Instruments = field(default_factory=Instruments)
@@ -105,11 +105,11 @@ class RunReporter:
     staleness: Staleness | None = None
     """Since all ranks last synchronized; None where they do so in every step."""
     rewards: Rewards | None = None
-    """Of the last step; None where the run does not learn from preferences."""
+    """Rewards of the last step. None: the run does not train on preferences."""
     unwritten: dict[int, float] = field(default_factory=dict[int, float])
     """Losses by step that are not yet in the file."""
     _usual_seconds: float | None = None
-    """Of a step, averaged over the last few reports; for the ETA."""
+    """Seconds of a step, averaged over the last few reports, for the ETA."""
     _printed_bottleneck: str = ""
     _window_start: float = 0.0
     """When the steps of the next report began, plus the time spent in checkpoints."""
@@ -149,7 +149,14 @@ class RunReporter:
         reasons: Iterable[str],
         parts: Mapping[StepPart, float] | None = None,
     ) -> None:
-        """The layout of this membership: printed where it was chosen, and sent to the agent."""
+        """Report the layout of this membership. It is printed if the planner chose it.
+
+        Args:
+            summary: the layout in one line.
+            seconds: predicted for a step, or None.
+            reasons: of the choice; empty if the layout was configured.
+            parts: predicted seconds of a step by part.
+        """
         self.part_comparison = PartComparison(predicted=parts or {})
         self._set(layout=summary[:MAX_LAYOUT_CHARS], predicted_step_seconds=seconds)
         for number, reason in enumerate(reasons):
@@ -158,7 +165,7 @@ class RunReporter:
             self.print_line(f"  {reason}")
 
     def rejoin(self, placement: Placement) -> None:
-        """Go on under another placement; unwritten losses belong to abandoned steps."""
+        """Continue under another placement. Unwritten losses belong to abandoned steps."""
         self.placement = placement
         self.instruments.rejoin(placement)
         self._set(
@@ -180,7 +187,14 @@ class RunReporter:
         loss: float | None = None,
         unwritten: Iterable[tuple[int, float]] = (),
     ) -> None:
-        """Training goes on after `step` finished steps, with the state of this tier."""
+        """Report that training continues after `step` finished steps.
+
+        Args:
+            step: finished steps.
+            tier: source of the restored state.
+            loss: of the last finished step.
+            unwritten: steps and losses that are not in the losses file yet.
+        """
         self._set(step=step, loss=loss, restored_step=step, restored_from=tier)
         self._window_first = step
         self.unwritten = dict(unwritten)
@@ -189,7 +203,7 @@ class RunReporter:
         self._mark = True
 
     def enter(self, phase: Phase, *, micro_batch: int | None = None) -> None:
-        """A phase begins."""
+        """Begin a phase."""
         if micro_batch is not None:
             self._set(micro_batch=micro_batch)
         self.instruments.enter(phase)
@@ -199,9 +213,10 @@ class RunReporter:
             self._mark = False
 
     def progressed(self) -> None:
-        """Bytes were read or written: a long phase moves, and is no hang. To be called often.
+        """Report that a long phase makes progress, so that it is not taken for a hang.
 
-        Sends at most one heartbeat in `heartbeat_seconds`.
+        Call it often, when bytes were read or written. It sends at most one heartbeat in
+        `heartbeat_seconds`.
         """
         if time.monotonic() - self._last_beat >= self.config.heartbeat_seconds:
             self._beat(self._phase, now=False)
@@ -271,7 +286,7 @@ class RunReporter:
             self._report()
 
     def checkpointed(self, *, step: int, digest: str, seconds: float | None) -> None:
-        """A checkpoint was committed (training stood still for `seconds`) or restored (None)."""
+        """Report a checkpoint: committed after a stop of `seconds`, or restored (None)."""
         self._set(checkpoint_step=step, checkpoint_digest=digest)
         if seconds is not None:
             self._set(checkpoint_seconds=seconds)
@@ -285,7 +300,7 @@ class RunReporter:
         self._window_start += time.monotonic() - began
 
     def snapshot_taken(self, *, every_steps: int, seconds: float) -> None:
-        """A snapshot was taken; the next one follows after `every_steps`."""
+        """Report a snapshot. The next one follows after `every_steps`."""
         self._set(snapshot_every_steps=every_steps, snapshot_seconds=seconds)
 
     def done(self) -> None:

@@ -56,7 +56,7 @@ class TensorBoard:
         self._writer = writers.SummaryWriter(log_dir=str(folder))
 
     def write(self, record: StepRecord | EvaluationRecord) -> None:
-        """A scalar per figure."""
+        """Write a scalar per figure."""
         for name, value in record.scalars():
             self._writer.add_scalar(name, value, record.step)
         self._writer.flush()
@@ -89,7 +89,7 @@ class WandbOffline:
         )
 
     def write(self, record: StepRecord | EvaluationRecord) -> None:
-        """A row per record."""
+        """Write a row per record."""
         self._run.log(dict(record.scalars()), step=record.step)
 
     def close(self) -> None:

@@ -29,14 +29,14 @@ from torch.compiler import is_dynamo_compiling
 OTHER = "other"
 """The time between phases: the loop itself, logging."""
 _MAX_MARKS = 512
-"""How many marks are kept before the oldest are read."""
+"""Number of kept marks. Beyond it the oldest are read."""
 
 
 class Clock(Protocol):
     """Points in time that may be known only later."""
 
     def mark(self) -> Any:
-        """The current position in the queue of work."""
+        """Return the current position in the queue of work."""
         ...
 
     def seconds(self, earlier: Any, later: Any) -> float | None:
@@ -48,11 +48,11 @@ class WallClock:
     """The host's clock."""
 
     def mark(self) -> float:
-        """The monotonic clock."""
+        """Return the time of the monotonic clock."""
         return time.monotonic()
 
     def seconds(self, earlier: float, later: float) -> float:
-        """The difference."""
+        """Return the difference."""
         return later - earlier
 
 
@@ -60,15 +60,15 @@ class Observer(Protocol):
     """Notified of what runs. `begin` and `end` nest within a phase; phases follow each other."""
 
     def enter(self, phase: str) -> None:
-        """This phase runs from now on."""
+        """Begin a phase, which ends the phase before."""
         ...
 
     def begin(self, name: str) -> None:
-        """A part within the phase begins."""
+        """Begin a part within the phase."""
         ...
 
     def end(self) -> None:
-        """The part begun last is over."""
+        """End the part that was begun last."""
         ...
 
 
@@ -91,12 +91,12 @@ class StepTimer:
         self._mark()
 
     def enter(self, phase: str) -> None:
-        """This phase runs from now on."""
+        """Begin a phase, which ends the phase before."""
         self._running = [phase]
         self._mark()
 
     def begin(self, name: str) -> None:
-        """This part runs until its `end`."""
+        """Begin a part, which lasts until its `end`."""
         self._running.append(name)
         self._mark()
 

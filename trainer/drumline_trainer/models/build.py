@@ -17,7 +17,10 @@ from drumline_trainer.models.vit import ViT
 
 
 def build_on_meta(config: ModelConfig) -> nn.Module:
-    """A model without storage: cut it, then fill it with `models.initialize` or a checkpoint."""
+    """Build a model without storage.
+
+    Cut it, then fill it with `models.initialize` or a checkpoint.
+    """
     if config.family is Family.TRANSFORMERS:
         return build_module(config)
     with torch.device("meta"), _WithoutValues():
@@ -31,7 +34,11 @@ def build_on_meta(config: ModelConfig) -> nn.Module:
 
 
 def layer_modules(model: nn.Module) -> list[nn.Module]:
-    """The layers that are left in this model or stage, in order: the units of sharding."""
+    """Return the layers of this model or stage, in order. They are the units of sharding.
+
+    Raises:
+        TypeError: the model has no ModuleDict of layers.
+    """
     if isinstance(model, CausalModule):
         return units_of(model)
     layers = model.layers

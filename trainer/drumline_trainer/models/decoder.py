@@ -1,9 +1,9 @@
-"""What language models share, and how a pipeline stage differs from a whole model.
+"""The common part of language models, and the form of a pipeline stage.
 
-A stage is the same class with other layers and with parts set to None: without `embedding` it is
-fed hidden states, without `norm` it returns them. Where embeddings are tied (`output` is None from
-the start) the last stage keeps `embedding` as its head. Layers live in a ModuleDict, so that a
-parameter's name survives when a stage drops some.
+A stage is the same class with other layers and with parts set to None. Without `embedding` its
+input is hidden states, without `norm` its output is. If embeddings are tied (`output` is None from
+the start), the last stage keeps `embedding` as its head. Layers are in a ModuleDict, so that a
+parameter's name stays when a stage drops some.
 """
 
 from __future__ import annotations
@@ -54,13 +54,17 @@ class Decoder(nn.Module):
         return places_S if documents is None else documents.positions(places_S)
 
     def lengths(self, x_BSD: Tensor, documents: Documents | None) -> int | Tensor:
-        """Of the whole sequences, or B S of the document of each token that attention sees."""
+        """Return the whole sequences' length, or [B, S] that of each visible token's document."""
         if documents is None:
             return self.positions.length(x_BSD)
         return documents.lengths(self.positions(x_BSD))
 
     def embedded(self, tokens_BS: Tensor) -> Tensor:
-        """The first hidden states, of shape B S D."""
+        """Return the first hidden states [B, S, D] of tokens [B, S].
+
+        Raises:
+            TypeError: the stage has no embedding.
+        """
         if self.embedding is None:
             raise TypeError("a stage without embedding is fed hidden states, not tokens")
         x_BSD = times(self.embedding(tokens_BS), self.config.embedding_multiplier)
@@ -87,5 +91,5 @@ class Decoder(nn.Module):
 
 
 def times(x: Tensor, factor: float) -> Tensor:
-    """Nothing is computed where the factor is 1."""
+    """Multiply, unless the factor is 1."""
     return x if factor == 1 else x * factor

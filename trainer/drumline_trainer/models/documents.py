@@ -22,26 +22,27 @@ import torch
 from torch import Tensor
 
 DocumentIds = npt.NDArray[np.int32]
-"""Which document of its window each position belongs to; ascending along a window."""
+"""Index of the document that each position belongs to, int32 [B, S], ascending along a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """Of a micro-batch, over whole windows, whatever part of them a rank has."""
+    """Documents of a micro-batch, over whole windows, even if a rank has part of them."""
 
     ids: DocumentIds
     """In the host's memory: it decides what is computed at all, and no GPU is waited for."""
     since_begin: Tensor
     """Positions of all tokens in their documents, int64 of shape B S, where the model is."""
     ends: Tensor
-    """Of the runs, counted from the begin of the first window; int32 from 0, where the model is."""
+    """Ends of the runs, counted from the begin of the first window; int32 [runs + 1] from 0, on the
+    model's device."""
     longest: int
     """Tokens of the longest run."""
     numbers: Tensor
-    """Of each token's run among those of the micro-batch, int64 of shape B S, where the model is;
-    of padding as many as there are runs."""
+    """Index of each token's run in the micro-batch, int64 [B, S], on the model's device. Padding
+    has the number of runs."""
     places: Tensor | None = None
-    """Which positions of the windows the tokens are that this rank has. None: all."""
+    """Positions of the windows that this rank has, int64 [S]. None: all."""
 
     @classmethod
     def of(
@@ -51,9 +52,12 @@ class Documents:
         *,
         filled_B: npt.NDArray[np.int32] | None = None,
     ) -> Documents:
-        """What a data set says of its windows, all in the host's memory.
+        """Build the documents from a data set's arrays in host memory.
 
-        Behind the `filled_B` first positions of each window is padding.
+        Args:
+            ids_BS: document of each position.
+            positions_BS: position within the document.
+            filled_B: number of positions of each window before its padding; None: no padding.
         """
         begins = np.flatnonzero(positions_BS.reshape(-1) == 0)
         ends = np.append(begins, positions_BS.size).astype(np.int32)
@@ -92,11 +96,11 @@ class Documents:
 
     @property
     def runs_in_all(self) -> int:
-        """Of the micro-batch, padding too."""
+        """Number of runs in the micro-batch, padding included."""
         return len(self.ends) - 1
 
     def own_numbers(self) -> Tensor:
-        """The numbers of the tokens that this rank has."""
+        """Return the run numbers [B, S] of this rank's tokens."""
         return self.numbers if self.places is None else self.numbers[:, self.places]
 
     def positions(self, places_S: Tensor) -> Tensor:
@@ -110,7 +114,7 @@ class Documents:
         return lengths.view_as(self.since_begin)[:, places_S]
 
     def runs(self) -> list[list[slice]]:
-        """Of each window, where its documents lie."""
+        """Return the documents of each window, as ranges of positions."""
         begins = ([0, *(np.flatnonzero(np.diff(row)) + 1), len(row)] for row in self.ids)
         return [[slice(int(a), int(b)) for a, b in pairwise(row)] for row in begins]
 
@@ -125,7 +129,12 @@ class DocumentOverlap:
 
 
 def document_overlaps(queries_BQ: DocumentIds, keys_BK: DocumentIds) -> Iterator[DocumentOverlap]:
-    """Where queries and keys are of the same document of the same window."""
+    """Yield the parts of queries and keys that are of the same document of the same window.
+
+    Args:
+        queries_BQ: document of each query, int32 [B, Q].
+        keys_BK: document of each key, int32 [B, K].
+    """
     for row, (queries_Q, keys_K) in enumerate(zip(queries_BQ, keys_BK, strict=True)):
         shared = np.intersect1d(queries_Q, keys_K)
         spans = (

@@ -1,4 +1,4 @@
-"""What a layer does at each position alone: two or three products around a nonlinearity.
+"""The feed-forward of a layer: two or three products around a nonlinearity, at each position.
 
 Shapes: B batch, S sequence, D hidden, F feed-forward.
 """
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from drumline_contract.config.variants import Activation
 
 _LIMIT, _STEEPNESS = 7.0, 1.702
-"""Of GPT-OSS."""
+"""Constants of GPT-OSS."""
 
 
 class GatedFeedForward(nn.Module):
@@ -36,7 +36,7 @@ class GatedFeedForward(nn.Module):
 
 
 def gated(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
-    """What the gate lets through, elementwise."""
+    """Apply a gate to `up`, elementwise; both [..., F]."""
     match activation:
         case Activation.SILU:
             return F.silu(gate) * up

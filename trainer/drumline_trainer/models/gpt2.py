@@ -86,7 +86,11 @@ class GPT2(Decoder):
         return self.logits(self.layer_loop(self.layers.values(), x_BSD, documents))
 
     def placed(self, x_BSD: Tensor, documents: Documents | None) -> Tensor:
-        """The first hidden states: to the word's vector one for its position is added."""
+        """Add the position embeddings to the tokens' embeddings [B, S, D].
+
+        Raises:
+            TypeError: the stage has no position embeddings.
+        """
         if self.position_embedding is None:
             raise TypeError("a stage that embeds tokens needs position_embedding")
         return x_BSD + self.position_embedding(self.places(x_BSD, documents))

@@ -67,10 +67,11 @@ class Normal:
 
 
 def initial_values(name: str, config: ModelConfig) -> Normal | float:
-    """How a weight of this name begins: biases, corrections at 0, norms at 1, all others normal.
+    """Return the initial distribution of a weight by its name.
 
-    Standard deviations follow GPT-2 and Llama: 0.02 for embeddings and projections, scaled by
-    1 / sqrt(2 · layers) where a projection writes to the residual stream.
+    Biases and corrections are 0, norms are 1, all others normal. Standard deviations follow GPT-2
+    and Llama: 0.02 for embeddings and projections, scaled by 1 / sqrt(2 · layers) if a projection
+    writes to the residual stream.
     """
     *parents, module = name.removesuffix(".weight").split(".")
     if module.endswith(("bias", "correction")):
@@ -129,7 +130,7 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
 
 
 def _signed(value: int) -> int:
-    """The int64 with the bits of an unsigned 64-bit number."""
+    """Return the int64 with the bits of an unsigned 64-bit number."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 

@@ -27,7 +27,7 @@ from drumline_trainer.models.replaceable import CoreAttention
 from drumline_trainer.models.rotary import Rotary, rotate, rotate_neighbours
 
 _EPSILON = 1e-6
-"""Of the latents' norms, whatever the model's."""
+"""Epsilon of the latents' norms, independent of the model's."""
 
 
 class MultiHeadLatentAttention(nn.Module):
@@ -91,7 +91,7 @@ class MultiHeadLatentAttention(nn.Module):
         return (self.key_value,) if self.query_latent is None else (self.query, self.key_value)
 
     def _of_queries(self, x_BSD: Tensor, shared_BSD: Tensor) -> Tensor:
-        """What the queries are made of."""
+        """Return the input of the query projection: x [B, S, D] or the query latent [B, S, R]."""
         if self.query_latent is None:
             return x_BSD
         return self.query_latent_norm(self.after_latent(self.query_latent(shared_BSD)))

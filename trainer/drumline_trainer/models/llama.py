@@ -118,7 +118,7 @@ class LlamaLayer(nn.Module):
         return x_BSD + self._added(self.feed_forward_out_norm(fed_BSD))
 
     def _routed(self, documents: Documents | None) -> tuple[Documents, ...]:
-        """What a mixture is given beside its input."""
+        """Return further arguments of the feed-forward: documents for a mixture."""
         mixture = isinstance(self.feed_forward, MixtureOfExperts)
         return (documents,) if mixture and documents is not None else ()
 

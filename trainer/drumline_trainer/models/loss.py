@@ -1,11 +1,11 @@
-"""What a model is trained on: cross entropy in nats, as a sum, so that parts of a batch add up.
+"""The training loss: cross entropy in nats, as a sum, so that parts of a batch add up.
 
-The mean is taken once, over the tokens of the global batch: then no layout has to know how many
-tokens another rank saw.
+The mean is taken once, over the tokens of the global batch. So no layout needs the number of tokens
+of another rank.
 
-Logits are never whole in fp32: forward and backward pass take some rows at a time. Of a batch of
-8,192 tokens and 128,256 words they would be 4.2 GB, and their slopes as much again; kept are the
-logits in their own type, and made are slopes of that type.
+Logits are never completely in fp32. Forward and backward pass convert some rows at a time. For
+8,192 tokens and 128,256 words the logits would be 4.2 GB, and their gradients another 4.2 GB.
+Logits and gradients are kept in the type of the logits.
 
 Shapes: B batch, S sequence, V vocabulary, N tokens.
 """
@@ -32,7 +32,7 @@ def token_losses_sum(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
 
 
 def token_losses(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
-    """The same of each of the N positions, 0 where there is no target."""
+    """Return the loss of each of the N = B · S positions in fp32 [N], 0 without a target."""
     logits_NV, targets_N = logits_BSV.flatten(0, -2), targets_BS.flatten()
     return cast("Tensor", _ChunkedCrossEntropy.apply(logits_NV, targets_N))
 

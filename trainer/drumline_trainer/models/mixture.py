@@ -89,14 +89,17 @@ def _of_rows(bias: Tensor, counts_X: Tensor, rows: Tensor) -> Tensor:
 
 
 class Dispatch(nn.Module):
-    """Where the experts are: here."""
+    """Dispatch to experts that are all on this rank."""
 
     def announced(self, counts_X: Tensor) -> Any:
-        """Of `counts_X` rows for each expert; what `forward` wants to know of them."""
+        """Return the input of `forward` for `counts_X` rows for each expert."""
         return counts_X
 
     def forward(self, rows_RD: Tensor, announced: Any, experts: nn.Module) -> Tensor:
-        """What the experts make of rows that are sorted by expert, in the same order."""
+        """Apply the experts to rows [R, D] sorted by expert.
+
+        Return their outputs in the same order.
+        """
         return experts(rows_RD, announced)
 
 
@@ -165,7 +168,10 @@ class MixtureOfExperts(nn.Module):
         return shares_BSK if routing.scale == 1 else shares_BSK * routing.scale, chosen_BSK
 
     def _see(self, counts_X: Tensor, chosen_BSK: Tensor, documents: Documents | None) -> None:
-        """A pass that is computed again counts twice: for all experts, so that means stay means."""
+        """Count the tokens of each expert [X].
+
+        A recomputed pass counts twice for all, so means stay.
+        """
         if self.routing.correction_rate and self.training and torch.is_grad_enabled():
             if documents is not None:
                 is_padding_BS = documents.own_numbers() == documents.runs_in_all
@@ -208,7 +214,7 @@ class MixtureOfExperts(nn.Module):
 
 
 def _of_best_groups(rank_BSX: Tensor, routing: Routing) -> Tensor:
-    """The same with -inf for experts of all groups but each token's best."""
+    """Return scores [B, S, X] with -inf for experts outside of each token's best groups."""
     if routing.groups == 1:
         return rank_BSX
     rank_BSGX = cast("Tensor", rank_BSX.unflatten(-1, (routing.groups, -1)))
@@ -275,7 +281,7 @@ def _of_documents(
 
 
 def corrections(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:
-    """The mixtures that have one, by its name."""
+    """Yield the mixtures that have a correction, with its name."""
     modules = cast("Iterator[tuple[str, nn.Module]]", model.named_modules())
     for path, module in modules:
         if isinstance(module, MixtureOfExperts) and module.correction is not None:
@@ -319,6 +325,6 @@ class _Permuted(torch.autograd.Function):
 
 
 def _fits_grouped(rows_RD: Tensor, gate_XFD: Tensor) -> bool:
-    """Whether one kernel can do all experts: some bf16 rows, of multiples of 16 bytes."""
+    """Return whether one kernel can compute all experts: bf16 rows, multiples of 16 bytes."""
     rows_fit = len(rows_RD) > 0 and rows_RD.dtype == gate_XFD.dtype == torch.bfloat16
     return rows_fit and gate_XFD.shape[1] % 8 == 0 and gate_XFD.shape[2] % 8 == 0

@@ -26,7 +26,13 @@ from drumline_trainer.models.loss import token_losses
 def answer_log_probabilities(
     logits_BSV: Tensor, targets_BS: Tensor, documents: Documents
 ) -> Tensor:
-    """Of the chosen and the rejected answer of each pair, of shape P 2, in fp32."""
+    """Return the log-probabilities of each pair's chosen and rejected answer, fp32 [P, 2].
+
+    Args:
+        logits_BSV: of the model.
+        targets_BS: tokens, or IGNORED.
+        documents: the answers, in pairs.
+    """
     losses_BS = token_losses(logits_BSV, targets_BS).view_as(targets_BS)
     sums = [
         losses_S[run].sum()
@@ -37,14 +43,26 @@ def answer_log_probabilities(
 
 
 def preference_losses_sum(model_P2: Tensor, reference_P2: Tensor, *, beta: float) -> Tensor:
-    """Summed over the pairs."""
+    """Return the loss (a scalar), summed over the pairs.
+
+    Args:
+        model_P2: log-probabilities of the chosen and rejected answers.
+        reference_P2: those of the reference.
+        beta: penalty for moving away from the reference.
+    """
     gained_P2 = model_P2 - reference_P2
     return -F.logsigmoid(beta * (gained_P2[:, 0] - gained_P2[:, 1])).sum()
 
 
 @torch.no_grad()
 def reward_sums(model_P2: Tensor, reference_P2: Tensor, *, beta: float) -> Tensor:
-    """Of all pairs: rewards of the chosen answers, of the rejected ones, and how many gain more."""
+    """Return sums over pairs [3]: chosen rewards, rejected rewards, pairs in the right order.
+
+    Args:
+        model_P2: log-probabilities of the chosen and rejected answers.
+        reference_P2: those of the reference.
+        beta: as in the loss.
+    """
     rewards_P2 = beta * (model_P2 - reference_P2)
     ahead_P = (rewards_P2[:, 0] > rewards_P2[:, 1]).to(rewards_P2.dtype)
     return torch.stack((*rewards_P2.unbind(1), ahead_P)).sum(1)

@@ -17,20 +17,20 @@ from drumline_contract.shapes.attention import attention_runs
 from drumline_trainer.models.documents import Documents
 
 _VARLEN_TYPES = (torch.bfloat16, torch.float16)
-"""That torch's attention over runs of different lengths takes."""
+"""Types that PyTorch's attention over runs of different lengths supports."""
 _VARLEN_MULTIPLE, _VARLEN_MOST = 8, 256
 """And the features of a head: unlike `scaled_dot_product_attention` it pads nothing."""
 
 
 class Positions(nn.Module):
-    """Which positions of their sequences the tokens have that attention sees here: all of them."""
+    """Positions of the tokens that attention sees on this rank: all of them."""
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         """Positions of shape S, int64."""
         return torch.arange(x_BSD.shape[1], device=x_BSD.device)
 
     def length(self, x_BSD: Tensor) -> int:
-        """Of the whole sequences that these tokens are of."""
+        """Return the length of the whole sequences of these tokens."""
         return x_BSD.shape[1]
 
 
@@ -93,7 +93,7 @@ class CoreAttention(nn.Module):
         documents: Documents,
         sinks_H: Tensor | None,
     ) -> Tensor:
-        """The same within documents, in other sizes each time."""
+        """Attend within documents, whose sizes vary. Return [B, H, S, E]."""
         fused = self.softcap is None and sinks_H is None
         if fused and _fits_varlen(q_BHSE):
             return self.varlen(q_BHSE, k_BGSE, v_BGSE, documents)
@@ -178,10 +178,10 @@ class CoreAttention(nn.Module):
     def varlen(
         self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents
     ) -> Tensor:
-        """The same by one kernel for all documents. It needs a GPU, and was never run on one.
+        """Attend within documents by one kernel. Needs a GPU; not yet run on one.
 
-        Torch 2.11 has no word for grouped heads, so keys and values are repeated. Later ones
-        prefer cuDNN where they can, whose gradients need not be the same bits again.
+        Torch 2.11 does not support grouped heads, so keys and values are repeated. Later versions
+        prefer cuDNN if possible, whose gradients need not have the same bits each time.
         """
         from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - imports torch's compiler, 2 s
         from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - imports torch's compiler, 2 s
@@ -220,7 +220,7 @@ def _fits_varlen(q_BHSE: Tensor) -> bool:
 
 
 def window_mask(begin: int, end: int, first: int, *, window: int, device: torch.device) -> Tensor:
-    """Whether queries at begin to end see keys at first to end, in a window; bool of shape Q K."""
+    """Return a mask, bool [Q, K], of queries begin..end-1 and keys first..end-1 in a window."""
     queries_Q = torch.arange(begin, end, device=device).unsqueeze(1)
     keys_K = torch.arange(first, end, device=device)
     return (keys_K <= queries_Q) & (keys_K > queries_Q - window)
@@ -240,7 +240,7 @@ class TokenEmbedding(nn.Embedding):
     """A vector for every word of the vocabulary; where embeddings are tied also the head."""
 
     head_weight: Tensor | None = None
-    """What the head multiplies with, where that is another copy of the weight."""
+    """Weight [V, D] of the head, if that is another copy of the embedding."""
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Every word's score, of shape B S V: the inner product with its vector."""

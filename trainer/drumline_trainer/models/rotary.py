@@ -69,7 +69,7 @@ def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float, lengths: int 
 
 
 def _pair_factors(scaling: RopeScaling, lengths: int | Tensor, *, like: Tensor) -> Tensor:
-    """Of every pair: R/2 for one sequence, B S R/2 for documents."""
+    """Return the factor of every pair: [R/2] for one sequence, [B, S, R/2] for documents."""
     short, long = (
         torch.tensor(scaling.pair_factors(long=long), dtype=like.dtype).to(
             like.device, non_blocking=True

@@ -80,7 +80,11 @@ class ViT(nn.Module):
         return self.output(x_BSD[:, 0] if self.config.class_token else x_BSD.mean(dim=1))
 
     def embedded(self, images_BCII: Tensor) -> Tensor:
-        """The first hidden states: a vector for each patch or token and one for its position."""
+        """Return the first hidden states [B, S, D] of images [B, C, I, I].
+
+        Raises:
+            TypeError: the stage has no embedding.
+        """
         if self.embedding is None or self.position_embedding is None:
             raise TypeError("a stage without embedding is fed hidden states, not images")
         x_BSD = self.embedding(images_BCII)

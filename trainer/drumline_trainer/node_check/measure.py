@@ -1,8 +1,8 @@
-"""What one device computes and remembers: how fast, and whether it is right.
+"""Speed and correctness of one device's products and memory.
 
-Products are of small whole numbers, which floating point adds exactly in any order, TF32 too: the
+Products are of small whole numbers, which floating point adds exactly in any order, TF32 too. The
 sums of the rows and columns of A B are those of A (B 1) and (1 A) B, by integers on the processor
-(Freivalds). Every repeat has to give the same bits.
+(Freivalds). Every repeat must give the same bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import torch
 
 LARGEST: Final = 2
-"""Of the numbers in a matrix: sums of a hundred thousand products stay below 2^24."""
+"""Largest number in a matrix. Sums of a hundred thousand products stay below 2^24."""
 PATTERNS: Final = (0x5555_5555_5555_5555, -0x5555_5555_5555_5556, 0, -1)
 """Alternating bits, both ways; none; all."""
 _WORD: Final = 8
@@ -24,7 +24,7 @@ _WORD: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRate:
-    """How fast, and whether every result was right."""
+    """Speed of an operation, and whether every result was right."""
 
     rate: float
     """Operations or bytes a second, in the median."""
@@ -76,7 +76,7 @@ def _timed(device: torch.device, work: Callable[[], object]) -> float:
 
 
 def _finished(device: torch.device) -> float:
-    """The time at which all that the device was given is done."""
+    """Wait for the device's queued work, and return the time."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

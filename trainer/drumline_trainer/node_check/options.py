@@ -10,7 +10,7 @@ from drumline_contract.config import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
-    """How large the checks are; None: as it suits the device."""
+    """Sizes of the checks. None: chosen for the device."""
 
     ranks: int | None = None
     """Processes to fork here, where no launcher started this one."""
@@ -21,7 +21,7 @@ class CheckOptions:
     message: int | None = None
     """Bytes that two ranks exchange."""
     repeats: int = 5
-    """Of which the median counts."""
+    """Number of repeats. The median is used."""
     device: str | None = None
     """cpu: the processors, whatever there is; None: as for training."""
 

@@ -69,7 +69,7 @@ def check_rank(placement: Placement, *, options: CheckOptions) -> int:
 
 
 def verdict_of(rows: list[list[float]], *, ranks_per_member: int) -> NodeCheck:
-    """The verdicts, by a row of figures for each rank."""
+    """Compute the verdicts from a row of figures for each rank."""
     members = len(rows) // ranks_per_member
     of_member = [rows[i * ranks_per_member : (i + 1) * ranks_per_member] for i in range(members)]
     figures = [
@@ -106,7 +106,7 @@ def _own_figures(device: torch.device, options: CheckOptions) -> list[float]:
 
 
 def _rates(placement: Placement, *, device: torch.device, options: CheckOptions) -> list[float]:
-    """By round: bytes a second to and from the partner; `_NO_PARTNER` without one."""
+    """Return bytes per second to and from the partner, by round; `_NO_PARTNER` without one."""
     on_gpu = device.type == "cuda"
     size = options.message or (_GPU_MESSAGE if on_gpu else _CPU_MESSAGE)
     ours, theirs = (torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2))

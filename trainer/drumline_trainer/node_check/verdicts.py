@@ -17,7 +17,7 @@ from statistics import median
 from typing import Final
 
 SLOWER: Final = 0.8
-"""Of the median: less is slow."""
+"""Share of the median below which a figure is slow."""
 FEWEST: Final = 3
 ROUNDS: Final = 2
 VERSION: Final = 1
@@ -27,31 +27,31 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFigures:
-    """What one member did, in the figures of its slowest rank."""
+    """Figures of one member, each that of its slowest rank."""
 
     index: int
     matmul_tflops: float
     memory_gbps: float
     wrong: tuple[str, ...] = ()
-    """What did not come out as it has to: `matmul`, `memory`."""
+    """Checks with a wrong result: `matmul`, `memory`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberVerdict:
-    """Whether a member passed."""
+    """True if a member passed."""
 
     index: int
     failed: str
-    """What is wrong or slow, in a few words; empty: it passed."""
+    """Short description of wrong or slow figures. Empty: it passed."""
     matmul_tflops: float
     memory_gbps: float
     pair_gbps: tuple[float, ...]
-    """By round in which it had a partner."""
+    """Rates by round in which it had a partner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCheck:
-    """What a check found."""
+    """Result of a check."""
 
     members: tuple[MemberVerdict, ...]
     links: tuple[Pair, ...]
@@ -63,11 +63,11 @@ class NodeCheck:
 
 
 def pairs_of(members: int, *, round_number: int) -> list[Pair]:
-    """Who exchanges with whom; of an odd number somebody waits.
+    """Return the pairs that exchange messages. With an odd number one member waits.
 
     Args:
-        members: how many there are.
-        round_number: 0 or 1; in the second everybody has another partner, where there is one.
+        members: their number.
+        round_number: 0 or 1. In round 1 every member has another partner, if possible.
     """
     if round_number == 0:
         return [(i, i + 1) for i in range(0, members - 1, 2)]
@@ -76,11 +76,11 @@ def pairs_of(members: int, *, round_number: int) -> list[Pair]:
 
 
 def judged(members: Sequence[MemberFigures], rates: Mapping[Pair, float]) -> NodeCheck:
-    """The verdicts.
+    """Judge the members and links.
 
     Args:
         members: all of them.
-        rates: gigabytes a second by pair, of both rounds.
+        rates: gigabytes per second by pair, of both rounds.
     """
     slow = {pair for pair in rates if _is_slow(rates[pair], rates.values())}
     blamed = {member.index for member in members if _is_blamed(member.index, slow, rates)}
@@ -118,7 +118,7 @@ def _complaints(
 
 
 def _is_blamed(index: int, slow: set[Pair], rates: Mapping[Pair, float]) -> bool:
-    """Whether all its pairs are slow, and others are not to blame for it."""
+    """Return whether all its pairs are slow, and its partners are not to blame for it."""
     pairs = _pairs_with(index, rates)
     if not pairs or not slow.issuperset(pairs):
         return False

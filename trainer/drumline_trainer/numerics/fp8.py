@@ -39,7 +39,7 @@ BACKWARD = torch.float8_e5m2
 _MULTIPLE = 16
 """The GPU's products want every size to divide by it."""
 _FIRST_CAPABILITY = (8, 9)
-"""Of the GPUs that multiply fp8."""
+"""First compute capability of GPUs that multiply fp8."""
 
 
 def multiply_in_fp8(stage: nn.Module, *, scaling: Fp8Scaling) -> None:
@@ -85,12 +85,12 @@ def scaled(x: Tensor, dtype: torch.dtype) -> Scaled:
 
 
 def scaled_by_rows(x_MK: Tensor) -> Scaled:
-    """The same for each row, in e4m3: the left operand of a product."""
+    """Quantize `x` [M, K] to e4m3 with one fp32 scale per row [M, 1], for the left operand."""
     return _quantised(x_MK, x_MK.detach().abs().amax(1, keepdim=True), FORWARD)
 
 
 def scaled_by_columns(x_KN: Tensor) -> Scaled:
-    """The same for each column: the right operand."""
+    """Quantize `x` [K, N] to e4m3 with one fp32 scale per column [1, N], for the right operand."""
     return _quantised(x_KN, x_KN.detach().abs().amax(0, keepdim=True), FORWARD)
 
 
@@ -110,9 +110,10 @@ def product(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
 
 
 def product_by_hardware(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
-    """The same by a GPU: a left operand row by row in memory, a right one column by column.
+    """Return the product [M, N] by fp8 units of a GPU.
 
-    Rowwise it gives bf16, and is only fast where sums are not carried in full precision.
+    The left operand must be row-major, the right one column-major. Rowwise scales give bf16, and
+    are fast only if sums are not carried in full precision.
     """
     return torch._scaled_mm(  # noqa: SLF001 - the only fp8 product # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the only fp8 product
         left_MK.values.contiguous(),
@@ -125,7 +126,7 @@ def product_by_hardware(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype
 
 
 def has_fp8(device: torch.device) -> bool:
-    """Whether it multiplies fp8 itself."""
+    """Return whether the device multiplies fp8 in hardware."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_CAPABILITY
 
 

@@ -1,8 +1,8 @@
-"""A linear layer whose product is worked out in another way, cut by the tensor axis or not.
+"""A linear layer with another way to compute its product, cut by the tensor axis or not.
 
-Adapters and fp8 change what a layer does between its input and its bias; the border of the region
+Adapters and fp8 change the part of a layer between its input and its bias. The border of the region
 that a `RowLinear` leaves stays as it is. Parameters keep their names. Such a layer sums its own
-input's gradient with the block's, without the overlap that `ColumnLinear` has.
+input's gradient with the block's, without the overlap of `ColumnLinear`.
 
 Shapes: B batch, S sequence, I and O this rank's input and output features.
 """

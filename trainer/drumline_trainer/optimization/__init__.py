@@ -1,1 +1,1 @@
-"""How weights change: the clipped gradient, the learning rate, the rule of the update."""
+"""Updates of weights: gradient clipping, the learning rate, the update rule."""

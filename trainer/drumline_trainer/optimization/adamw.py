@@ -24,18 +24,18 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What AdamW keeps of a slice, zeros before its first step."""
+    """AdamW's state of a slice, zeros before its first step."""
 
     first: Tensor
     """Mean of the gradients."""
     second: Tensor
     """Mean of their squares."""
     steps: Tensor
-    """How many updates they have seen."""
+    """Number of updates that they have seen."""
 
     @classmethod
     def of(cls, weight: Tensor) -> Moments:
-        """Of a weight that has not been updated."""
+        """Make the state of a weight that has not been updated."""
         return cls(
             first=torch.zeros_like(weight),
             second=torch.zeros_like(weight),
@@ -77,7 +77,7 @@ class ShardedAdamW:
             )
 
     def set_finished_steps(self, steps: int) -> None:
-        """The step count of the bias correction: one number for all parameters."""
+        """Set the step count of the bias correction: one number for all parameters."""
         for moment in self._moments:
             moment.steps.fill_(float(steps))
 
@@ -107,11 +107,11 @@ def by_decay(
 
 
 def decays(name: str, shape: Sequence[int]) -> bool:
-    """Whether weight decay applies to this parameter: to matrices that are no table of vectors.
+    """Return whether weight decay applies to a parameter: to matrices that are not lookup tables.
 
-    Tables are known by the name of their module, as `embedding` or transformers' `embed_tokens`.
-    The projection of vit's patches (`embedding.projection.weight`) is a matrix as any other; the
-    biases of experts are a row each.
+    Tables are recognized by the name of their module, such as `embedding` or transformers'
+    `embed_tokens`. The projection of vit's patches (`embedding.projection.weight`) is a normal
+    matrix. The biases of experts are a row each.
     """
     module = name.rpartition(".")[0].rpartition(".")[2]
     is_table = "emb" in module or module in _TABLES

@@ -52,7 +52,7 @@ class WeightAverage:
         self._updates += 1
 
     def set_finished_steps(self, steps: int) -> None:
-        """How many updates the state has seen, the average too."""
+        """Set the number of updates that the state and the average have seen."""
         self._inner.set_finished_steps(steps)
         self._updates = steps
 
@@ -68,10 +68,10 @@ class WeightAverage:
 
     @contextmanager
     def as_weights(self) -> Generator[None]:
-        """The average in the weights' place, then the same bits as before; a tensor at a time.
+        """Replace the weights by the average within the context, a tensor at a time.
 
-        What copies of the weights there are has to be refreshed within, and again after. Before
-        the first update there is no average, and the weights stay.
+        The weights have the same bits afterwards. The caller refreshes copies of the weights within
+        the context and after it. Before the first update there is no average, and the weights stay.
         """
         self._exchange()
         try:

@@ -18,7 +18,7 @@ from drumline_trainer.sharding.world import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTotals:
-    """What all ranks know of a step, bit for bit the same."""
+    """Totals of a step, with the same bits on all ranks."""
 
     loss: float
     """Mean over the global batch."""
@@ -27,13 +27,13 @@ class StepTotals:
     votes: int
     """The sum of all ranks' votes."""
     non_finite: int = 0
-    """How many slices' gradients hold an infinity or what is not a number, over all ranks."""
+    """Number of slices with an infinite or NaN gradient, over all ranks."""
     counted: tuple[float, ...] = ()
-    """What ranks count beside the loss, summed over them."""
+    """Sums over the ranks of figures beside the loss."""
 
     @property
     def finite(self) -> bool:
-        """Whether weights may be updated."""
+        """True if weights may be updated."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
@@ -100,7 +100,7 @@ def clip_gradients(
 
 
 def _norms(gradients: list[Tensor], *, like: Tensor) -> Tensor:
-    """Of each, in fp64."""
+    """Return the norm of each gradient in fp64 [n]."""
     if not gradients:
         return like.new_zeros(0, dtype=torch.float64)
     norms = torch._foreach_norm(gradients)  # noqa: SLF001 - the fused kernel # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the fused kernel

@@ -41,15 +41,15 @@ _OF_THE_RATE = ("steps", "global_batch_size")
 
 
 def changed_rate(saved: Mapping[str, Any], config: TrainerConfig, *, step: int) -> str:
-    """What a run that goes on after so many steps changes in its rates, for its log.
+    """Describe how a resumed run changes the learning rates, for its log.
 
     Args:
         saved: the trainer's own state in the checkpoint.
-        config: of the run that goes on.
+        config: of the resumed run.
         step: finished steps.
 
     Returns:
-        Empty where the rates are those that the saved run would have had.
+        Empty if the rates are those that the saved run would have used.
     """
     try:
         there = saved_trainer_configuration(saved)

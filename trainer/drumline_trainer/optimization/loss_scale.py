@@ -1,18 +1,17 @@
-"""Loss scaling: what fp16 is multiplied by, so that small gradients do not vanish in it. No torch.
+"""Loss scaling for fp16, which keeps small gradients above zero. No torch.
 
 fp16 ends at 65,504 and its smallest number is 6e-8. The loss is multiplied by a power of 2 before
-the backward pass and gradients are divided by it in fp32, both exact. Too large a scale overflows:
-then the step is skipped, which leaves weights, moments and the optimizer's count of steps as they
-were, and the scale is halved; after many good steps it is doubled (Micikevicius et al. 2018).
+the backward pass, and gradients are divided by it in fp32. Both are exact. Too large a scale
+overflows. Then the step is skipped, which leaves weights, moments and the optimizer's step count
+unchanged, and the scale is halved. After many good steps it is doubled (Micikevicius et al. 2018).
 
     good step      ->  steady + 1; at `growth_steps` of them the scale doubles
     overflow       ->  half the scale, the step is skipped
     below 1        ->  the model itself overflows, not the scale: the run ends
 
-fp32 and bf16 have a fixed scale of 1: a step that is not finite there has no better scale to be
-tried with. So many of them as `optimizer.max_skipped_steps` allows are skipped, the next one ends
-the run: a restart would meet the same samples again. All ranks see the same
-totals and so the same scale.
+fp32 and bf16 have a fixed scale of 1, so a better scale cannot mend a step that is not finite. At
+most `optimizer.max_skipped_steps` are skipped. One more ends the run, because a restart would meet
+the same samples again. All ranks see the same totals and so the same scale.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ class LossScale:
 
     @classmethod
     def of(cls, config: TrainerConfig, saved: Mapping[str, Any]) -> LossScale:
-        """Where a run goes on, from the trainer's saved state; without one: where it begins.
+        """Resume from the trainer's saved state, or begin without one.
 
         Raises:
-            ValueError: that state is not one that `state` made.
+            ValueError: that state is malformed.
         """
         state = saved.get("loss_scale", {"value": None, "steady": 0, "skipped": 0})
         match state:
@@ -62,7 +61,7 @@ class LossScale:
         )
 
     def after(self, *, finite: bool) -> LossScale:
-        """The scale of the next step; below 1 there is none that helps."""
+        """Return the scale of the next step. Below 1, no scale helps."""
         if not finite and self.growth_steps is None and self.skipped < self.allowance:
             return replace(self, skipped=self.skipped + 1)
         if not finite:

@@ -35,12 +35,12 @@ class MatrixGather:
     group: ProcessGroup
     axis: Axis
     boxes: tuple[Box, ...]
-    """What each rank of the group brings."""
+    """Part that each rank of the group contributes."""
     whole: Box
-    """What this rank makes of it."""
+    """Part that this rank assembles."""
 
     def __call__(self, own: Tensor) -> Tensor:
-        """The whole from this rank's part. Collective over the group."""
+        """Assemble the whole [`whole`.shape] from all ranks' parts. Collective over the group."""
         row = own.new_zeros(max(box.elements for box in self.boxes))
         row[: own.numel()] = own.flatten()
         rows = row.new_empty(len(self.boxes), row.numel())
@@ -57,12 +57,12 @@ class MatrixGather:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrices:
-    """How one slice of a weight becomes the matrices that it is part of."""
+    """Plan to assemble the matrices that a slice of a weight is part of."""
 
     slice: TensorSlice
     gathers: tuple[MatrixGather, ...]
     box: Box
-    """What this rank has after them: whole matrices, maybe none."""
+    """Box of this rank after the gathers: whole matrices, perhaps none."""
 
     def gather(self, part: Tensor) -> Tensor:
         """Whole matrices from something of the slice's shape. Collective."""
@@ -71,7 +71,7 @@ class Matrices:
         return part
 
     def own(self, whole: Tensor) -> Tensor:
-        """The slice's part of something of the matrices' shape."""
+        """Return the slice's part of a tensor with the matrices' shape."""
         return whole[self.slice.box.slices_within(self.box)]
 
 

@@ -4,16 +4,16 @@
     u = 0.2·√max(rows, columns) · orthogonal((1 - β)·g + β·m)
     w = w - rate·(u + weight_decay·w)
 
-A step then moves a matrix as far in its rare directions as in its frequent ones. This is for the
-matrices of the layers, each expert's own; embeddings, heads, norms and biases, which are no maps
-between hidden states, are AdamW's. The factor 0.2·√max(rows, columns) gives the update the size of
-AdamW's (Liu et al. 2025), so that one learning rate and one weight decay do for both.
+A step then moves a matrix as far in its rare directions as in its frequent ones. Muon updates the
+matrices of the layers, each expert's separately. AdamW updates embeddings, heads, norms and biases,
+which do not map between hidden states. The factor 0.2·√max(rows, columns) gives the update the size
+of AdamW's (Liu et al. 2025), so that one learning rate and one weight decay fit both.
 
-The iteration needs the whole matrix. Ranks that share its rows bring them to one of them, each rank
-has the turn of other matrices (`shared_matrices`); where the tensor axis cuts it too, and of stacks
-of experts, all gather the momentum (`matrices`) and compute the same. It is done in fp32: what bf16
-rounds away differs between layouts, and is multiplied along the way by up to several hundred. With
-`bf16_iteration` it is done in bf16 all the same, as its authors do, norms in fp32.
+The iteration needs the whole matrix. Ranks that share its rows send them to one of them, and each
+rank computes other matrices (`shared_matrices`). If the tensor axis cuts the matrix too, and for
+stacks of experts, all ranks gather the momentum (`matrices`) and compute the same. The iteration
+runs in fp32, because it multiplies bf16's rounding errors, which differ between layouts, by up to
+several hundred. With `bf16_iteration` it runs in bf16 like its authors', with norms in fp32.
 
     bytes of state for each parameter of a matrix: 4, half of AdamW's
 """
@@ -35,7 +35,8 @@ from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the odd polynomial: steep at 0, and then it keeps values within about 0.7 and 1.2."""
+"""Coefficients of the odd polynomial. It is steep at 0 and keeps values within about 0.7 and 1.2.
+"""
 _ITERATIONS = 5
 _LIKE_ADAMW = 0.2
 """Root mean square of AdamW's updates, which Muon's are scaled to."""
@@ -94,7 +95,7 @@ class Muon:
         weight.sub_(update, alpha=rate * _LIKE_ADAMW * math.sqrt(max(part.shape[-2:])))
 
     def set_finished_steps(self, steps: int) -> None:
-        """Of AdamW's bias correction."""
+        """Set the step count of AdamW's bias correction."""
         self._adamw.set_finished_steps(steps)
 
     def slices(self) -> list[TensorSlice]:
@@ -107,7 +108,7 @@ class Muon:
 
 
 def is_hidden_matrix(name: str, shape: Sequence[int]) -> bool:
-    """Whether a weight maps hidden states: a matrix of a layer, or a stack of experts'."""
+    """Return whether a weight maps hidden states: a matrix of a layer, or a stack of experts'."""
     biases = name.endswith("bias")  # of experts, a row each
     return name.startswith("layers.") and not biases and 1 < len(shape) <= _HIGHEST
 

@@ -1,8 +1,8 @@
-"""What every optimizer is to the rest of the trainer.
+"""Interface of every optimizer to the rest of the trainer.
 
-Whatever its rule, an optimizer updates this rank's slices in place from their summed gradients. Its
-whole state is slices of tensors that have the weights' shapes, and the number of its steps: so
-checkpoints of one layout are restored into any other.
+An optimizer updates this rank's slices in place from their summed gradients. Its whole state is
+slices of tensors that have the weights' shapes, and the number of its steps. So checkpoints of one
+layout can be restored into any other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 
 class Optimizer(Protocol):
-    """What the training loop needs of an optimizer."""
+    """Operations of an optimizer that the training loop uses."""
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """One step at this learning rate with the gradients of the slices, in their order."""
         ...
 
     def set_finished_steps(self, steps: int) -> None:
-        """How many updates the state has seen."""
+        """Set the number of updates that the state has seen."""
         ...
 
     def slices(self) -> list[TensorSlice]:

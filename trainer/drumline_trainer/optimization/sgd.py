@@ -48,7 +48,7 @@ class ShardedSGD:
             )
 
     def set_finished_steps(self, steps: int) -> None:
-        """Nothing here depends on it."""
+        """Do nothing: the update does not depend on the step."""
 
     def slices(self) -> list[TensorSlice]:
         """Weights and momenta by their names in a checkpoint."""

@@ -1,14 +1,13 @@
-"""Matrices that several ranks hold parts of, each worked out by one of these ranks.
+"""Matrices that several ranks hold parts of, each computed by one of these ranks.
 
-Where every rank puts every matrix together, all do the same arithmetic. Here n ranks take n
-matrices at a time, one each: an all-to-all brings the parts of a matrix to the rank whose turn it
-is, another brings what it made of them back. So each rank does an n-th of the arithmetic and
-receives 2 N / n · (n - 1) / n elements of N, where all-gathers bring it N (n - 1) / n (Liu et al.
-2025, distributed Muon).
+If every rank assembles every matrix, all ranks do the same arithmetic. Here n ranks take n matrices
+at a time, one each. An all-to-all brings the parts of a matrix to its rank, and another returns the
+results. So each rank does an n-th of the arithmetic and receives 2 N / n · (n - 1) / n elements of
+N. All-gathers bring it N (n - 1) / n (Liu et al. 2025, distributed Muon).
 
     ranks 0 1, matrices A B       parts A0 B0 | A1 B1
-    to the rank whose turn it is        A0 A1 | B0 B1
-    what they made, back                a0 b0 | a1 b1
+    to the rank of each matrix          A0 A1 | B0 B1
+    results back                        a0 b0 | a1 b1
 """
 
 from __future__ import annotations
@@ -31,12 +30,14 @@ class MatrixTurns:
     """Matrices that are exchanged at once; the k-th is the turn of the group's k-th rank."""
 
     numbers: tuple[int, ...]
-    """Of the matrices among all, at most as many as there are ranks."""
+    """Indices of the matrices among all, at most one for each rank."""
     gathers: tuple[MatrixGather, ...]
-    """What would put each of them together, over one group."""
+    """Gather that would assemble each of them, over one group."""
 
     def to_turn(self, parts: Sequence[Tensor]) -> Tensor | None:
-        """The matrix whose turn it is here, from all ranks' parts; None: there is none. Collective.
+        """Return this rank's matrix, assembled from all ranks' parts.
+
+        None: it has none. Collective.
 
         Args:
             parts: this rank's part of each of the matrices.
@@ -57,11 +58,11 @@ class MatrixTurns:
         return whole
 
     def to_parts(self, whole: Tensor | None, *, like: Sequence[Tensor]) -> list[Tensor]:
-        """This rank's part of what each rank made of its matrix. Collective.
+        """Return this rank's parts of all ranks' results. Collective.
 
         Args:
-            whole: what was made of the matrix whose turn it is here.
-            like: parts of the shapes that come back.
+            whole: result of this rank's matrix, or None.
+            like: tensors with the shapes of the parts.
         """
         mine = self._mine
         sent: list[Tensor] = []
@@ -83,7 +84,10 @@ class MatrixTurns:
     def _exchanged(
         self, sent: Sequence[Tensor], *, sizes: Sequence[int], like: Tensor
     ) -> list[Tensor]:
-        """What every rank has for this one, of these sizes; those that are not named have none."""
+        """Exchange flat pieces.
+
+        Return those for this rank, of these sizes; later ranks send none.
+        """
         first = self.gathers[0]
         ranks = first.group.size()
         outgoing = [len(piece) for piece in sent] + [0] * (ranks - len(sent))
@@ -115,7 +119,7 @@ def turns_of(matrices: Sequence[Matrices]) -> list[MatrixTurns]:
 
 
 def _is_shared(matrix: Matrices) -> bool:
-    """Whether all ranks of one group would make the same of it."""
+    """Return whether all ranks of one group would compute the same from it."""
     if len(matrix.gathers) != 1 or len(matrix.slice.shape) != 2:
         return False
     return matrix.box == Box(offsets=(0, 0), shape=tuple(matrix.slice.shape))

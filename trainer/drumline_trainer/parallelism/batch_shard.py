@@ -1,7 +1,7 @@
-"""Which samples and which positions of a global batch are this rank's.
+"""The samples and positions of a global batch that this rank computes.
 
-Ranks along the data axes see different samples. Those along the tensor and pipeline axes
-work on the same ones, and those along the context axis on different positions of them.
+Ranks along the data axes see different samples. Ranks along the tensor and pipeline axes compute
+the same samples, and ranks along the context axis different positions of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drumline_trainer.sharding.world import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShard:
-    """The same for every step of a membership."""
+    """This rank's share of every global batch of a membership."""
 
     dataset: Dataset
     device: torch.device
@@ -34,15 +34,15 @@ class BatchShard:
     parts: int
     """Into which it is split over the ranks."""
     part: int
-    """Which of them is this rank's."""
+    """Index of this rank's part among the `parts`."""
     micro_batch: int
     """Samples of a micro-batch, at most."""
     positions: Tensor | None
-    """Of each sequence; None for all."""
+    """Positions of each sequence that this rank holds, int64 [S]. None: all."""
 
     @classmethod
     def of(cls, dataset: Dataset, *, config: TrainerConfig, world: World) -> BatchShard:
-        """What the layout gives this rank."""
+        """Compute this rank's share from the layout."""
         layout, at = world.layout, world.layout.coordinate(world.rank)
         parts, positions = micro_batch_count(layout, config), None
         if layout.context > 1:
@@ -61,10 +61,9 @@ class BatchShard:
         )
 
     def load(self, cursor: int) -> StepBatch:
-        """This rank's samples of the global batch at `cursor`, in the memory of the host.
+        """Load this rank's samples of the global batch at `cursor`, into host memory.
 
-        For another thread than the one that trains. What is far away of the step after that is
-        asked for as well.
+        Runs in another thread than training. Remote data of the next step is requested, too.
         """
         self.dataset.prefetch(self._samples(cursor + self.batch))
         samples = range(cursor, cursor + self.batch)
@@ -96,7 +95,7 @@ class BatchShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """What passes through the model at once."""
+    """Samples that pass through the model together."""
 
     samples: range
     inputs: Tensor
@@ -104,12 +103,17 @@ class MicroBatch:
     targets: Tensor
     """Shape B S, or B."""
     documents: Documents | None = None
-    """Where they are separate: of the whole windows, whatever part of them the inputs are."""
+    """Documents of whole windows, if documents are separate, even if `inputs` is a part of the
+    positions."""
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, tuple[Documents, ...]]:
-        """Inputs and targets on the device, for the thread that trains on them.
+        """Copy inputs, targets and further arguments of the model to the device.
 
-        And what a model is given besides its inputs.
+        Call it in the training thread.
+
+        Returns:
+            Inputs [batch, positions] (or images [batch, channels, height, width]), targets [batch,
+            positions] (or classes [batch]), and the documents if there are any.
         """
         return (
             self.inputs.to(device, non_blocking=True),
@@ -126,4 +130,4 @@ class StepBatch:
     """Predictions that count in the whole global batch."""
     micro_batches: Sequence[MicroBatch]
     tokens: int | None = None
-    """Inputs of the whole global batch that are no padding. None: as many as targets."""
+    """Number of inputs in the whole global batch without padding. None: as many as targets."""

@@ -29,7 +29,7 @@ from drumline_agent.rank_protocol.placement import Placement
 
 KEPT = 256
 TIMING = "TORCH_NCCL_ENABLE_TIMING"
-"""Whether torch watches when a collective starts on its device: an event more for each."""
+"""True if torch watches when a collective starts on its device: an event more for each."""
 FOLDER = "flight"
 PHASES = "phases"
 """Phases are counted like an axis: every rank enters the same ones."""
@@ -58,22 +58,22 @@ class FlightRecorder:
         self.peers = {}
 
     def enter(self, phase: str) -> None:
-        """A phase begins; the phase before and its collectives end."""
+        """Begin a phase. The phase before and its collectives end."""
         while self._open:
             self.end()
         self._note(phase, axis=PHASES)
 
     def begin(self, name: str) -> None:
-        """A collective begins."""
+        """Begin a collective."""
         self._note(name, axis=name.partition("/")[2])
 
     def end(self) -> None:
-        """The innermost collective ends."""
+        """End the innermost collective."""
         if self._open:
             self._open.pop()[3] = self._clock()
 
     def to_dict(self, placement: Placement) -> dict[str, Any]:
-        """The record as JSON values; may be called by any thread."""
+        """Return the record as JSON values. Any thread may call it."""
         return {
             "rank": placement.rank,
             "world_size": placement.world_size,
@@ -150,7 +150,7 @@ def dump_on_signal(dump: Callable[[], object], number: int = signal.SIGUSR1) -> 
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """The wakeup file descriptor has the signal."""
+    """Do nothing: the wakeup file descriptor has the signal."""
 
 
 def set_recorder_defaults(folder: Path | None) -> None:

@@ -41,7 +41,7 @@ class RankState:
     waits_in: str = ""
     """The collective, as `all_reduce/tp`; empty outside a collective."""
     number: int = 0
-    """Of that collective on its axis."""
+    """Number of that collective on its axis."""
     seconds: float = 0.0
     """Since the collective or phase began."""
     begun: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -70,19 +70,19 @@ class RankState:
 
     @property
     def description(self) -> str:
-        """Where the rank is, in words."""
+        """Position of the rank, as text."""
         if self.waits_in:
             operation, _, axis = self.waits_in.partition("/")
             return f"in {operation} #{self.number} of axis {axis} (step {self.step}, {self.phase})"
         return f"in {self.phase} of step {self.step}"
 
     def group(self, axis: str) -> Sequence[int]:
-        """The ranks that take part in its collectives of that axis."""
+        """Return the ranks that take part in its collectives of that axis."""
         return self.peers.get(axis, range(self.world_size))
 
 
 def root_cause_ranks(states: Iterable[RankState]) -> set[int]:
-    """The ranks that all the waiting ranks wait for in the end; empty if no rank is behind."""
+    """Return the ranks that all waiting ranks finally wait for. Empty: no rank is behind."""
     by_rank = {state.rank: state for state in states}
     waits_for = {state.rank: _waited_for(state, by_rank) for state in by_rank.values()}
     awaited = {rank for ranks in waits_for.values() for rank in ranks}
@@ -119,10 +119,10 @@ def summary(states: Sequence[RankState]) -> list[str]:
 
 
 def read_dumps(folder: Path) -> list[RankState]:
-    """The states of all ranks of one membership, by rank.
+    """Return the states of all ranks of one membership, by rank.
 
     Raises:
-        KeyError, TypeError, ValueError: a file is no flight record.
+        KeyError, TypeError, ValueError: a file is not a flight record.
     """
     states = [RankState.of(json.loads(path.read_bytes())) for path in folder.glob("rank-*.json")]
     return sorted(states, key=lambda state: state.rank)

@@ -1,4 +1,4 @@
-"""How far this rank is in NCCL's collectives, from torch's flight recorder."""
+"""Progress of this rank in NCCL's collectives, from PyTorch's flight recorder."""
 
 from __future__ import annotations
 

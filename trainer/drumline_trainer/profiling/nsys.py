@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 
 def nsys_command(options: Sequence[str], *, report: str) -> list[str]:
-    """The whole command line; nsys follows forked ranks only with an option."""
+    """Return the whole command line. nsys follows forked ranks only with an option."""
     return [
         "nsys",
         "profile",

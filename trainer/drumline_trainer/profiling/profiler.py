@@ -30,7 +30,7 @@ REQUEST_FILE = "profile-now"
 
 
 class WindowEvent(StrEnum):
-    """What happens to the window at a step boundary."""
+    """Change of the window at a step boundary."""
 
     NONE = "none"
     BEGIN = "begin"
@@ -63,7 +63,10 @@ class Window:
         return WindowEvent.NONE
 
     def _configured(self, step: int) -> bool:
-        """True once; a run that resumes within the window profiles as many steps."""
+        """Return True once.
+
+        A run that resumes within the window profiles the full number of steps.
+        """
         if self._start is None or not self._start <= step < self._start + self._steps:
             return False
         self._start = None
@@ -103,13 +106,13 @@ class TraceRanges:
         self._active = on
 
     def enter(self, phase: str) -> None:
-        """A phase begins; the one before ends."""
+        """Begin a phase, which ends the phase before."""
         while self._open:
             self._leave()
         self.begin(phase)
 
     def begin(self, name: str) -> None:
-        """A range begins within the open one."""
+        """Begin a range within the open one."""
         if not self._active:
             return
         named = ExitStack()
@@ -120,7 +123,7 @@ class TraceRanges:
         self._open.append(named)
 
     def end(self) -> None:
-        """The innermost range ends."""
+        """End the innermost range."""
         if self._open:
             self._leave()
 

@@ -35,7 +35,7 @@ _PEER_LOST_WORDS = (
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code of an exception out of `run_rank`."""
+    """Return the exit code for an exception of `run_rank`."""
     match error:
         case ConfigError():
             return ExitCode.CONFIG

@@ -1,8 +1,8 @@
-"""The layout of a membership: as it is written, or chosen for these devices and this many ranks.
+"""The layout of a membership: as configured, or chosen for these devices and this many ranks.
 
-It is worked out again for every membership, so a gang of another size gets a layout of its own.
-Every rank works it out for itself, from the same configuration and devices of one kind;
-`preflight` fails with both layouts where two ranks do not agree.
+It is computed anew for every membership, so a gang of another size gets a layout of its own. Every
+rank computes it separately, from the same configuration and devices of one kind. `preflight` fails
+with both layouts if two ranks disagree.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """What a membership trains with."""
+    """Configuration and layout of a membership."""
 
     config: TrainerConfig
     """With its layout written out."""
@@ -38,7 +38,7 @@ class PlannedRun:
     summary: str
     """The layout in a line; with what it is predicted to cost where it was chosen."""
     seconds: float | None
-    """Of a step, predicted; None where nothing is known of the device."""
+    """Predicted seconds of a step. None: the device is unknown."""
     parts: dict[StepPart, float] | None = None
     """These seconds by part."""
     reasons: tuple[str, ...] = ()
@@ -46,10 +46,10 @@ class PlannedRun:
 
 
 def planned_run(config: TrainerConfig, *, placement: Placement, device: torch.device) -> PlannedRun:
-    """The layout that this membership's ranks agree on without a message.
+    """Return the layout that this membership's ranks agree on without a message.
 
     Raises:
-        ConfigError: no layout can train this on so many ranks.
+        ConfigError: no layout can train this on that number of ranks.
     """
     return _planned(
         config,
@@ -60,7 +60,7 @@ def planned_run(config: TrainerConfig, *, placement: Placement, device: torch.de
 
 
 def seen_device(device: torch.device) -> SeenDevice:
-    """The device as its driver describes it."""
+    """Return the device as its driver describes it."""
     if device.type != "cuda":
         return SeenDevice(name="", memory_bytes=PROCESSOR.memory_bytes)
     _, memory = torch.cuda.mem_get_info(device)
@@ -100,7 +100,10 @@ def _planned(
 
 
 def _shortage(config: TrainerConfig, cluster: GpuCluster) -> Iterator[str]:
-    """What a job is told before it waits for its GPUs, unless its model was not known then."""
+    """Yield the memory warning that is otherwise shown before a job waits for its GPUs.
+
+    It is needed here if the model was not known then.
+    """
     check = check_memory(config, cluster=cluster)
     if check is None or check.fits:
         return

@@ -31,9 +31,9 @@ _KEPT_FILE = "kept-activations.json"
 _MOST_RANKS = 8
 """Processes on a machine without GPUs: two on each of three axes."""
 _RANK_BYTES = 1 << 30
-"""Of such a process at least, torch itself included."""
+"""Minimum memory of such a process, torch included."""
 _MOST_BYTES = 4096
-"""Of what the child says."""
+"""Maximum size of the child's message."""
 
 
 def rehearse(config: TrainerConfig, layout: Layout, *, target: Path) -> int:
@@ -73,9 +73,13 @@ def rehearse(config: TrainerConfig, layout: Layout, *, target: Path) -> int:
 
 
 def this_host() -> RehearsalHost:
-    """What this machine has.
+    """Return the resources of this machine.
 
-    Looked at by a child: CUDA cannot be used in a process once its parent has initialized it.
+    A child looks for them, because CUDA cannot be used in a forked process whose parent has
+    initialized it.
+
+    Raises:
+        ConfigError: the GPUs of this machine cannot be used.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -104,7 +108,7 @@ def _seen() -> RehearsalHost:
 
 
 def rehearse_rank(placement: Placement, *, config: TrainerConfig, folder: Path) -> ExitCode:
-    """The program of a rank: trains as any other, with what autograd keeps counted."""
+    """Run a rank as usual, and count the bytes that autograd keeps."""
     kept = KeptActivations()
     with kept.watched():
         code = rank_main(config, placement=placement)
@@ -114,7 +118,11 @@ def rehearse_rank(placement: Placement, *, config: TrainerConfig, folder: Path) 
 
 
 def measurement(config: TrainerConfig, *, folder: Path, gpu: str) -> SliceMeasurement:
-    """What rank 0 has written of its last step. Raises OSError."""
+    """Return rank 0's measurements of its last step.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
     lines = (folder / STEPS_FILE).read_text().splitlines()
     last: dict[str, Any] = json.loads(lines[-1])
     memory: dict[str, int] = last["memory"]

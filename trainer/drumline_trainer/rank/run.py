@@ -57,7 +57,7 @@ HANDLING = {
     # it still writes its records; agents notice hangs, and know whose they are
     "TORCH_NCCL_ENABLE_MONITORING": "0",
 }
-"""By variable; ProcessGroupNCCL.hpp has their meanings."""
+"""Values by variable. ProcessGroupNCCL.hpp documents them."""
 
 
 def leave_faults_to_the_agent() -> None:
@@ -165,14 +165,14 @@ def _heartbeats(
 
 
 def _device(placement: Placement) -> torch.device:
-    """This rank's; the process runs beside it from now on."""
+    """Return this rank's device, and bind the process to the processors near it."""
     device = device_of_rank(placement.local_rank, of=placement.local_world_size)
     bind_near_gpu(identity_of(device))
     return device
 
 
 def _break_off_when_told(control: Control, *, instruments: Instruments) -> None:
-    """Have the collectives aborted when the agent ends a membership, by nobody else."""
+    """Abort collectives only when the agent ends a membership."""
 
     def break_off(late: float) -> None:
         with instruments.dump_around():
@@ -230,7 +230,7 @@ def _train_until_parked(
 
 
 def _parks(error: Exception, *, control: Control) -> bool:
-    """Whether a rank goes on in the next membership; with a failed device it cannot."""
+    """Return whether a rank waits for the next membership. With a failed device it cannot."""
     if isinstance(error, torch.AcceleratorError):
         return False
     return control.told_to_leave or exit_code_of(error) is ExitCode.PEER_LOST
@@ -299,10 +299,10 @@ def _train(
 def rank_main(
     config: TrainerConfig, *, placement: Placement, losses_file: Path | None = None
 ) -> ExitCode:
-    """`run_rank` as the whole of a process: errors go to the log, the meaning to the exit code.
+    """Run `run_rank` as a whole process: errors are logged and mapped to an exit code.
 
-    Every line of the log says which rank it is of; what is no warning only the ranks say that print
-    (`metrics.log_ranks`).
+    Every log line has the rank's number. Lines below warnings are only printed by the ranks that
+    `metrics.log_ranks` selects.
     """
     prints = placement.rank == 0 or config.metrics.log_ranks is LogRanks.ALL
     logging.basicConfig(format=f"[rank {placement.rank}] %(message)s")
@@ -324,6 +324,6 @@ def _peak_flops(device: torch.device) -> float | None:
 
 
 def _console(config: TrainerConfig, *, placement: Placement, tagged: bool) -> Console:
-    """Standard output; an agent tags the lines of its ranks itself."""
+    """Return standard output. With an agent, the agent tags the lines of its ranks."""
     tagged = tagged and config.metrics.log_ranks is LogRanks.ALL
     return Console(sys.stdout, prefix=f"[rank {placement.rank}] " if tagged else "")

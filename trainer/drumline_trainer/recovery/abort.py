@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 
 PATIENCE_SECONDS = 2.0
-"""How long a connection may carry bytes before it is closed all the same."""
+"""Maximum time for which a connection that carries bytes is kept open."""
 _QUIET_MILLISECONDS = 20
 _LOOK_SECONDS = 0.01
 _LAST_SENT, _LAST_RECEIVED = 44, 52
@@ -107,7 +107,7 @@ def close_connection(descriptor: int, *, force: bool) -> bool:
 
 
 def _duplicate(descriptor: int) -> socket.socket:
-    """The socket; the owner still closes its descriptor."""
+    """Return a socket for a duplicate of the descriptor. The owner still closes the original."""
     duplicate = os.dup(descriptor)
     try:
         return socket.socket(fileno=duplicate)
@@ -117,7 +117,7 @@ def _duplicate(descriptor: int) -> socket.socket:
 
 
 def _moving(connection: socket.socket) -> bool:
-    """Whether bytes came or went just now, or wait to be read here."""
+    """Return whether bytes were just sent or received, or wait to be read here."""
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
     since = min(struct.unpack_from("=I", info, at)[0] for at in (_LAST_SENT, _LAST_RECEIVED))
     (unread,) = struct.unpack("=i", fcntl.ioctl(connection, termios.FIONREAD, bytes(4)))

@@ -43,7 +43,7 @@ from drumline_trainer.tensor_files.layout import as_bytes, file_header
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What one file cost."""
+    """Cost of one snapshot file."""
 
     step: int = -1
     training_seconds: float = 0.0
@@ -83,14 +83,14 @@ class RankSnapshots:
         self._shares_cores = device.type == "cpu"
         self._writing: Future[_Written] | None = None
         self.written = _Written()
-        """What the newest finished file cost."""
+        """Cost of the newest finished file."""
         size = sum(as_bytes(shard).numel() for shard in self._shards.values())
         # filled, so that its pages exist before the first step is measured
         self._buffer = torch.zeros(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
 
     @property
     def folder(self) -> Path:
-        """Of all snapshots in this pod."""
+        """Folder of all snapshots in this pod."""
         assert self._placement.snapshot_folder is not None  # noqa: S101 - see __init__
         return self._placement.snapshot_folder
 
@@ -172,7 +172,7 @@ class RankSnapshots:
 
     @property
     def _kind(self) -> tuple[int, str]:
-        """What a snapshot must share with this membership."""
+        """World size and configuration that a usable snapshot must share with this membership."""
         return (self._placement.world_size, self._config)
 
     def _check_kind(

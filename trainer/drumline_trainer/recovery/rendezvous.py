@@ -24,11 +24,11 @@ from drumline_trainer.preflight import NCCL2_VARIABLE, agree
 from drumline_trainer.sharding.gpus import identity_of
 
 JOIN_TIMEOUT = timedelta(minutes=5)
-"""How long a rank waits for the store and for the other ranks to join."""
+"""Longest wait of a rank for the store, and for the other ranks to join."""
 CONNECT_TIMEOUT = timedelta(seconds=1)
-"""How long one attempt to reach the store may take; then `check` is called."""
+"""Duration of one attempt to reach the store. Then `check` is called."""
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
-"""How long a collective may wait for a silent peer; agents notice hangs earlier by heartbeats."""
+"""Longest wait of a collective for a silent peer. Agents detect hangs earlier by heartbeats."""
 
 
 def join(
@@ -89,7 +89,7 @@ def join(
 
 
 def backend_of(device: torch.device) -> str:
-    """The backend of collectives for tensors of this device."""
+    """Return the backend of collectives for tensors of this device."""
     return "nccl" if device.type == "cuda" else "gloo"
 
 
@@ -104,7 +104,7 @@ def prefer_established_nccl() -> None:
 
 
 def _connect(placement: Placement, *, check: Callable[[], None]) -> TCPStore:
-    """A client of the store, as soon as it listens; torch's own wait cannot be cancelled."""
+    """Connect to the store as soon as it listens. PyTorch's own wait cannot be cancelled."""
     give_up = time.monotonic() + JOIN_TIMEOUT.total_seconds()
     while True:
         check()

@@ -1,7 +1,7 @@
-"""The server of the rendezvous store (torch's TCPStore), which the ranks of a gang meet at.
+"""The server of the rendezvous store (PyTorch's TCPStore), at which the ranks of a gang meet.
 
-With an agent it runs in a process of its own, so the store outlives every rank, and hears the
-addresses of the gang alone: the store itself asks nobody who they are.
+With an agent it runs in a process of its own, so the store outlives every rank. It accepts only
+addresses of the gang, because the store itself has no authentication.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def serve_store(
 
 
 def listen(port: int, *, address: str, peers: Sequence[str] = ()) -> socket.socket:
-    """A listening socket for `store_on`; connections wait in its backlog until then.
+    """Return a listening socket for `store_on`. Connections wait in its backlog until then.
 
-    Where the kernel takes no filter the socket hears everybody, and says so in the output: the
-    job's NetworkPolicy is then the only fence.
+    If the kernel supports no filter, the socket accepts every address and logs that. The job's
+    NetworkPolicy is then the only protection.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family)

@@ -1,4 +1,4 @@
-"""Whether a run may go on from a saved state, by what was saved beside the tensors."""
+"""Check whether a run may resume from a saved state, by the state beside the tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ def check_state(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
 
 
 def saved_cursor(saved: Mapping[str, Any]) -> int:
-    """The data cursor: samples consumed so far. Raises CorruptCheckpointError."""
+    """Return the data cursor: the number of samples consumed so far.
+
+    Raises:
+        CorruptCheckpointError: it is not a number of samples.
+    """
     cursor = saved.get("cursor")
     match cursor:
         case int() if not isinstance(cursor, bool) and 0 <= cursor < _MOST_SAMPLES:
@@ -37,7 +41,11 @@ def saved_cursor(saved: Mapping[str, Any]) -> int:
 
 
 def saved_loss_scale(saved: Mapping[str, Any], *, config: TrainerConfig) -> LossScale:
-    """The scale of the next step. Raises CorruptCheckpointError."""
+    """Return the loss scale of the next step.
+
+    Raises:
+        CorruptCheckpointError: the saved scale is not valid.
+    """
     try:
         return LossScale.of(config, saved)
     except ValueError as error:

@@ -18,7 +18,7 @@ from typing import Final
 MAX_COST: Final = 0.03
 """Share of the training time that snapshots may take."""
 _WEIGHT = 0.3
-"""Of the newest measurement in the running mean of step times."""
+"""Weight of the newest measurement in the running mean of step times."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,11 +47,11 @@ class SnapshotInterval:
         self._step = to
 
     def propose(self, *, cost_seconds: float, copy_seconds: float) -> int:
-        """This rank's interval.
+        """Return this rank's interval in steps.
 
         Args:
             cost_seconds: training time lost to the newest snapshot.
-            copy_seconds: until a peer had its copy.
+            copy_seconds: time until a peer had its copy.
         """
         if self.fixed is not None:
             return self.fixed

@@ -1,19 +1,19 @@
 """Saves a run to two tiers, memory and storage, and restores it from the best one.
 
-Two kinds of copies: snapshots in memory (`recovery.rank_snapshots`), often and cheap, for the same
-ranks; checkpoints on shared storage (`checkpoint`), rare and durable, for any number of ranks. A
-restore takes the snapshot that the agents chose, else the newest verified checkpoint,
-else nothing: the initial weights.
+There are two kinds of copies. Snapshots in memory (`recovery.rank_snapshots`) are frequent and
+cheap, for the same ranks. Checkpoints on shared storage (`checkpoint`) are rare and durable, for
+any number of ranks. A restore takes the snapshot that the agents chose, otherwise the newest
+verified checkpoint, otherwise the initial weights.
 
-A checkpoint is written in the background (`checkpoint.background`) and committed some steps later,
-once all ranks are ready for that; only then is it reported. Training waits for the checkpoint of
-the last step and for those of notices.
+A checkpoint is written in the background (`checkpoint.background_save`) and committed some steps
+later, once all ranks are ready. Only then it is reported. Training waits for the checkpoint of the
+last step and for those of notices.
 
-A notice (spot, maintenance, preemption) asks for a checkpoint now. Agents give it to their ranks at
-different moments, so no rank acts alone: each rank's vote travels with the all-reduce of the step,
-together with whether its part of the pending save is done. Where a vote has a notice, all ranks
-gather the ids of theirs. It is acted on once every rank has one, at that step boundary; a withdrawn
-notice no longer is:
+A notice (spot, maintenance, preemption) requests a checkpoint now. Agents forward it to their ranks
+at different moments, so no rank acts alone. Each rank adds its vote to the all-reduce of the step,
+with whether its part of the pending save is done. If a vote has a notice, all ranks gather the ids
+of their notices. They act once every rank has one, at that step boundary. A withdrawn notice no
+longer counts:
 
     step 41: rank 0 has notice n, rank 1 has none   -> train on
     step 42: both have one                          -> save step 42, answer n, leave if asked to
@@ -48,7 +48,7 @@ from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, agree
 from drumline_trainer.sharding.slices import TensorSlice
 
 _READY = 1 << 20
-"""A vote of a rank that is ready to go on with a save; one that has a notice adds 1."""
+"""Vote of a rank that is ready to advance a save. A rank that has a notice adds 1."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class StartingPoint:
     trainer: Mapping[str, Any]
     """The trainer's own state as it was saved."""
     digest: str = ""
-    """Of the manifest, where it is a checkpoint."""
+    """Digest of the manifest, if it is a checkpoint."""
 
 
 FROM_NOTHING = StartingPoint(step=0, tier=RestoreTier.INITIAL, trainer={"cursor": 0})
@@ -74,7 +74,7 @@ FROM_NOTHING = StartingPoint(step=0, tier=RestoreTier.INITIAL, trainer={"cursor"
 
 @dataclass(slots=True, kw_only=True)
 class TieredCheckpointer:
-    """Of one rank in one membership. Collective but for `vote` and `check_membership`."""
+    """Copies of one rank in one membership. Collective but for `vote` and `check_membership`."""
 
     config: TrainerConfig
     placement: Placement
@@ -91,7 +91,7 @@ class TieredCheckpointer:
     _asked: bool = False
     """A checkpoint is wanted at the present step boundary."""
     _all_ready: bool = False
-    """To go on with the save under way."""
+    """True if all ranks can advance the pending save."""
     _saved: SavedCheckpoint | None = None
 
     def __enter__(self) -> Self:
@@ -103,7 +103,7 @@ class TieredCheckpointer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let a snapshot under way become whole: the next membership may go on from it."""
+        """Complete a pending snapshot, from which the next membership may resume."""
         if self._checkpoints is not None:
             self._checkpoints.cancel()
         if self._snapshots is not None:
@@ -152,16 +152,21 @@ class TieredCheckpointer:
 
     @property
     def vote(self) -> int:
-        """What this rank has to say before the step boundary; `due` wants the sum of all."""
+        """This rank's vote before the step boundary. `due` needs the sum of all votes."""
         asked = self.control is not None and self.control.notice is not None
         ready = self._checkpoints is not None and self._checkpoints.ready
         return int(asked) + _READY * int(ready)
 
     def due(self, step: int, *, votes: int, asked: bool = False) -> bool:
-        """Whether there is anything to save after this step, or to go on with.
+        """Return whether there is anything to save or to advance after this step.
 
-        To be called at every step boundary where all ranks meet, with the sum of their votes;
-        `asked`: whatever the interval, there is a checkpoint before anything follows.
+        Call it at every step boundary at which all ranks synchronize. All ranks must get equal
+        arguments.
+
+        Args:
+            step: finished.
+            votes: sum over all ranks.
+            asked: save a checkpoint before anything follows, whatever the interval.
         """
         self._asked = asked
         self._pace.measure_step(time.monotonic() - self._step_began, to=step)
@@ -173,11 +178,12 @@ class TieredCheckpointer:
         return due or self._all_ready or self._notice is not None
 
     def save(self, step: int, *, trainer: Mapping[str, Any]) -> None:
-        """Make the copies that are due after this step, and go on with one under way.
+        """Make the copies that are due after this step, and advance a pending one.
 
         Raises:
             PreemptedError: a notice asked to leave once saved.
-            SaveError, StaleMembershipError: nothing was committed, of this or of an earlier step.
+            SaveError: nothing was committed, of this or of an earlier step.
+            StaleMembershipError: likewise, because a later membership owns the storage.
         """
         if self._snapshot_due(step):
             self._take_snapshot(step, trainer=trainer)
@@ -232,7 +238,7 @@ class TieredCheckpointer:
         )
 
     def _last_or_asked(self, step: int) -> bool:
-        """Whether the checkpoint is there before anything follows, be it a step or a snapshot."""
+        """Return whether training must wait for the checkpoint of this step."""
         return self._asked or step == self.config.steps
 
     def _take_snapshot(self, step: int, *, trainer: Mapping[str, Any]) -> None:
@@ -270,7 +276,7 @@ class TieredCheckpointer:
 
     @property
     def _in_background(self) -> bool:
-        """Whether checkpoints are written while training goes on.
+        """True if checkpoints are written during training.
 
         State that is offloaded to a disk has no room in memory for a copy.
         """
@@ -303,9 +309,9 @@ class TieredCheckpointer:
         )
 
     def _common_notice(self) -> SaveNotice | None:
-        """This rank's notice, if every rank has one; the ids may differ.
+        """Return this rank's notice if every rank has one. The ids may differ.
 
-        Pods that receive SIGTERM at the same moment make a notice each: both ask for the same save.
+        Pods that receive SIGTERM at the same moment make a notice each. Both request the same save.
         """
         own = self.control.notice if self.control is not None else None
         own_id = own.id if own is not None else ""

@@ -47,13 +47,21 @@ def trainer_state(
 
 
 def data_cursor_of(start: StartingPoint) -> int:
-    """The data cursor: samples consumed so far. Raises CorruptCheckpointError."""
+    """Return the data cursor: the number of samples consumed so far.
+
+    Raises:
+        CorruptCheckpointError: it is not valid.
+    """
     with _of_step(start):
         return saved_cursor(start.trainer)
 
 
 def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
-    """The scale of the next step. Raises CorruptCheckpointError."""
+    """Return the loss scale of the next step.
+
+    Raises:
+        CorruptCheckpointError: it is not valid.
+    """
     with _of_step(start):
         return saved_loss_scale(start.trainer, config=config)
 
@@ -68,7 +76,7 @@ def _of_step(start: StartingPoint) -> Generator[None]:
 
 
 def _remarks(config: TrainerConfig, layout: Layout) -> Iterator[str]:
-    """What settings come to, where that is probably not meant."""
+    """Yield remarks on settings that probably do not do what was meant."""
     warmup = config.optimizer.warmup_steps
     if warmup > config.steps:
         yield (

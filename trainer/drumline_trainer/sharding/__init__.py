@@ -1,1 +1,1 @@
-"""Which part of each global tensor a rank holds, and which ranks it shares work with."""
+"""The part of each global tensor that a rank holds, and the groups of ranks it works with."""

@@ -1,4 +1,4 @@
-"""Which interval of a global tensor a rank holds: the language of initial weights and checkpoints.
+"""Boxes: parts of global tensors, used by initial weights and checkpoints.
 
 A `Box` is an axis-aligned piece of a tensor: offsets and a shape. No torch.
 """
@@ -35,7 +35,7 @@ class Box:
         return tuple(o + s for o, s in zip(self.offsets, self.shape, strict=True))
 
     def intersection(self, other: Box) -> Box | None:
-        """The common part in global coordinates, or None where there is none."""
+        """Return the common part in global coordinates. None: there is none."""
         starts = tuple(map(max, self.offsets, other.offsets))
         ends = tuple(map(min, self.ends, other.ends))
         if any(start >= end for start, end in zip(starts, ends, strict=True)):
@@ -43,7 +43,10 @@ class Box:
         return Box(offsets=starts, shape=tuple(e - s for s, e in zip(starts, ends, strict=True)))
 
     def rows(self, start: int, stop: int) -> Box:
-        """Some of its rows, counted from its first; it has a dimension."""
+        """Return rows `start` to `stop` of the box, counted from its first.
+
+        It needs a dimension.
+        """
         return Box(
             offsets=(self.offsets[0] + start, *self.offsets[1:]),
             shape=(stop - start, *self.shape[1:]),
@@ -58,9 +61,9 @@ class Box:
 
 
 def tiles(shape: Sequence[int], boxes: Sequence[Box]) -> bool:
-    """Whether the boxes cover a tensor of this shape exactly once.
+    """Return whether the boxes cover a tensor of this shape exactly once.
 
-    Cost O(n log n) for row shards; boxes that share rows are compared pairwise.
+    Cost O(n log n) for row shards. Boxes that share rows are compared pairwise.
     """
     whole = Box(offsets=(0,) * len(shape), shape=tuple(shape))
     if sum(box.elements for box in boxes) != whole.elements:

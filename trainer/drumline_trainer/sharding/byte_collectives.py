@@ -17,17 +17,17 @@ import torch.distributed as dist
 
 _CHECKSUM_BYTES = 4
 _CHECKSUM_START = 1
-"""So that the checksum of nothing is not zero, as memory may be that nothing was written to."""
+"""Start of the checksum. It makes that of an empty message differ from zeroed memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A rank, or with `agree` every rank, can go on."""
+    """A rank, or with `agree` every rank, can continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A rank cannot go on."""
+    """A rank cannot continue."""
 
     reason: str
     """Never empty."""
@@ -73,22 +73,25 @@ def broadcast_bytes(payload: bytes, *, device: torch.device) -> bytes:
 
 
 def agree(vote: Vote, *, device: torch.device) -> Vote:
-    """Accepted where every rank accepts, else the rejection of the lowest rank that has one."""
+    """Return `Accepted` if every rank accepts, otherwise the lowest rank's rejection.
+
+    Collective.
+    """
     reason = vote.reason if isinstance(vote, Rejected) else ""
     reasons = gather_bytes(reason.encode(), device=device)
     return next((Rejected(answer.decode()) for answer in reasons if answer), Accepted())
 
 
 def framed(payload: bytes) -> bytes:
-    """The payload behind its checksum."""
+    """Prepend a checksum to the payload."""
     return zlib.crc32(payload, _CHECKSUM_START).to_bytes(_CHECKSUM_BYTES) + payload
 
 
 def unframed(message: bytes) -> bytes:
-    """The payload of a message.
+    """Check and remove the checksum of a message.
 
     Raises:
-        ConnectionError: it is not the one that was sent.
+        ConnectionError: the message differs from the one that was sent.
     """
     payload = message[_CHECKSUM_BYTES:]
     if message != framed(payload):

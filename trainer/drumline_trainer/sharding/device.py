@@ -1,4 +1,4 @@
-"""Which device a rank computes on, and how a model gets there."""
+"""The device that a rank computes on, and the storage of a model there."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def device_of_rank(
     gpus: Gpus | None = None,
     device_files: Sequence[str] | None = None,
 ) -> torch.device:
-    """The GPU of this rank, which has computed something; the CPU where no GPU was asked for.
+    """Return the GPU of this rank, tested by a computation, or the CPU if no GPU was requested.
 
-    A rank never computes on the CPU in a GPU's place, and never on the GPU of another rank: where
-    all ranks see all GPUs each takes the one of its number. A launcher that shows each rank its own
-    GPU alone is believed here; `preflight` compares their names.
+    A rank never computes on the CPU instead of a GPU, and never on the GPU of another rank. If all
+    ranks see all GPUs, each takes the one of its number. If a launcher shows each rank only its own
+    GPU, this is trusted here, and `preflight` compares their names.
 
     Args:
         local_rank: of this process among those of its pod or machine.
-        of: how many there are.
-        environ: the process's environment; None: as it is.
-        gpus: what the process sees; None: through torch.
-        device_files: of GPUs in /dev; None: as they are.
+        of: number of ranks there.
+        environ: the process's environment; None: the present one.
+        gpus: the GPUs that the process sees; None: through torch.
+        device_files: of GPUs in /dev; None: the present ones.
 
     Raises:
-        DeviceError: a GPU that was asked for is missing or does not work.
-        ConfigError: this torch cannot use GPUs, there are more ranks than GPUs, or the variable
-            has another value.
+        DeviceError: a requested GPU is missing or does not work.
+        ConfigError: this version of PyTorch cannot use GPUs, there are more ranks than GPUs, or the
+            variable has another value.
     """
     environ = os.environ if environ is None else environ
     wanted = environ.get(DEVICE_VARIABLE, "")
@@ -77,7 +77,12 @@ def _no_gpu(gpus: Gpus) -> DeviceError | ConfigError:
 
 
 def _index(local_rank: int, *, of: int, count: int, in_pod: bool) -> int:
-    """Which of the visible GPUs. Raises DeviceError, or ConfigError out of a pod."""
+    """Return the index of this rank's GPU among the visible ones.
+
+    Raises:
+        DeviceError: a pod has fewer GPUs than requested.
+        ConfigError: outside of a pod, there are fewer GPUs than ranks.
+    """
     if of <= count:
         return local_rank
     if in_pod:
@@ -91,9 +96,9 @@ def _index(local_rank: int, *, of: int, count: int, in_pod: bool) -> int:
 
 
 def give_storage(module: nn.Module, device: torch.device) -> None:
-    """What is on the meta device gets storage; its contents are undefined.
+    """Replace tensors on the meta device by tensors with undefined contents.
 
-    `to_empty`, but for strides: it looks at those with sympy, half a second to import.
+    Like `to_empty`, but without strides: those need sympy, which takes half a second to import.
     """
 
     def allocate(tensor: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Which interval of a global tensor this rank holds, where torch's own wrapper (FSDP2) has cut it.
+"""The box of a global tensor that this rank holds, if PyTorch's wrapper (FSDP2) has cut it.
 
 DTensor's `Shard` placements cut a dimension into ceil(n / parts) pieces, the last ones shorter or
-empty. Importing them takes half a second, so only what is about FSDP2 imports this.
+empty. Importing them takes half a second, so only modules for FSDP2 import this one.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from drumline_trainer.sharding.boxes import Box
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """This rank's own part of a sharded tensor: same storage, may have no elements."""
+    """Return this rank's own part of a sharded tensor. It shares the storage and may be empty."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def local_box(tensor: Tensor) -> Box:
-    """What this rank holds of a tensor; the whole of it where it is not sharded.
+    """Return the part of a tensor that this rank holds; all of it if it is not sharded.
 
     Raises:
-        ValueError: a placement that is neither Shard nor Replicate (strided or partial).
+        ValueError: a placement is neither Shard nor Replicate (strided or partial).
     """
     offsets, shape = [0] * tensor.dim(), list(tensor.shape)
     if isinstance(tensor, DTensor):

@@ -1,17 +1,17 @@
-"""What some ranks have read, brought to those that need it: rows, in rounds of bounded size.
+"""Exchange of rows that some ranks have read and others need, in rounds of bounded size.
 
-Collective over all ranks of the default group. In each round every rank takes rows until a
-round's worth of bytes waits for others. Then all exchange what they offer, how much of it they
-grant, and the rows themselves (`exchange_rounds`). So a rank holds one round's bytes that wait, one
-that it sends and one that it is sent, however many ranks there are and however much there is in
-all. What a rank has read for itself alone is handed over at once.
+Collective over all ranks of the default group. In each round every rank takes rows until a round's
+worth of bytes waits for others. Then all exchange their offers, the granted bytes, and the rows
+(`exchange_rounds`). So a rank holds three times a round's bytes: those that wait, those that it
+sends and those that it receives, independent of the number of ranks and bytes in all. Rows that a
+rank needs itself are delivered at once.
 
-All ranks end after the same round: once all have nothing left, or once one refuses what it has read
-or been sent. Every message of a round but the rows begins with the round's number: after an abort
-NCCL's waits return without an error, and other bytes must be no rows.
+All ranks end after the same round: once none has rows left, or once one rejects its rows. Every
+message of a round but the rows begins with the round's number. After an abort NCCL's waits return
+without an error, and other bytes must not be taken for rows.
 
 Example: rank 0 has read rows 0-3 of a tensor for itself and for rank 1, rank 1 rows 4-7 for both.
-Each keeps a copy of its own rows and sends them; both have the whole tensor after one round.
+Each keeps a copy of its own rows and sends them. Both have the whole tensor after one round.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ from drumline_trainer.sharding.exchange_rounds import (
 )
 
 ROUND_BYTES: Final = 32 << 20
-"""That a rank sends in a round, and that it is sent; one row, where that is longer."""
+"""Maximum number of bytes that a rank sends, and that it receives, in a round. One row if that is
+longer."""
 BLOCK_BYTES: Final = 4 << 20
-"""Of the rows that a rank reads or takes out of a tensor at once; one row, where that is longer."""
+"""Maximum number of bytes of rows that a rank reads, or copies out of a tensor, at once. One row if
+that is longer."""
 
 Receive = Callable[[Tag, int, Tensor], None]
 """Called with a tag, the place of the first row and the rows' bytes."""
 
 
 class _State(IntEnum):
-    """Of a rank before a round."""
+    """State of a rank before a round."""
 
     GOING_ON = auto()
     """It has something for others."""
@@ -158,7 +160,10 @@ class _RowExchange:
     def _exchanged_offers(
         self, offers: Mapping[int, Sequence[Rows]], *, counts: Sequence[int]
     ) -> list[list[Rows]]:
-        """What each rank offers this one; `counts` of each."""
+        """Return the offers of each rank to this one.
+
+        `counts` has the number of each rank's offers.
+        """
         ours = [
             [[*rows.tag, rows.first, rows.count, rows.row_bytes] for rows in offers.get(rank, ())]
             for rank in self._ranks
@@ -203,7 +208,12 @@ class _RowExchange:
         return [[row[1:] for row in islice(stream, count)] for count in counts]
 
     def _exchanged_data(self, sent: Sequence[Sequence[Tensor]], *, sizes: Sequence[int]) -> Tensor:
-        """The rows' bytes, given by receiver, as they are received; `sizes` of each sender's."""
+        """Exchange the rows' bytes. Return those received, uint8 [sum(sizes)].
+
+        Args:
+            sent: rows for each receiver.
+            sizes: bytes from each sender.
+        """
         data = torch.empty(sum(sizes), dtype=torch.uint8, device=self.device)
         dist.all_to_all_single(
             data,
@@ -224,7 +234,7 @@ class _RowExchange:
 
 
 def _packed(parts: Sequence[Tensor], *, device: torch.device) -> Tensor:
-    """The bytes in order; what is for several ranks passes to the device once."""
+    """Concatenate the bytes, uint8 [n]. Data for several ranks is copied to the device once."""
     there: dict[tuple[int, int], Tensor] = {}
     buffer = torch.empty(
         sum(padded(part.numel()) for part in parts), dtype=torch.uint8, device=device

@@ -1,10 +1,10 @@
-"""What each rank sends in a round of an exchange, and what each lets others send it: within bounds.
+"""Bounds on the bytes that each rank sends and receives in a round of an exchange.
 
-A sender offers rows to as many receivers as a round's bytes allow, and each receiver grants as many
-of them as a round allows it. Both use the same rule (`shares`), and both know from the offer and
-the granted bytes which rows these are (`rows_within`). What was not granted is offered again.
+A sender offers rows to as many receivers as a round's bytes allow. Each receiver grants as many
+rows as a round allows it. Both use the same rule (`shares`). From the offer and the granted bytes
+both know the rows (`rows_within`). Rows that were not granted are offered again.
 
-Example: of rows of 4 MiB that are for 1,023 others, each is sent some 32 KiB in a round.
+Example: rows of 4 MiB are for 1,023 others. Each is sent some 32 KiB in a round.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 HEADER_BYTES: Final = 56
-"""Of the message by which rows are offered."""
+"""Bytes of the message by which rows are offered."""
 _ALIGNMENT: Final = 8
-"""Of the rows' bytes, so that they can be seen as any type."""
+"""Alignment of the rows' bytes, so that they can be viewed as any type."""
 
 Tag = tuple[int, int, int]
 
@@ -52,19 +52,19 @@ class SharedRows:
 
     rows: Rows
     ranks: tuple[int, ...]
-    """Whom it is for; its sender may be among them."""
+    """Receivers of the rows. The sender may be among them."""
     data: Tensor
     """One dimension of bytes, which are not changed any more."""
 
     @classmethod
     def of(cls, values: Tensor, *, tag: Tag, ranks: tuple[int, ...], first: int = 0) -> SharedRows:
-        """Of values of any type; copied where they do not lie in order.
+        """Make shared rows from values of any type. Non-contiguous values are copied.
 
         Args:
-            values: rows; a value without dimensions is one.
-            tag: by which a receiver knows what they are of.
-            ranks: whom they are for.
-            first: the place of the first row.
+            values: rows; a scalar is one row.
+            tag: identifies the rows for their receivers.
+            ranks: the receivers.
+            first: index of the first row.
         """
         data = values.contiguous().view(-1).view(torch.uint8)
         count = values.shape[0] if values.dim() else 1
@@ -78,7 +78,7 @@ class SharedRows:
 
 @dataclass(slots=True, kw_only=True)
 class Backlog:
-    """What a rank has for others and has not sent yet, in order for each of them."""
+    """Rows that a rank has not sent yet, in order for each receiver."""
 
     limit: int
     """Bytes of a round, for a rank that sends and for one that is sent."""
@@ -110,7 +110,7 @@ class Backlog:
         self.waiting = 0
 
     def offers(self, *, start: int) -> dict[int, list[Rows]]:
-        """By receiver, what could be sent next: something, as long as anything waits."""
+        """Return rows to offer next, by receiver. Not empty as long as any rows wait."""
         most = max(1, self.limit // (HEADER_BYTES * self.world_size))
         heads = {
             rank: [rows for rows, _ in islice(queue, most)] for rank, queue in self._queues.items()
@@ -118,7 +118,7 @@ class Backlog:
         return granted(heads, limit=self.limit, start=start, world_size=self.world_size)
 
     def take(self, rank: int, accepted: Sequence[Rows]) -> list[Tensor]:
-        """The bytes of what a receiver accepts of its offer, which wait no longer."""
+        """Remove the rows that a receiver accepts from the backlog, and return their bytes."""
         queue = self._queues[rank]
         taken: list[Tensor] = []
         for rows in accepted:
@@ -137,12 +137,12 @@ class Backlog:
 def granted(
     offers: Mapping[int, Sequence[Rows]], *, limit: int, start: int, world_size: int
 ) -> dict[int, list[Rows]]:
-    """By rank, the first of what it offers, within the limit in all, or one row that is longer.
+    """Return the first rows of each rank's offer, within the limit in all, or one longer row.
 
     Args:
-        offers: by rank, none of nothing.
+        offers: by rank; each has at least one row.
         limit: in bytes.
-        start: the rank whose turn it is, or the next that has something.
+        start: the rank whose turn it is, or the next that has rows.
         world_size: number of ranks.
     """
     order = sorted(offers, key=lambda rank: (rank - start) % world_size)
@@ -181,7 +181,7 @@ def shares(wanted: Sequence[tuple[int, int]], *, limit: int) -> list[int]:
 
 
 def rows_within(offered: Sequence[Rows], limit: int) -> list[Rows]:
-    """The first of the rows that fit into so many bytes."""
+    """Return the first rows that fit into `limit` bytes."""
     taken: list[Rows] = []
     for rows in offered:
         count = min(rows.count, limit // _ALIGNMENT * _ALIGNMENT // rows.row_bytes)

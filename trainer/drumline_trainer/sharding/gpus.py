@@ -27,14 +27,14 @@ class DeviceError(RuntimeError):
 
 
 class Gpus(Protocol):
-    """What a process sees of its machine's GPUs."""
+    """The GPUs of a machine that a process sees."""
 
     def are_supported(self) -> bool:
-        """Whether this torch can use GPUs at all."""
+        """Return whether this version of PyTorch can use GPUs at all."""
         ...
 
     def count(self) -> int:
-        """How many are visible; 0 also where the driver does not work."""
+        """Return the number of visible GPUs; 0 also if the driver does not work."""
         ...
 
     def why_none(self) -> str:
@@ -47,18 +47,18 @@ class Gpus(Protocol):
 
 
 class TorchGpus:
-    """Those of this process."""
+    """The GPUs of this process."""
 
     def are_supported(self) -> bool:
-        """Whether torch was built with CUDA or ROCm."""
+        """Return whether torch was built with CUDA or ROCm."""
         return torch.backends.cuda.is_built()
 
     def count(self) -> int:
-        """As CUDA's driver counts them."""
+        """Return the number of GPUs that CUDA's driver reports."""
         return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
     def why_none(self) -> str:
-        """The driver's own words."""
+        """Return the driver's own message."""
         if not self.are_supported():
             return f"torch {torch.__version__} is built without CUDA (NVIDIA) and ROCm (AMD)"
         try:
@@ -85,13 +85,13 @@ def identity_of(device: torch.device) -> str:
 
 
 def gpus_were_given(environ: Mapping[str, str], *, device_files: Iterable[str]) -> bool:
-    """Whether somebody gave this process GPUs, be they visible or not.
+    """Return whether GPUs were assigned to this process, visible or not.
 
-    In a pod of the operator there is one for each rank. Elsewhere the launcher's variables say it,
-    or the container's, or the files of the driver.
+    In a pod of the operator there is one for each rank. Otherwise the variables of the launcher or
+    of the container show it, or the driver's files.
 
     Args:
-        environ: the process's.
+        environ: the process's environment.
         device_files: names in /dev of GPUs and their drivers (`gpu_device_files`).
     """
     if environ.get(Env.GPUS_PER_NODE, "0") not in ("", "0"):

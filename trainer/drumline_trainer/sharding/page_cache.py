@@ -1,8 +1,8 @@
-"""Which ranks read the same files of a folder at the cost of one reading.
+"""Sets of ranks that share a page cache, and so read a file of a folder at the cost of one.
 
-The second reading out of a page cache costs the storage nothing, and on processors it is quicker
-than the way from one process to another through the host's network. On GPUs it is not; a bucket has
-no such cache. Two pods of one node do share it, but do not know of each other: they count as two.
+A second read from the page cache costs the storage nothing. On CPUs it is faster than sending the
+bytes between processes through the host's network. On GPUs it is slower, and a bucket has no such
+cache. Two pods of one node share the cache, but cannot detect it, so they count as two.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ import torch
 
 
 def page_cache(*, of_folder: bool, device: torch.device) -> str | None:
-    """The name of this rank's page cache, if it reads what that holds: its pod's, or its host's."""
+    """Return the name of this rank's page cache: its pod's or its host's. None: it uses none."""
     return socket.gethostname() if of_folder and device.type == "cpu" else None

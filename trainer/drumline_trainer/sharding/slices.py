@@ -1,8 +1,8 @@
-"""What a rank holds of the model's weights and of what belongs to them: named slices.
+"""A rank's part of the model's weights and of tensors that belong to them: named slices.
 
 A global tensor of a given name and shape is cut by the tensor and expert axes, then by rows over
-the ranks of `fsdp` or of the ranks that share the optimizer's state; some ranks may hold the same.
-Every parallelism that cuts describes the result as slices, and everything else (initial weights,
+the ranks of `fsdp` or of the ranks that share the optimizer's state. Some ranks may hold the same
+slice. Every parallelism that cuts describes the result as slices. Everything else (initial weights,
 the optimizer, checkpoints, snapshots, the gradient's norm) only ever sees slices.
 """
 
@@ -25,26 +25,26 @@ class TensorSlice:
     """A part of a global tensor, in this rank's memory."""
 
     name: str
-    """Of the parameter in the whole model, whatever stage or wrapper it lies in."""
+    """Name of the parameter in the whole model, independent of stages and wrappers."""
     shape: tuple[int, ...]
-    """Of the global tensor."""
+    """Shape of the global tensor."""
     box: Box
-    """Which of its elements; may be none."""
+    """The elements that the slice holds. It may be empty."""
     tensor: Tensor
-    """Those elements, of the box's shape; updated in place."""
+    """Values of these elements, of the box's shape. Updated in place."""
     copies: int = 1
-    """How many ranks hold exactly this slice."""
+    """Number of ranks that hold exactly this slice."""
     copy: int = 0
-    """Which of them this is."""
+    """Index of this rank among those."""
     store: OffloadStore | None = None
-    """Where the tensor lies if that is not on the device: None: on the device."""
+    """Store of an offloaded tensor. None: it is on the device."""
 
     def like(self, tensor: Tensor, *, prefix: str) -> TensorSlice:
-        """The same part of a tensor that belongs to this one, a moment say."""
+        """Return the same part of a tensor that belongs to this one, such as a moment."""
         return replace(self, name=f"{prefix}.{self.name}", tensor=tensor)
 
     def own_part(self) -> TensorSlice:
-        """What this rank writes to a checkpoint, where every element is written once.
+        """Return the part that this rank writes to a checkpoint, which has every element once.
 
         Holders of the same slice share its rows, so that none of them writes for all.
         """
@@ -59,7 +59,7 @@ class TensorSlice:
 
 
 def slices_of(module: nn.Module) -> list[TensorSlice]:
-    """The slices of a model that nothing has cut: whole tensors."""
+    """Return the slices of an uncut model: whole tensors."""
     return [
         TensorSlice(
             name=name,
@@ -79,13 +79,13 @@ def named_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What the tensor and expert axes left a rank of a parameter, before data parallelism."""
+    """The part of a parameter that the tensor and expert axes assign to a rank."""
 
     shape: tuple[int, ...]
-    """Of the global tensor."""
+    """Shape of the global tensor."""
     box: Box
     """This rank's part; the parameter has its shape."""
     copies: int = 1
-    """How many ranks of those axes hold exactly this part."""
+    """Number of ranks of those axes that hold exactly this part."""
     copy: int = 0
-    """Which of them this is."""
+    """Index of this rank among those."""

@@ -1,6 +1,6 @@
-"""Where a slice's tensor is kept while it is not on the device: the interface of an offload store.
+"""Interface of an offload store, which keeps a slice's tensor outside of the device.
 
-The stores themselves (the host's memory, a file) are in `memory.offload_store`.
+The stores (host memory, a file) are in `memory.offload_store`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ class OffloadStore(Protocol):
     """Allocates tensors outside the device, of the sizes that it was opened for."""
 
     def empty(self, shape: Sequence[int], *, dtype: torch.dtype) -> Tensor:
-        """A tensor on the host, contents undefined."""
+        """Return a tensor of this shape on the host. Its contents are undefined."""
         ...
 
     def release(self, tensors: Sequence[Tensor]) -> None:
-        """These are not in use for now: their memory may be given back, their contents stay."""
+        """Mark tensors as unused for now. Their memory may be reused, their contents stay."""
         ...
 
     def prefetch(self, tensors: Sequence[Tensor]) -> None:
-        """These are about to be read."""
+        """Prepare to read these tensors."""
         ...
 
 
 OpenStore = Callable[[Sequence[int]], OffloadStore]
-"""Opens a store for tensors of so many bytes each."""
+"""Opens a store for tensors of these numbers of bytes."""

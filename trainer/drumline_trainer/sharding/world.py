@@ -1,11 +1,11 @@
-"""This rank among the others: a layout made real as process groups.
+"""The process groups of a layout, as this rank sees them.
 
-Every rank makes all groups of all axes in the same order, so that no rank waits for one that is
-not coming. An axis of one rank has no group: code that asks for it does nothing, and a world of one
-rank runs no collective at all. An axis over all ranks is the default group.
+Every rank makes all groups of all axes in the same order, so that no rank waits for one that never
+arrives. An axis of one rank has no group, so its collectives are skipped. A world of one rank runs
+no collective at all. An axis over all ranks is the default group.
 
-Where copies of the model go on without each other for a while (`workers`), each of them is a world
-of its own: the same code, fewer ranks, counted from 0.
+If copies of the model work independently for a while (`workers`), each of them is a world of its
+own: the same code, fewer ranks, counted from 0.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from drumline_contract.layout import Axis, Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What code that works on one axis needs of it."""
+    """Layout, rank, device and groups: the input of code that works on one axis."""
 
     layout: Layout
     rank: int
     device: torch.device
     groups: Mapping[Axis, ProcessGroup] = field(default_factory=dict[Axis, ProcessGroup])
-    """Of this rank; axes of one rank are left out."""
+    """Groups of this rank. Axes of one rank are left out."""
     everyone: ProcessGroup | None = None
     """All ranks of this world; None: the default group, or there is one rank."""
     siblings: tuple[tuple[int, ...], ...] = ()
-    """By rank in them, the ranks of the default group that make up each of several worlds of one
-    layout; empty for the one world of all ranks."""
+    """Global ranks of each of several worlds of one layout, ordered by their rank there. Empty for
+    the one world of all ranks."""
     sibling: int = 0
-    """Which of them this is."""
+    """Index of this world among those."""
 
     @classmethod
     def join(cls, layout: Layout, *, device: torch.device) -> World:
@@ -52,7 +52,10 @@ class World:
         return replace(whole, groups=_groups_of_axes(whole))
 
     def subworld(self, copies: int) -> World:
-        """Of so many neighbours on the axis `dp_replicate`. Collective over all ranks."""
+        """Return the world of `copies` neighbours on the axis `dp_replicate`.
+
+        Collective over all ranks.
+        """
         layout = self.layout.with_replicas(copies)
         siblings = self.layout.replica_blocks(copies)
         sibling = next(n for n, ranks in enumerate(siblings) if self.rank in ranks)
@@ -87,15 +90,15 @@ class World:
         return [self.siblings[self.sibling][rank] if self.siblings else rank for rank in ranks]
 
     def group(self, axis: Axis) -> ProcessGroup | None:
-        """This rank's group along an axis; None for an axis of one rank."""
+        """Return this rank's group along an axis. None: the axis has one rank."""
         return self.groups.get(axis)
 
     def size(self, axis: Axis) -> int:
-        """Number of ranks along an axis."""
+        """Return the number of ranks along an axis."""
         return len(self.layout.group_of(axis, self.rank))
 
     def index(self, axis: Axis) -> int:
-        """This rank's place along an axis."""
+        """Return this rank's index along an axis."""
         return self.layout.group_of(axis, self.rank).index(self.rank)
 
     @property
@@ -108,7 +111,7 @@ class World:
         return self.rank if layout.sequence_parallel else self.rank // layout.tensor
 
     def mesh(self, *axes: Axis) -> DeviceMesh:
-        """A device mesh of these axes, slowest first, as torch's own parallelisms want it."""
+        """Return a device mesh of these axes, slowest first, for PyTorch's own parallelisms."""
         inner = self.layout.group_of(axes[-1], self.rank)
         ranks = torch.tensor(self.global_ranks(inner))
         if len(axes) > 1:

@@ -29,7 +29,7 @@ DTYPES: Final = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-"""By safetensors' names."""
+"""Types by safetensors' names."""
 LENGTH_BYTES: Final = 8
 """In front of the header."""
 MOST_HEADER_BYTES: Final = 16 << 20
@@ -40,13 +40,13 @@ _DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 _DEVICE_CHUNK_BYTES: Final = 16 << 20
 """Copied from another device at once."""
 _MOST_DIMENSIONS: Final = 64
-"""As in torch."""
+"""Maximum number of dimensions, as in PyTorch."""
 _METADATA: Final = "__metadata__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """Where in a file a tensor lies."""
+    """Place of a tensor in a file."""
 
     dtype: str
     """Safetensors' name of the type."""
@@ -64,7 +64,7 @@ def dtype_name(tensor: Tensor) -> str:
 def file_header(
     tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None
 ) -> bytes:
-    """The first bytes of a file that holds these tensors, one after another."""
+    """Return the first bytes of a file that holds these tensors, one after another."""
     header: dict[str, object] = {} if metadata is None else {_METADATA: dict(metadata)}
     end = 0
     for name, tensor in tensors.items():
@@ -88,7 +88,7 @@ def file_size(tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | No
 def file_chunks(
     tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
-    """The bytes of the file in order."""
+    """Yield the bytes of the file in order."""
     yield file_header(tensors, metadata=metadata)
     for tensor in tensors.values():
         flat = as_bytes(tensor)
@@ -99,19 +99,19 @@ def file_chunks(
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
-    """The tensor's bytes in order, without a copy where it is contiguous."""
+    """Return the tensor's bytes in order, uint8 [n], without a copy if it is contiguous."""
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def parse_header(header: bytes, *, file_bytes: int) -> dict[str, StoredTensor]:
-    """The tensors of a file of this size, of whose bytes nothing is trusted.
+    """Parse the header of a file without trusting any byte.
 
     Args:
-        header: what stands behind the length.
-        file_bytes: of the whole file.
+        header: the bytes after the length.
+        file_bytes: size of the whole file.
 
     Raises:
-        SafetensorError: it is no header, or of tensors that cannot lie in the file.
+        SafetensorError: it is malformed, or its tensors do not fit into the file.
     """
     data = LENGTH_BYTES + len(header)
     try:
@@ -143,7 +143,7 @@ def _stored(entry: Any, *, data: int) -> StoredTensor:
 
 
 def _has_elements(shape: tuple[int, ...], elements: int) -> bool:
-    """Whether a tensor of this shape has so many, without numbers beyond all bounds."""
+    """Return whether a shape has `elements` elements, without computing unbounded numbers."""
     if min(shape, default=1) <= 0:
         return min(shape) == 0 == elements
     product = 1

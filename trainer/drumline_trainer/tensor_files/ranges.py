@@ -38,7 +38,7 @@ from drumline_trainer.tensor_files.layout import (
 _RANGE_BYTES: Final = 8 << 20
 _RANGES_AT_ONCE: Final = 8
 _LONG_BYTES: Final = 1 << 20
-"""A piece of so many is worth a request of its own."""
+"""Minimum size of a piece that gets a request of its own."""
 _FIRST_BYTES: Final = 64 << 10
 """Asked for first: the header of most files is in it."""
 
@@ -47,7 +47,7 @@ class SliceOfFile(Protocol):
     """A tensor of a file, of which parts can be read."""
 
     def get_shape(self) -> list[int]:
-        """Of the whole tensor."""
+        """Return the shape of the whole tensor."""
         ...
 
     def get_dtype(self) -> str:
@@ -67,7 +67,7 @@ class OpenTensorFile(Protocol):
         ...
 
     def get_slice(self, name: str) -> SliceOfFile:
-        """A tensor, not read yet."""
+        """Return a tensor without reading it."""
         ...
 
     def get_tensor(self, name: str) -> Tensor:
@@ -95,7 +95,13 @@ def _open_ranges(path: BucketPath) -> Generator[OpenTensorFile]:
 
 
 def read_header(path: AnyPath) -> dict[str, StoredTensor]:
-    """Where each tensor of a file lies. Raises SafetensorError, OSError, StoreError."""
+    """Return the place of each tensor in a file.
+
+    Raises:
+        SafetensorError: the header is malformed.
+        OSError: the file cannot be read.
+        StoreError: the store does not answer.
+    """
     if isinstance(path, Path):
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size

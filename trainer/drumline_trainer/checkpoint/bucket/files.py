@@ -45,7 +45,7 @@ class BucketFiles:
 
     @property
     def committed_place(self) -> str:
-        """The same: a commit moves nothing."""
+        """Place of the committed files: the same, because a commit moves nothing."""
         return self.place
 
     def write(
@@ -108,7 +108,7 @@ class BucketFiles:
             raise _unreadable(error) from None
 
     def _parts(self, name: str, *, size: int) -> Iterator[memoryview]:
-        """The file's bytes in order; ranges are read ahead."""
+        """Yield the file's bytes in order. Ranges are read ahead."""
         readers = ThreadPoolExecutor(_RANGES_AHEAD, thread_name_prefix="checkpoint")
         ahead: deque[Future[memoryview]] = deque()
         try:
@@ -125,7 +125,7 @@ class BucketFiles:
 
 
 def _unreadable(error: BucketError) -> CheckpointError:
-    """A store that is lost is no damage: no older checkpoint may be taken for that."""
+    """Convert an error. A lost store is not damage, so it must not select an older checkpoint."""
     if error.errno == errno.ENOENT:
         return CorruptCheckpointError(str(error))
     return (StorageError if is_storage_fault(error) else CheckpointError)(str(error))

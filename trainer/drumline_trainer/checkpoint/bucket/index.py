@@ -21,24 +21,28 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """What `index.json` says."""
+    """Content of `index.json`."""
 
     owner: Owner
     places: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Of the committed steps."""
+    """Places of the committed steps."""
 
     def owned_by(self, owner: Owner) -> Index:
-        """The same steps, claimed."""
+        """Return the same steps with another owner."""
         return replace(self, owner=owner)
 
     def with_step(self, step: int, place: str) -> Index:
-        """A step more, or one replaced. Raises CheckpointError where that is too many."""
+        """Add or replace a step.
+
+        Raises:
+            CheckpointError: there would be too many steps.
+        """
         if len(self.places) >= MAX_STEPS and step not in self.places:
             raise CheckpointError(f"{MAX_STEPS} checkpoints lie there: keep fewer of them")
         return replace(self, places={**self.places, step: place})
 
     def without(self, steps: Sequence[int]) -> Index:
-        """These steps less."""
+        """Remove these steps."""
         left = {step: place for step, place in self.places.items() if step not in steps}
         return replace(self, places=left)
 
@@ -48,7 +52,11 @@ class Index:
         return sorted(self.places, reverse=True)
 
     def encode(self, *, change: str) -> bytes:
-        """JSON; `change` names this write, so that whoever lost the reply to it knows it again."""
+        """Encode as JSON.
+
+        `change` identifies this write, so that a writer that lost the reply can recognize its own
+        write.
+        """
         places = {str(step): self.places[step] for step in sorted(self.places)}
         head = {"format": _FORMAT, "version": _VERSION, **self.owner.to_json(), "change": change}
         return (json.dumps({**head, "steps": places}, indent=1) + "\n").encode()
@@ -72,7 +80,11 @@ class Index:
 
 
 def _named(key: str, place: object) -> tuple[int, str]:
-    """A step and its place, which is deleted with it: what no save is called is not trusted."""
+    """Decode a step and its place, which is deleted with it. Only names of saves are accepted.
+
+    Raises:
+        ValueError: the name is not that of a save of this step.
+    """
     match = PLACE.fullmatch(place) if isinstance(place, str) else None
     if match is None or str(int(match["step"])) != key:
         raise ValueError(f"{place!r:.80} is no place of step {key:.20}")

@@ -24,7 +24,7 @@ _ATTEMPTS: Final = 8
 """To change the index; each is another one only after somebody else has changed it, or the store
 was lost for minutes."""
 _NO_VERSION: Final = {"e_tag": '"drumline"', "version": "1"}
-"""Of no object: a hash of 128 bits, or a time in microseconds, is another."""
+"""A version that no object has. Real ones are a hash of 128 bits, or a time in microseconds."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,12 @@ class BucketStorage:
 
     @classmethod
     def open(cls, url: str, *, owner: Owner, claim: str) -> BucketStorage:
-        """Of this membership; `claim` is in the names of what it writes, and in no other's.
+        """Open the storage for one membership.
+
+        Args:
+            url: of the prefix.
+            owner: the job and its membership.
+            claim: unique id of this claim, part of the names of everything it writes.
 
         Raises:
             CheckpointError: see `ObjectBucket`.
@@ -75,8 +80,13 @@ class BucketStorage:
     def claim(self) -> None:
         """Become the owner, and delete every place that the index does not name.
 
-        These are listed before the claim: what is there then without a name in the index will never
-        have one, as whoever writes it has lost the index; a later owner's are not in the list.
+        The places are listed before the claim. A listed place without a name in the index never
+        gets one, because its writer has lost the index. Places of a later owner are not in the
+        list.
+
+        Raises:
+            CheckpointError: a later membership owns the storage, or the store fails.
+            CorruptCheckpointError: there are places but no index.
         """
         listed: list[str] = []
 
@@ -113,7 +123,7 @@ class BucketStorage:
         return BucketFiles(bucket=self._bucket, place=place)
 
     def begin(self, step: int) -> BucketFiles:
-        """A place that nothing was written to before: no save spoils another, nor itself."""
+        """Return a place that was never written to, so no save damages another one."""
         self._saves += 1
         return self.at(f"step-{step:08d}.{self._claim}.{self._saves}")
 

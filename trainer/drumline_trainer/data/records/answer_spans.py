@@ -1,14 +1,14 @@
-"""Where in a rendered conversation the assistant's answers are. Pure.
+"""Search for the assistant's answers in a rendered conversation. Pure.
 
-The conversation is rendered up to an answer with the words that ask for it, and after it. An answer
-starts after those words, and ends with the token that ends its turn.
+The conversation is rendered up to an answer with the generation prompt, and after it. An answer
+starts after the prompt, and ends with the token that ends its turn.
 
     <|user|>How many?<|end|><|assistant|>Two.<|end|>
                                          ^^^^^^^^^^^
 
-Some templates ask with words that an answer without thoughts does not have, such as `<think>`, or
-write a past answer otherwise than the last one. There the answer is found by a conversation in
-which a marker is in its place.
+Some templates have a generation prompt that an answer without thoughts does not contain, such as
+`<think>`, or write a past answer differently from the last one. For these the answer is found by a
+conversation with a marker in its place.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _span(
 
 
 def _marked(messages: Sequence[Message], turn: int, write: Write) -> tuple[str, str] | None:
-    """What is before and after an answer in its conversation; None: the template says nothing."""
+    """Return the texts before and after an answer. None: the template does not show the answer."""
     marker: Message = {"role": ASSISTANT, "content": _MARKER}
     try:
         text = write([*messages[:turn], marker, *messages[turn + 1 :]])

@@ -27,7 +27,7 @@ _DELTA_ENCODINGS: Final = {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetPlan:
-    """How many rows of a Parquet file are decoded at a time, and in which form."""
+    """Number of rows of a Parquet file to decode at a time, and their form."""
 
     metadata: Any
     texts: list[str]
@@ -135,7 +135,7 @@ def batch_bytes(batch: Any) -> int:
 
 
 def _bytes(array: Any) -> int:
-    """An upper bound of the bytes of an array's values, each written out."""
+    """Return an upper bound of the bytes of an array's values, each as its own object."""
     types = importlib.import_module("pyarrow.types")  # optional, without types
     kind = array.type
     own = len(array) * _OBJECT_BYTES

@@ -1,8 +1,8 @@
-"""Chat templates of Hugging Face: a conversation as text, and what in it the assistant says.
+"""Chat templates of Hugging Face: a conversation as text, with the assistant's parts.
 
-A template is a program of whoever published the model: it runs in Jinja's sandbox, as in
-transformers. Where it marks what it generates (`{% generation %}`), that is what is learned.
-Otherwise `answer_spans` finds the assistant's turns.
+A template is a program by the model's publisher. It runs in Jinja's sandbox, as in transformers. If
+it marks generated parts (`{% generation %}`), these are trained on. Otherwise `answer_spans` finds
+the assistant's turns.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ class ChatTemplate:
 
     @classmethod
     def of(cls, source: str, *, tokens: Mapping[str, str], ends: Ends) -> ChatTemplate:
-        """Compile it. Raises ConfigError where it is no template."""
+        """Compile a template.
+
+        Raises:
+            ConfigError: it is not a valid template.
+        """
         environment = _Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generated, loopcontrols]
         )
@@ -100,10 +104,10 @@ class ChatTemplate:
         return replace(made, ends=ends.of_template(write))
 
     def render(self, conversation: Conversation) -> LearnedText:
-        """A conversation, and what in it is learned.
+        """Render a conversation, with the parts that are trained on.
 
         Raises:
-            ValueError: the template refuses it, or what the assistant says cannot be found in it.
+            ValueError: the template refuses it, or the assistant's answers cannot be found in it.
         """
         messages = conversation.messages
         if "tool_calls" not in self.words and any("tool_calls" in each for each in messages):
@@ -133,7 +137,11 @@ class ChatTemplate:
         return LearnedText(whole, tuple(spans), prompt=prompt)
 
     def asked(self, text: str) -> str:
-        """What a user says, with the words that ask for an answer. Raises ConfigError."""
+        """Render a user's message with the generation prompt.
+
+        Raises:
+            ConfigError: the template refuses it.
+        """
         empty = Conversation(turns=(), variables={})
         try:
             return self._text(empty, [{"role": "user", "content": text}], ask=True)
@@ -198,7 +206,7 @@ class ChatTemplates:
         return json.dumps([self.chosen, sources], sort_keys=True)
 
     def for_tools(self, tools: Any) -> ChatTemplate:
-        """The template of a record with these tools; None: without tools."""
+        """Return the template of a record with these tools. None: without tools."""
         if self.chosen is not None:
             return self.named[self.chosen]
         name = _FOR_TOOLS if tools is not None and _FOR_TOOLS in self.named else _DEFAULT
@@ -271,7 +279,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001, FBT002 - the same
 ) -> str:
-    """As transformers does: no escapes for HTML."""
+    """Encode as JSON like transformers, without escapes for HTML."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,
@@ -282,7 +290,7 @@ def _to_json(
 
 
 def _no_clock(form: str) -> str:
-    """A date in a prompt would make other tokens of the same data tomorrow."""
+    """Return a fixed date, because today's date in a prompt would change the tokens tomorrow."""
     return datetime(2025, 1, 1, tzinfo=UTC).strftime(form)
 
 

@@ -38,10 +38,11 @@ RECORD_SUFFIXES: Final = (
     ".arrow",
     TAR_SUFFIX,
 )
-"""What the names of such files end with."""
+"""Suffixes of files of records."""
 _FIELDS, _TEXT = ".json", ".txt"
 _MOST_RECORD_BYTES: Final = 64 << 20
-"""Of a line, or a member of a tar: of gzip, a few bytes could be gigabytes of one line."""
+"""Maximum size of a line or a member of a tar. A few bytes of gzip can hold gigabytes of one line.
+"""
 _READ_BYTES: Final = 1 << 20
 
 
@@ -57,10 +58,10 @@ class StoredRecord:
 
 
 def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
-    """The records of a file from a position on that `StoredRecord.after` gave; 0 for all.
+    """Yield the records of a file from a position of `StoredRecord.after`; 0 for all.
 
     Raises:
-        ConfigError: it is damaged, or holds something else.
+        ConfigError: it is damaged, or holds other data.
         OSError: its storage fails.
     """
     if path.name.endswith((*LINES_SUFFIXES, *_PACKED_LINES_SUFFIXES)):
@@ -71,7 +72,7 @@ def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
 
 
 def uncompressed_bytes(path: Path, *, most: int) -> int:
-    """How large the records are in memory, about; not more than a bit above `most`.
+    """Return the approximate size of the records in memory; at most slightly above `most`.
 
     Raises:
         ConfigError: it is damaged.
@@ -96,7 +97,11 @@ def uncompressed_bytes(path: Path, *, most: int) -> int:
 
 
 def decoded(content: bytes, path: Path, *, at: int) -> str:
-    """The text. Raises ConfigError where it is not UTF-8."""
+    """Decode UTF-8.
+
+    Raises:
+        ConfigError: the text is not UTF-8.
+    """
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -192,7 +197,7 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 
 def _arrow(path: Path) -> Iterator[Any]:
-    """A stream, as `datasets` saves it, or a file."""
+    """Yield the batches of an Arrow stream, as saved by `datasets`, or of an Arrow file."""
     arrow, ipc = _pyarrow("pyarrow"), _pyarrow("pyarrow.ipc")
     with open_regular(path) as stored:
         mapped = mmap.mmap(stored.fileno(), 0, access=mmap.ACCESS_READ)
@@ -209,9 +214,9 @@ def _arrow(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _named_errors(path: Path) -> Generator[None]:
-    """What the library raises, as an error of the file's.
+    """Convert errors of the library to errors about the file.
 
-    An error with a number is one of the storage, which may come back.
+    An OSError with a number is kept: it concerns the storage, which may come back.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a record is, by its fields: a text, a conversation, or a prompt and its completion.
+"""Kinds of records, by their fields: a text, a conversation, or a prompt and its completion.
 
 {"text": "..."}
 {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
@@ -39,12 +39,12 @@ _BESIDE: Final = ("tools", "functions", "documents", "chat_template_kwargs")
 
 
 class RecordKind(StrEnum):
-    """How a record becomes text."""
+    """Conversion of a record to text."""
 
     TEXT = "text"
     """All of it is learned."""
     CONVERSATION = "conversation"
-    """By the chat template; what the assistant says is learned."""
+    """Rendered by the chat template. The assistant's messages are trained on."""
     COMPLETION = "completion"
     """One text after the other; the second is learned."""
     PREFERRED_CONVERSATION = "preferred conversation"
@@ -54,12 +54,12 @@ class RecordKind(StrEnum):
 
     @property
     def of_each(self) -> RecordKind:
-        """What a record, or each side of a pair, is."""
+        """The kind of a record, or of each side of a pair."""
         return _SIDES.get(self, self)
 
     @property
     def paired(self) -> bool:
-        """Whether a record is two texts."""
+        """True if a record has two texts."""
         return self in _SIDES
 
 
@@ -86,7 +86,7 @@ def normalized(record: Record) -> Record:
 
 
 def kind_of(record: Record, *, field: str) -> RecordKind | None:
-    """The kind of a normalised record; None: of no known one."""
+    """Return the kind of a normalized record. None: it is unknown."""
     if {"chosen", "rejected"} <= record.keys():
         return _kind_of_pair(record)
     text = isinstance(record.get(field), str)
@@ -115,9 +115,9 @@ def unused_fields(record: Record, *, field: str) -> str | None:
 
 
 def sides_of(record: Record) -> tuple[Record, Record]:
-    """The chosen and the rejected side of a normalised pair, each a record of its own.
+    """Return the chosen and the rejected side of a normalized pair as records.
 
-    Of two whole conversations the messages that both begin with are the prompt.
+    The common first messages of two whole conversations are the prompt.
     """
     beside = {name: record[name] for name in _BESIDE if name in record}
     chosen, rejected, prompt = record["chosen"], record["rejected"], record.get("prompt")
@@ -133,11 +133,11 @@ def sides_of(record: Record) -> tuple[Record, Record]:
 
 
 def conversation_of(record: Record, *, words: frozenset[str] = frozenset()) -> Conversation:
-    """The conversation of a normalised record.
+    """Return the conversation of a normalized record.
 
     Args:
         record: of the kind `CONVERSATION`.
-        words: the names that its chat template reads.
+        words: names that its chat template reads.
 
     Raises:
         ValueError: its messages cannot be read.

@@ -24,15 +24,15 @@ class RecordRenderer:
 
     kind: RecordKind = RecordKind.TEXT
     field: str = DEFAULT_FIELD
-    """Of texts."""
+    """Field of texts."""
     templates: ChatTemplates | None = None
-    """Of conversations."""
+    """Templates of conversations."""
 
     def render(self, record: Record) -> TextRecord:
-        """The record as one text, or of a pair as the chosen one and the rejected one.
+        """Render the record as one text, or a pair as the chosen and the rejected text.
 
         Raises:
-            ValueError: it is of another kind, no template can write it, or it is no Unicode.
+            ValueError: it is of another kind, no template can write it, or it is not valid Unicode.
         """
         known = normalized(record)
         kind = kind_of(known, field=self.field)

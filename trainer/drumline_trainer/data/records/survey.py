@@ -1,6 +1,6 @@
-"""What became of records: counts of documents and tokens, faults, and the first documents.
+"""Statistics of records: counts of documents and tokens, faults, and the first documents.
 
-The same lines stand in a job's log and in `drumline data show`.
+A job's log and `drumline data show` print the same lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drumline_trainer.data.records.tokenizer import (
 
 _SHOWN_DOCUMENTS: Final = 3
 _SHOWN_TOKENS: Final = 400
-"""Of a longer document the first and the last tokens are shown."""
+"""Number of tokens above which only the first and the last ones of a document are shown."""
 _END_TOKENS: Final = 100
 _LEARNED, _SPECIAL, _BOTH, _OTHER, _RESET = (
     "\x1b[32m",
@@ -45,7 +45,7 @@ class DocumentSurvey:
     without_tokens: int = 0
     faults: Counter[SpanFault] = field(default_factory=Counter[SpanFault])
     readings: Counter[str] = field(default_factory=Counter[str])
-    """Records with two readings, by what is said of them."""
+    """Records that can be read in two ways, by the remark about the chosen way."""
     longest: tuple[int, str] = (0, "")
     """Tokens of the longest document, and its place."""
     lengths: Counter[int] = field(default_factory=Counter[int])
@@ -87,7 +87,7 @@ class DocumentSurvey:
             )
 
     def notes(self) -> tuple[str, ...]:
-        """A line for each invariant that some documents do not hold, and for double readings."""
+        """Return a line for each invariant that some documents break, and for ambiguous records."""
         readings = [f"data: {n} records {note}" for note, n in sorted(self.readings.items())]
         return (*readings, *self._faults())
 
@@ -99,7 +99,7 @@ class DocumentSurvey:
         )
 
     def counts(self, *, sequence_length: int | None = None) -> list[str]:
-        """How much there is, and what is left out or cut, and why."""
+        """Return lines with the amount of data, and with skipped or cut documents."""
         most, place = self.longest
         lines = [
             f"{self.documents} documents, {self.tokens} tokens, {self.learned} of them learned",
@@ -121,7 +121,7 @@ class DocumentSurvey:
         return lines
 
     def examples(self, tokenizer: LoadedTokenizer, *, color: bool) -> list[str]:
-        """The first documents, token by token: what is learned, and what is special."""
+        """Return the first documents, token by token, with marks on trained and special tokens."""
         if not self.first:
             return []
         legend = (
@@ -139,7 +139,7 @@ class DocumentSurvey:
 
 
 def _learned(document: EncodedDocument) -> np.ndarray:
-    """Which tokens are learned. The first token is no target."""
+    """Return whether each token is trained on, bool [tokens]. The first token is never a target."""
     mask = np.full(len(document.tokens), document.learned is None)
     for start, stop in () if document.learned is None else document.learned.tolist():
         mask[start:stop] = True

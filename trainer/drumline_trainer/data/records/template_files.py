@@ -22,12 +22,12 @@ _NAMES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 def chat_templates_of(folder: AnyPath, *, choice: str | None, ends: Ends) -> ChatTemplates:
-    """The templates of a model's folder, or the one in the file `choice`.
+    """Return the templates of a model's folder, or the one in the file `choice`.
 
     Args:
         folder: of the tokenizer.
         choice: `data.chat_template`, the name of one of the folder's templates or a file.
-        ends: of turns.
+        ends: tokens that end turns.
 
     Raises:
         ConfigError: there is none, or it cannot be read.
@@ -51,7 +51,11 @@ def chat_templates_of(folder: AnyPath, *, choice: str | None, ends: Ends) -> Cha
 
 
 def special_tokens_of(folder: AnyPath) -> dict[str, str]:
-    """The special tokens of a folder by their names, such as `bos_token`. Raises ConfigError."""
+    """Return the special tokens of a folder by their names, such as `bos_token`.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
     config = _object(folder / _CONFIG_FILE)
     older = _object(folder / _TOKENS_FILE)
     extra = config.get("extra_special_tokens")
@@ -103,7 +107,11 @@ def _content(token: Any) -> str | None:
 
 
 def _object(path: AnyPath) -> dict[str, Any]:
-    """A file of JSON; empty where there is none. Raises ConfigError."""
+    """Read a JSON object. Empty if there is no such file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a JSON object.
+    """
     if not path.is_file():
         return {}
     try:

@@ -65,7 +65,7 @@ class TextFrame:
     """Tokens that end an answer."""
 
     def around(self, tokens: list[int]) -> tuple[list[int], list[int]]:
-        """The tokens to add before and after a text, without those that it has."""
+        """Return the tokens to add before and after a text, unless it already has them."""
         begin, end = list(self.begin), list(self.end)
         return (
             [] if tokens[: len(begin)] == begin else begin,
@@ -115,15 +115,15 @@ class LoadedTokenizer:
         )
 
     def number_of(self, token: str) -> int | None:
-        """The token's number; None where it has none."""
+        """Return the token's number. None: it is not in the vocabulary."""
         return self.tokenizer.token_to_id(token)
 
     def frame(self, folder: AnyPath, *, end: int | None = None) -> TextFrame:
-        """The tokens around a text.
+        """Return the tokens around a text.
 
         Args:
-            folder: that of the tokenizer, with the settings of the model.
-            end: the token that ends texts. None: the post-processor's, or else `eos_token`.
+            folder: of the tokenizer, with the settings of the model.
+            end: the token that ends texts. None: the post-processor's, otherwise `eos_token`.
 
         Raises:
             ConfigError: a file of the folder cannot be read.
@@ -139,12 +139,12 @@ class LoadedTokenizer:
         return TextFrame(begin=begin, end=closing, stops=frozenset((*stops, *closing)))
 
     def ends(self, frame: TextFrame) -> Ends:
-        """The texts of the tokens that end answers."""
+        """Return the texts of the tokens that end answers."""
         texts = map(self.tokenizer.id_to_token, sorted(frame.stops))
         return Ends(stops=tuple(text for text in texts if text), special=self.special)
 
     def encode_text(self, text: str, *, frame: TextFrame | None) -> list[int]:
-        """The tokens of a prompt: with the begin token where there is a frame."""
+        """Return the tokens of a prompt, with the begin token if there is a frame."""
         tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return tokens if frame is None else [*frame.around(tokens)[0], *tokens]
 
@@ -207,7 +207,10 @@ class LoadedTokenizer:
         return frozenset({SpanFault.SOME_ENDLESS if any(ended) else SpanFault.ENDLESS})
 
     def _ends(self, answer: list[int], stops: frozenset[int]) -> bool:
-        """Whether a stop token ends it. The marks of some templates hold white space after it."""
+        """Return whether a stop token ends an answer.
+
+        White space may follow it in some templates.
+        """
         for token in reversed(answer):
             if token in stops or self.tokenizer.decode([token]).strip():
                 return token in stops
@@ -217,7 +220,7 @@ class LoadedTokenizer:
         return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
 
     def _written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The tokens that the post-processor writes before and after a text."""
+        """Return the tokens that the post-processor writes before and after a text."""
         if not self.tokenizer.num_special_tokens_to_add(False):
             return (), ()
         encoding = self.tokenizer.encode(_PROBE)
@@ -228,7 +231,13 @@ class LoadedTokenizer:
 
 
 def _within(offsets: npt.NDArray[np.int64], start: int, stop: int) -> npt.NDArray[np.bool_]:
-    """The tokens with a character of start..stop-1, as transformers finds them."""
+    """Return the tokens with a character of start..stop-1, as a mask bool [tokens].
+
+    Args:
+        offsets: begin and end of each token in the text, int64 [tokens, 2].
+        start: first character.
+        stop: character after the last.
+    """
     begins, ends = offsets[:, 0], offsets[:, 1]
     return (begins < stop) & (np.maximum(ends, begins + 1) > start)
 

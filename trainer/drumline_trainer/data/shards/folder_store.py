@@ -34,7 +34,11 @@ class FolderShardStore:
         return str(self._folder)
 
     def read_file(self, name: str, *, limit: int) -> bytes:
-        """The content of a small file."""
+        """Read a small file.
+
+        Raises:
+            ConfigError: it cannot be read, or is longer than `limit` bytes.
+        """
         path = self._folder / name
         try:
             with open_regular(path) as file:
@@ -50,7 +54,11 @@ class FolderShardStore:
         return {path.name: path.stat().st_size for path in self._folder.iterdir()}
 
     def block(self, block: ShardBlock) -> memoryview:
-        """The content, without a copy; verified at the first read."""
+        """Return the content without a copy. It is verified at the first read.
+
+        Raises:
+            ShardMismatchError: the content differs from the index.
+        """
         content = self._map(block.file)[block.start : block.stop]
         verified = self._verified.setdefault(block.file, bytearray())
         verified.extend(bytes(max(0, block.number + 1 - len(verified))))

@@ -24,9 +24,10 @@ INDEX_FILE = "shards.json"
 INDEX_LIMIT_BYTES = 256 * 1024**2
 FORMAT = "drumline-token-shards/1"
 FORMAT_WITH_SPANS = "drumline-token-shards/2"
-"""Which a trainer that knows no spans refuses: it would learn what was asked too."""
+"""Format with spans. A trainer that does not support spans rejects it, because it would train on
+prompts."""
 FORMAT_WITH_PAIRS = "drumline-token-shards/3"
-"""The same of pairs: it would learn what was rejected."""
+"""Format with pairs. A trainer that does not support pairs would train on rejected answers."""
 _FORMATS = (FORMAT, FORMAT_WITH_SPANS, FORMAT_WITH_PAIRS)
 TOKEN_TYPES = {"uint16": 2, "uint32": 4}
 END_BYTES = 4
@@ -76,13 +77,13 @@ class ShardRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardIndex:
-    """What a folder of shards holds."""
+    """Content of a folder of shards."""
 
     token_type: str
     vocabulary: int
     """Number of different tokens; every token is below it."""
     tokenizer_sha256: str
-    """Of the tokenizer.json."""
+    """SHA-256 of the tokenizer.json."""
     end_of_text: int | None
     """Token that ends each document; None: documents end without one."""
     block_bytes: int
@@ -119,7 +120,7 @@ class ShardIndex:
 
     @property
     def token_bytes(self) -> int:
-        """Of one token."""
+        """Bytes of one token."""
         return TOKEN_TYPES[self.token_type]
 
     @property
@@ -133,7 +134,7 @@ class ShardIndex:
         return sum(shard.ends.bytes for shard in self.shards) // END_BYTES
 
     def encode(self) -> bytes:
-        """As JSON. The totals are for readers of the file; `parse_index` computes them itself."""
+        """Encode as JSON. The totals are for human readers; `parse_index` computes them itself."""
         plain = self.shards[0].learned is None
         values = {
             "format": FORMAT if plain else FORMAT_WITH_SPANS,
@@ -148,10 +149,10 @@ class ShardIndex:
 
 
 def parse_index(encoded: bytes, *, where: str) -> ShardIndex:
-    """The index that `ShardIndex.encode` returned.
+    """Decode an index of `ShardIndex.encode`.
 
     Raises:
-        ConfigError: not an index, or an inconsistent one.
+        ConfigError: it is not an index, or inconsistent.
     """
     try:
         raw = json.loads(encoded)

@@ -20,7 +20,8 @@ from drumline_contract.config.data import S3_SCHEME
 from drumline_trainer.data.shards.text import ShardBlock
 
 RETRIES = 6
-"""Of a request. Their pauses add up to 6 seconds: `close` waits for requests that are running."""
+"""Retries of a request. Their pauses add up to 6 seconds, because `close` waits for running
+requests."""
 _REQUEST_SECONDS = 20
 _READERS = 8
 
@@ -52,7 +53,11 @@ class S3ShardStore:
         self._held_bytes = 0
 
     def read_file(self, name: str, *, limit: int) -> bytes:
-        """The content of a small object."""
+        """Read a small object.
+
+        Raises:
+            ConfigError: it does not exist, or is longer than `limit` bytes.
+        """
         stored = _checked(lambda: self._bucket.get(self._key(name), limit=limit))
         if stored is None:
             raise ConfigError(f"data.source: {self.location}/{name}: no such object")
@@ -63,7 +68,12 @@ class S3ShardStore:
         return _checked(lambda: self._bucket.sizes(self._prefix))
 
     def block(self, block: ShardBlock) -> memoryview:
-        """The content, from the cache or fetched."""
+        """Return the content, from the cache or fetched.
+
+        Raises:
+            StoreUnreachableError: the store does not answer, or was closed.
+            ShardMismatchError: the content differs from the index.
+        """
         future = self._requested(block)
         try:
             return future.result()

@@ -66,7 +66,11 @@ class ShardStore(Protocol):
         ...
 
     def read_file(self, name: str, *, limit: int) -> bytes:
-        """The content of a small file. Raises ConfigError if absent or over `limit` bytes."""
+        """Read a small file.
+
+        Raises:
+            ConfigError: it does not exist, or is longer than `limit` bytes.
+        """
         ...
 
     def sizes(self) -> dict[str, int]:
@@ -74,7 +78,11 @@ class ShardStore(Protocol):
         ...
 
     def block(self, block: ShardBlock) -> bytes | memoryview:
-        """The content. Raises ShardMismatchError."""
+        """Return the content of a block.
+
+        Raises:
+            ShardMismatchError: it differs from the index.
+        """
         ...
 
     def prefetch(self, blocks: Iterable[ShardBlock]) -> None:
@@ -108,17 +116,17 @@ class ShardText:
 
     @property
     def vocabulary(self) -> int:
-        """As the index says."""
+        """Size of the vocabulary, from the index."""
         return self.index.vocabulary
 
     @property
     def tokenizer_sha256(self) -> str | None:
-        """As the index says."""
+        """SHA-256 of the tokenizer, from the index."""
         return self.index.tokenizer_sha256
 
     @property
     def paired(self) -> bool:
-        """As the index says."""
+        """True if the texts are pairs, from the index."""
         return self.index.paired
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
@@ -166,7 +174,11 @@ class ShardText:
 
     @property
     def learned(self) -> LearnedSpans | None:
-        """Which tokens are learned; None: all. Raises ShardMismatchError."""
+        """The trained tokens. None: all.
+
+        Raises:
+            ShardMismatchError: the stored spans differ from the index.
+        """
         if self.index.shards[0].learned is None:
             return None
         if not self._learned:
@@ -198,7 +210,7 @@ class ShardText:
         return self.stops[number - 1] if number else 0
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[ShardRecord, int, int]]:
-        """The shards of these positions, each with a range of bytes: first, stop."""
+        """Yield the shards of these positions, each with a range of bytes: first, stop."""
         width = self.index.token_bytes
         number = bisect_right(self.stops, start)
         while start < stop:

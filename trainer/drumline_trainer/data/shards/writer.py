@@ -41,7 +41,7 @@ class ShardWriter:
         self.tokens = 0
 
     def __enter__(self) -> Self:
-        """The shard."""
+        """Return the writer."""
         return self
 
     def __exit__(

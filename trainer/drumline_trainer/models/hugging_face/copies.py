@@ -94,18 +94,18 @@ def load_for_copies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SharedReading:
-    """Who reads what of a rank's slices."""
+    """Assignment of a rank's slices to the ranks that read them."""
 
     read_here: Sequence[bool]
-    """Whether this rank reads the slice."""
+    """True for each slice that this rank reads."""
     receivers: Sequence[tuple[int, ...]]
-    """Whom this rank sends the slice to."""
+    """Ranks that this rank sends each slice to."""
 
     @classmethod
     def of(
         cls, slices: Sequence[TensorSlice], *, cache: str | None, device: torch.device
     ) -> _SharedReading:
-        """Collective."""
+        """Agree on the reader of each slice. Collective over all ranks."""
         held = [(part.name, part.box.offsets, part.box.shape) for part in slices]
         digest = hashlib.sha256(json.dumps(held).encode()).hexdigest()
         rows = gather_bytes(json.dumps([digest, cache]).encode(), device=device)

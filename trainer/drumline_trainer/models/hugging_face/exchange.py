@@ -62,7 +62,8 @@ from drumline_trainer.sharding.slices import TensorSlice
 HEAD: Final = ("output.weight", "output.bias")
 """Our names of the weights of a head or a classifier."""
 _COMPARED_ROWS: Final = 4096
-"""Of a head and an embedding, evenly over them: one that was learned apart differs everywhere."""
+"""Number of compared rows of a head and an embedding, evenly spread. A separately trained head
+differs in every row."""
 
 
 def with_positions_of(stored_SD: Tensor, *, positions: int) -> Tensor:
@@ -90,7 +91,7 @@ _LEAVE_THE_MODEL = (
     " neither --preset nor model.hidden_size"
 )
 _BEGUN_FILE = "export-begun.json"
-"""What an export that has not finished is of."""
+"""Description of an export that has not finished."""
 
 
 def export_hugging_face(
@@ -107,24 +108,24 @@ def export_hugging_face(
 ) -> None:
     """Write a folder that `transformers` loads.
 
-    config.json is written last, so that a folder without it is an export that did not finish. Begun
-    again with the same identity, it goes on after the files that are whole.
+    config.json is written last, so a folder without it is an unfinished export. A repeated export
+    with the same identity continues after the complete files.
 
     Args:
-        weights: by our names; only `weights[name]` is asked for, and hardly more than one at a
-            time, so that a mapping may read them from somewhere.
+        weights: by our names. Only `weights[name]` is read, and rarely more than one at a time, so
+            a mapping may load them lazily.
         config: of the model.
-        folder: made where it does not exist.
+        folder: created if it does not exist.
         dtype: of the tensors in the files, but for those that are always kept in fp32.
         max_file_bytes: a larger model becomes several files and an index.
         like: the folder that the model came from: its model type, special tokens, tokenizer, chat
-            template and generation settings are taken over.
-        identity: of the weights; empty: unknown, so that nothing is gone on with.
-        class_names: by number, of a model of images; empty: those of `like`, if it knows as many.
-        print_line: told of every file of several.
+            template and generation settings are copied.
+        identity: of the weights; empty: unknown, so the export never continues an earlier one.
+        class_names: by number, of a model of images; empty: those of `like`, if their number fits.
+        print_line: called for every file of several.
 
     Raises:
-        HuggingFaceError: the model has no layout there, or a weight is missing or of another shape.
+        HuggingFaceError: the model is not supported, or a weight is missing or of another shape.
     """
     source = None if like is None else read_config(like)
     described = to_theirs(config, dtype=str(dtype).removeprefix("torch."), like=source)
@@ -156,7 +157,7 @@ def export_hugging_face(
 
 
 def _write_companions(folder: AnyPath, config: ModelConfig, *, like: AnyPath | None) -> None:
-    """What inference needs beside weights and shape; ours where the model came from nowhere."""
+    """Write the other files of inference: those of `like`, or ours without one."""
     if like is not None:
         copy_companions(like, folder)
     if config.family is not Family.VIT:
@@ -179,7 +180,7 @@ def _theirs(entry: Theirs, weights: _LastRead) -> Tensor:
 
 
 def _is_begun(folder: AnyPath, begun: Mapping[str, Any]) -> bool:
-    """Whether the same export was begun there and has not finished."""
+    """Return whether the same export was begun there and has not finished."""
     try:
         return read_json(folder / _BEGUN_FILE) == begun
     except HuggingFaceError:
@@ -194,7 +195,7 @@ class _CheckedFolder:
     config: ModelConfig
     shapes: Shapes
     entries: list[tuple[str, Theirs]]
-    """By the names in the files."""
+    """Tensors by their names in the files."""
 
     def begun_anew(self, config: ModelConfig) -> frozenset[str]:
         """Our names of what a model has no use for or does not find in the folder: a classifier.
@@ -250,10 +251,10 @@ class _CheckedFolder:
 def _with_own_head(
     folder: AnyPath, config: ModelConfig, names: TensorNames, *, model: ModelConfig | None
 ) -> ModelConfig:
-    """The model with a head of its own where the files have one that is not the embedding.
+    """Return the model with an untied head if the files have one that differs from the embedding.
 
-    config.json may say that they are tied: a fine-tune learned the head apart, and transformers
-    keeps it apart from version 5 on. Compared are as many rows as `_COMPARED_ROWS`.
+    config.json may declare them tied although a fine-tune has trained the head separately.
+    transformers keeps it separate from version 5 on. At most `_COMPARED_ROWS` rows are compared.
 
     Raises:
         HuggingFaceError: there is such a head, and the wanted model has none.
@@ -282,7 +283,7 @@ def _with_own_head(
 
 
 def _differ(files: TensorFiles, head: str, embedding: str) -> bool:
-    """Whether two matrices have different rows, of those that are compared."""
+    """Return whether two matrices have different rows, among the compared ones."""
     if files.shape(head) != files.shape(embedding):
         return True
     rows, block = files.shape(head)[0], 64
@@ -300,13 +301,13 @@ def check_hugging_face(folder: AnyPath, config: ModelConfig) -> None:
 
 
 def import_hugging_face(folder: AnyPath) -> tuple[ModelConfig, Iterator[tuple[str, Tensor]]]:
-    """The model of a folder, and its weights by our names, read as they are asked for.
+    """Return the model of a folder, and its weights by our names, read lazily.
 
-    Of an encoder of images alone those of its classifier are missing.
+    An encoder of images without a classifier lacks the weights of that.
 
     Raises:
-        HuggingFaceError: config.json describes a model that ours cannot be, or a tensor is missing,
-            unknown or of another shape; says which.
+        HuggingFaceError: config.json describes an unsupported model, or a tensor is missing,
+            unknown or of another shape; the message names it.
     """
     checked = _CheckedFolder.of(folder)
     return checked.config, _weights(folder, checked.entries, checked.shapes)
@@ -413,7 +414,7 @@ def _fill_alternating(
 
 
 def _apart(tensor: Tensor, entry: Theirs) -> tuple[Tensor, ...]:
-    """Ours, whose rows alternate along dimension 1 of theirs."""
+    """Split a stored tensor into ours, whose rows alternate along its dimension 1."""
     tensor = tensor.mT if entry.transposed else tensor
     inner = tensor.shape[1] // len(entry.ours)
     return tensor.reshape(len(tensor), inner, len(entry.ours), *tensor.shape[2:]).unbind(2)

@@ -54,7 +54,7 @@ def weights_digest(folder: AnyPath) -> str:
 
 
 def _digests(path: AnyPath) -> dict[str, str]:
-    """Of every tensor of a file."""
+    """Return the digests of all tensors of a file, by name."""
     tensors = read_header(path)
     spans = {name: _spans(tensor) for name, tensor in tensors.items()}
     pieces = iter(_pieces(path, [span for each in spans.values() for span in each]))
@@ -68,7 +68,7 @@ def _digests(path: AnyPath) -> dict[str, str]:
 
 
 def _spans(tensor: StoredTensor) -> list[tuple[int, int]]:
-    """What counts of a tensor's bytes."""
+    """Return the spans of a tensor's bytes that its digest covers."""
     start, stop = tensor.start, tensor.stop
     begins = sorted({start, max(start, (start + stop) // 2), max(start, stop - _SAMPLE_BYTES)})
     return [(at, min(at + _SAMPLE_BYTES, stop)) for at in begins]
@@ -91,7 +91,7 @@ _COMPANIONS = (
     *("added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json"),
     *("generation_config.json", "preprocessor_config.json", "processor_config.json"),
 )
-"""What inference needs beside weights and shape."""
+"""Files that inference needs beside the weights and config.json."""
 _MAX_COMPANION_BYTES = 256 << 20
 _METADATA = {"format": "pt"}
 """Without it transformers refuses a file."""
@@ -103,10 +103,10 @@ def write_json(path: AnyPath, value: Mapping[str, Any]) -> None:
 
 
 def copy_companions(source: AnyPath, target: AnyPath) -> None:
-    """Tokenizer, chat template and generation settings, those that are there.
+    """Copy tokenizer, chat template and generation settings, if they exist.
 
     Raises:
-        HuggingFaceError: one is no regular file, or larger than any that was published.
+        HuggingFaceError: a file is not regular, or larger than any published one.
     """
     for name in _COMPANIONS:
         path = source / name
@@ -151,7 +151,7 @@ class TensorFiles:
 
     @property
     def names(self) -> set[str]:
-        """Of all tensors; of one that is packed the name that it has unpacked."""
+        """Names of all tensors. A packed one has its unpacked name."""
         parts = {part for packed in self._packed.values() for part in packed.parts}
         return (self._file_of.keys() - parts) | self._packed.keys()
 
@@ -168,7 +168,10 @@ class TensorFiles:
         return unscaled(self._file_of[name].get_tensor(name), name)
 
     def read_part(self, name: str, part: tuple[slice, ...]) -> Tensor:
-        """A part of it; no other bytes are read, of packed ones no other rows."""
+        """Read a part of a tensor, and no other bytes.
+
+        For a packed tensor, no other rows are read.
+        """
         if name in self._packed:
             return self._packed[name].read_part(part)
         return unscaled(self._file_of[name].get_slice(name)[part], name)
@@ -190,7 +193,11 @@ def opened(folder: AnyPath) -> Generator[TensorFiles]:
 
 
 def weight_files(folder: AnyPath) -> list[str]:
-    """Of the folder's index, or the only one. Raises HuggingFaceError."""
+    """Return the files of the folder's index, or the only file.
+
+    Raises:
+        HuggingFaceError: the folder or its index has no usable files.
+    """
     names = sorted({*_index(folder).values()})
     if not names:
         _refuse_pickles(folder)
@@ -202,7 +209,11 @@ def weight_files(folder: AnyPath) -> list[str]:
 
 
 def _index(folder: AnyPath) -> dict[str, str]:
-    """The file of each tensor; empty: there is no index. Raises HuggingFaceError."""
+    """Return the file of each tensor. Empty: there is no index.
+
+    Raises:
+        HuggingFaceError: the index is malformed.
+    """
     if not (folder / _INDEX_FILE).exists():
         return {}
     weight_map = read_json(folder / _INDEX_FILE).get("weight_map")

@@ -1,11 +1,11 @@
-"""Which of their tensors is made of which of ours.
+"""Mapping between tensors of Hugging Face and ours.
 
 Most are one to one. GPT-2 keeps query, key and value in one tensor and the matrices of its layers
-transposed; mixtures keep every expert's matrices apart, where ours are one tensor for all. A ViT's
-projection of patches is a convolution there, whose weights lie as ours do.
+transposed. Mixtures keep every expert's matrices separately, and ours are one tensor for all. A
+ViT's projection of patches is a convolution there, whose weights have the same order as ours.
 
-Publishers leave prefixes out of the names in a folder. A tensor that belongs to no part of ours is
-ignored where its purpose is known, and refused elsewhere (`matched`).
+Publishers drop prefixes of the names in a folder. A tensor that belongs to no part of ours is
+ignored if its purpose is known, and otherwise refused (`matched`).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _POOLER: Final = ("pooler.dense.weight", "pooler.dense.bias")
 
 
 class _EncoderNames:
-    """How the tensors of the encoder are called in a folder that may hold nothing else."""
+    """Names of the encoder's tensors in a folder that may contain only the encoder."""
 
     def __init__(self, stored: Collection[str]) -> None:
         self._alone = "embeddings.cls_token" in stored
 
     def stored(self, name: str) -> str:
-        """The name in the files of what a model with a classifier calls so."""
+        """Return the name in the files for a tensor's name in a model with a classifier."""
         return name.removeprefix(_ENCODER) if self._alone else name
 
     def is_beside(self, stored: str) -> bool:
-        """Whether a tensor in the files is none of the encoder: its pooler feeds other heads."""
+        """Return whether a tensor in the files is outside of the encoder, such as its pooler."""
         return self._alone and stored in _POOLER
 
 
 def stored_names(names: Collection[str]) -> Callable[[str], str]:
-    """The name in the files of what a model calls so; `names` are all that are there."""
+    """Return a function from a model's tensor name to the name in the files, which are `names`."""
     if "wte.weight" in names:  # GPT-2 without its head, as it was first published
         return lambda name: name.removeprefix("transformer.")
     language, encoder = LanguageNames(names), _EncoderNames(names)
@@ -56,7 +56,11 @@ def stored_names(names: Collection[str]) -> Callable[[str], str]:
 def matched(
     names: set[str], wanted: list[Theirs], *, config: ModelConfig
 ) -> list[tuple[str, Theirs]]:
-    """The name in the files of every tensor we need. Raises HuggingFaceError."""
+    """Return the name in the files of every tensor we need.
+
+    Raises:
+        HuggingFaceError: tensors are missing or unknown.
+    """
     stored = stored_names(names)
     language, encoder = LanguageNames(names), _EncoderNames(names)
     entries = [(stored(entry.name), entry) for entry in wanted]
@@ -93,12 +97,12 @@ class Theirs:
     ours: tuple[str, ...]
     """Names of our tensors that lie in it one after another along dimension 0."""
     expert: int | None = None
-    """Which row of ours, where that holds all experts."""
+    """Index of the expert in our tensor, if that holds all experts."""
     transposed: bool = False
     interleaved: bool = False
     """Rows of ours alternate along dimension 1, where each holds all experts."""
     offset: float = 0.0
-    """What ours is more than theirs: Gemma's norms multiply by 1 + weight."""
+    """Value to add to the stored one: Gemma's norms multiply by 1 + weight."""
     viewed: tuple[int, ...] | None = None
     """Its shape, where the same numbers in the same order have another one than ours."""
     fp32: bool = False
@@ -106,9 +110,9 @@ class Theirs:
 
     @property
     def is_linear_layer(self) -> bool:
-        """Whether it is the weight of one of our projections, and nothing else.
+        """True if it is the weight of one of our projections, and nothing else.
 
-        The head is none, although it is called `output` too.
+        The head does not count, although it is called `output` too.
         """
         layer, _, kind = self.ours[0].rpartition(".")
         alone = len(self.ours) == 1 and self.expert is None and not self.transposed
@@ -116,7 +120,7 @@ class Theirs:
         return alone and kind == "weight" and bool(inside) and name in PROJECTIONS
 
     def shape(self, shapes: Shapes) -> tuple[int, ...]:
-        """Of this tensor, by the shapes of ours."""
+        """Return the shape of this tensor, from the shapes of ours."""
         if self.viewed is not None:
             return self.viewed
         if self.interleaved:
@@ -130,18 +134,18 @@ class Theirs:
         return (*whole[:-2], *whole[:-3:-1]) if self.transposed else whole
 
     def rows(self, ours: str, shapes: Shapes) -> int:
-        """How many rows this tensor of ours has in it."""
+        """Return how many rows of this tensor belong to our tensor."""
         return shapes[ours][0 if self.expert is None else 1]
 
 
 def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Of every weight by name."""
+    """Return the shape of every weight by name."""
     return {name: tuple(weight.shape) for name, weight in named_weights(build_on_meta(config))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MixtureNames:
-    """How a layer's mixture is called there."""
+    """Names of a layer's mixture in the files."""
 
     block: str
     gate: str
@@ -169,7 +173,7 @@ _LAYER_NORMS: dict[NormPlacement, dict[str, str]] = {
         "post_feedforward_layernorm": "feed_forward_out_norm",
     },
 }
-"""Their names to ours: the same word of theirs is another norm elsewhere."""
+"""Our names by stored names. A stored name means another norm in other placements."""
 
 
 def their_tensors(config: ModelConfig, names: TensorNames) -> list[Theirs]:
@@ -287,7 +291,7 @@ _FUSED = {
     "q_proj": ("qkv_proj", ("attention.query", "attention.key", "attention.value")),
     "gate_proj": ("gate_up_proj", ("feed_forward.gate", "feed_forward.up")),
 }
-"""Of Phi-3, by the first of those that lie in one tensor."""
+"""Fused tensors of Phi-3, by the first of the parts."""
 
 
 def _fused(entries: list[Theirs]) -> Iterator[Theirs]:

@@ -26,7 +26,7 @@ from drumline_contract.shapes.hugging_face import HuggingFaceError
 
 _FACTORS = "_scale_inv"
 _SIDE: Final = 128
-"""Of a block."""
+"""Side of a block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ class Fp8Tensor:
 
 
 def fp8_tensors(file_of: Mapping[str, Any]) -> dict[str, Fp8Tensor]:
-    """By the names of their numbers, which they have unpacked.
+    """Return the packed tensors by their unpacked names, which are the names of their numbers.
 
     Args:
         file_of: the open file of every tensor.
 
     Raises:
-        HuggingFaceError: factors without numbers, or of shapes that do not belong together.
+        HuggingFaceError: factors without numbers, or of shapes that do not fit.
     """
     packed: dict[str, Fp8Tensor] = {}
     for factors in file_of:
@@ -90,7 +90,11 @@ def fp8_tensors(file_of: Mapping[str, Any]) -> dict[str, Fp8Tensor]:
 
 
 def unscaled(tensor: Tensor, name: str) -> Tensor:
-    """The tensor itself. Raises HuggingFaceError where it lacks its factors."""
+    """Return the tensor unchanged.
+
+    Raises:
+        HuggingFaceError: it is fp8 and lacks its factors.
+    """
     if tensor.dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         raise HuggingFaceError(f"{name}: {name}{_FACTORS} is missing")
     return tensor
@@ -99,7 +103,7 @@ def unscaled(tensor: Tensor, name: str) -> Tensor:
 _BLOCKS, _SCALES = "_blocks", "_scales"
 _MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _BYTES: Final = 16
-"""Of a block."""
+"""Bytes of a block."""
 _BIAS: Final = 127
 
 
@@ -137,13 +141,13 @@ class Mxfp4Tensor:
 
 
 def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, Mxfp4Tensor]:
-    """By the names that they have unpacked.
+    """Return the packed tensors by their unpacked names.
 
     Args:
         file_of: the open file of every tensor.
 
     Raises:
-        HuggingFaceError: blocks without their scales, or of shapes that do not belong together.
+        HuggingFaceError: blocks without their scales, or of shapes that do not fit.
     """
     packed: dict[str, Mxfp4Tensor] = {}
     for name in file_of:

@@ -39,9 +39,9 @@ _OTHER_MIXERS = ("linear_attention", "mamba", "conv", "recurrent", "hybrid", "co
 
 
 def sees_documents_apart(module: nn.Module) -> bool:
-    """Whether a model masks by documents in all layers, where positions begin again at 0.
+    """Return whether a model masks by documents in all layers if positions restart at 0.
 
-    It says yes only to what it knows; tests compare every model of the installed library.
+    The result is true only for known mask functions. Tests compare every model of the library.
     """
     if getattr(module, "_is_stateful", False):
         return False
@@ -57,7 +57,10 @@ def sees_documents_apart(module: nn.Module) -> bool:
 
 
 def _masks_by_positions(kind: type) -> bool | None:
-    """Whether a class's forward pass gives positions to all masks it makes; None: makes none."""
+    """Return whether a class's forward pass gives positions to all its masks.
+
+    None: it makes none.
+    """
     try:
         source = textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward)))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType] - of modules
         tree = ast.parse(source)
@@ -95,7 +98,7 @@ def _names_positions(shared: ast.Dict) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRows:
-    """Where each token of the windows lies among the rows, one row for each document."""
+    """Place of each token of the windows among rows, one row for each document."""
 
     places: Tensor
     """Shape B S: index into the flattened rows, int64, where the model is."""
@@ -104,7 +107,7 @@ class DocumentRows:
 
     @classmethod
     def of(cls, documents: Documents) -> DocumentRows:
-        """Of a micro-batch."""
+        """Compute the rows of a micro-batch."""
         begins = np.diff(documents.ids, axis=1, prepend=documents.ids[:, :1] - 1) != 0
         numbers_BS = begins.reshape(-1).cumsum().reshape(begins.shape) - 1
         positions_BS = documents.since_begin

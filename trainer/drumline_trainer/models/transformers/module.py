@@ -29,7 +29,7 @@ _POSITIONS, _CACHE = "position_ids", "use_cache"
 
 
 class CausalModule:
-    """What a module of transformers becomes: `models`' interface on top of its own forward pass."""
+    """Interface of `models` on top of the forward pass of a transformers module."""
 
     kept_buffers: list[tuple[nn.Module, str, Tensor]]
     """Buffers by their place, with the values that they were made with."""
@@ -38,7 +38,7 @@ class CausalModule:
     takes_positions: bool
     takes_cache: bool
     documents_apart: bool
-    """Whether its own masks keep documents apart by their positions."""
+    """True if its own masks separate documents by their positions."""
 
     def forward(self, inputs_BS: Tensor, documents: Documents | None = None) -> Tensor:
         """Logits of shape B S V of tokens, each within its document."""
@@ -60,11 +60,11 @@ class CausalModule:
 
 
 def build_module(config: ModelConfig) -> nn.Module:
-    """A model without storage.
+    """Build a model without storage.
 
     Raises:
-        ConfigError: transformers is missing or knows no such causal model, or config.json cannot be
-            what the model is made of.
+        ConfigError: transformers is missing or has no such causal model, or config.json does not
+            fit the run's settings.
     """
     described = description(config)
     with _parameters_on_meta(), without_initial_values():
@@ -101,7 +101,11 @@ def _constants_to_buffers(module: nn.Module) -> None:
 
 
 def description(config: ModelConfig) -> Any:
-    """The configuration as transformers reads it. Raises ConfigError."""
+    """Return the configuration as transformers reads it.
+
+    Raises:
+        ConfigError: it is empty, or transformers cannot read it.
+    """
     if not config.config_json:
         raise ConfigError(
             "model.config_json: is empty; name a folder with a config.json in model_from or"
@@ -128,7 +132,7 @@ def description(config: ModelConfig) -> Any:
 
 
 def new_module(described: Any) -> nn.Module:
-    """A module in fp32 of a description; where and with which values the caller says.
+    """Make a module in fp32. The caller chooses the device and the initial values.
 
     Raises:
         ConfigError: transformers cannot make it, or it sees later tokens.
@@ -149,13 +153,17 @@ def new_module(described: Any) -> nn.Module:
 
 
 def _is_encoder(module: nn.Module) -> bool:
-    """Whether its code reads `is_decoder`: other models have the field and ignore it."""
+    """Return whether its code reads `is_decoder`. Other models have the field and ignore it."""
     source = inspect.getsource(inspect.getmodule(type(module)) or module.__class__)
     return "config.is_decoder" in source
 
 
 def imported_library() -> Any:
-    """The library transformers, which asks no network. Raises ConfigError: it is missing."""
+    """Import transformers without network access.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
@@ -199,10 +207,10 @@ def persistent_buffers(stage: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def units_of(module: nn.Module) -> list[nn.Module]:
-    """The outermost modules of the kinds that the model says are not to be split, in order.
+    """Return the outermost modules that the model marks as not to be split, in order.
 
-    Of a model that names none, or none that it has: the members of its longest list of modules. A
-    module that shares a parameter with others, as an embedding with the head, is no unit.
+    Without such marks they are the members of the longest list of modules. A module that shares a
+    parameter with others, such as an embedding with the head, is not a unit.
     """
     kinds = frozenset(getattr(module, "_no_split_modules", None) or ())
     units = list(dict.fromkeys(_outermost(module, kinds)))
@@ -244,10 +252,10 @@ def without_initial_values() -> Generator[None]:
 
 @contextmanager
 def _parameters_on_meta() -> Generator[None]:
-    """Parameters lose their storage as they are registered; buffers keep theirs.
+    """Move parameters to the meta device when they are registered. Buffers keep their storage.
 
-    One parameter has storage at a time, of which nothing is written. Accelerate's
-    `init_empty_weights` does the same.
+    One parameter at a time has storage, which is never written. Accelerate's `init_empty_weights`
+    does the same.
     """
     register = nn.Module.register_parameter
 

@@ -1,9 +1,9 @@
-"""What a module of transformers sees of other tokens, asked before it is trained.
+"""Check of the tokens that a transformers module attends to, before it is trained.
 
-The library lists models that see both sides unless told otherwise (XLNet, XLM), and a version that
-comes later may mask in ways that nobody here knows. So two short windows pass through the module: a
-change of the last token must change nothing before it, and a change of one document nothing in the
-next. A model that fails the first is refused. One that fails the second gets documents as rows.
+The library has models that see both sides by default (XLNet, XLM), and a later version may mask in
+unknown ways. So two short windows pass through the module. A change of the last token must change
+nothing before it, and a change of one document nothing in the next. A model that fails the first
+check is refused. One that fails the second gets documents as rows.
 
 Shapes: B batch (1), S sequence.
 """
@@ -25,7 +25,7 @@ _HALF = 6
 """Tokens of each of the two documents of a window."""
 _TOLERANCES = {torch.float32: 1e-4}
 _LOW_PRECISION = 2e-2
-"""Of the largest logit: what another order of sums may change."""
+"""Tolerance as a share of the largest logit, for another order of sums."""
 
 
 @torch.no_grad()

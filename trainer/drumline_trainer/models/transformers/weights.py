@@ -69,7 +69,7 @@ def _learning(module: nn.Module) -> set[str]:
 
 
 def whole_module(config: TrainerConfig) -> nn.Module:
-    """The module in the host's memory, in fp32, with the weights that the run begins with."""
+    """Return the module in host memory, in fp32, with the run's initial weights."""
     if config.model_from is not None:
         return _loaded(config)
     with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType] - untyped in torch
@@ -103,7 +103,7 @@ def _loaded(config: TrainerConfig) -> nn.Module:
 
 
 def _class_of(described: Any) -> Any:
-    """The class of causal models of a description."""
+    """Return the class of causal models of a description."""
     known = imported_library().MODEL_FOR_CAUSAL_LM_MAPPING[type(described)]
     return cast("Any", known[0] if isinstance(known, tuple) else known)
 

@@ -85,7 +85,7 @@ class ZigzagPositions(Positions):
         return places_S + torch.where(places_S < chunk, first, last - chunk)
 
     def length(self, x_BSD: Tensor) -> int:
-        """Of the whole sequences, all ranks' parts together."""
+        """Return the length of the whole sequences, with the parts of all ranks."""
         return self.places.length(x_BSD) * self.size
 
 
@@ -97,7 +97,7 @@ class SummedCounts(nn.Module):
         self.group = group
 
     def forward(self, counts_BX: Tensor) -> Tensor:
-        """Counts of the whole sequences, the same on all ranks of the group."""
+        """Sum counts [B, X] over the context ranks, for the whole sequences."""
         summed_BX = counts_BX.clone()
         with step_part("all_reduce", Axis.CONTEXT):
             dist.all_reduce(summed_BX, group=self.group)

@@ -41,7 +41,7 @@ class AttentionBlock:
     values: Tensor
     """B G K E."""
     causal: bool
-    """As many queries as keys, and each looks at no later key than its own."""
+    """True if query i sees only the keys 0 to i. There are then as many queries as keys."""
 
     @property
     def wide(self) -> torch.dtype:
@@ -50,11 +50,11 @@ class AttentionBlock:
 
 
 Gradients = tuple[Tensor, Tensor, Tensor]
-"""Of queries, keys and values, in their types."""
+"""Gradients of queries [B, H, Q, E], keys and values [B, G, K, E], in their types."""
 
 
 def attend_block(block: AttentionBlock) -> tuple[Tensor, Tensor]:
-    """Outputs B H Q E in the queries' type, and LSE B H Q in the wide type."""
+    """Return outputs [B, H, Q, E] in the queries' type and LSE [B, H, Q] in the wide type."""
     tensors = (block.queries, block.keys, block.values)
     if block.queries.device.type == "cpu":
         return _CPU(*tensors, 0.0, block.causal)
@@ -67,7 +67,14 @@ def attend_block(block: AttentionBlock) -> tuple[Tensor, Tensor]:
 def attend_block_backward(
     block: AttentionBlock, *, grad_BHQE: Tensor, out_BHQE: Tensor, lse_BHQ: Tensor
 ) -> Gradients:
-    """The block's share of the gradients; output and LSE are those over all keys."""
+    """Return the block's share of the gradients.
+
+    Args:
+        block: queries, keys and values.
+        grad_BHQE: gradient of the output.
+        out_BHQE: output over all keys.
+        lse_BHQ: LSE over all keys.
+    """
     tensors = (grad_BHQE, block.queries, block.keys, block.values, out_BHQE)
     if block.queries.device.type == "cpu":
         return _CPU_BACKWARD(*tensors, lse_BHQ, 0.0, block.causal)
@@ -80,7 +87,7 @@ def attend_block_backward(
 
 
 def math_block(block: AttentionBlock) -> tuple[Tensor, Tensor]:
-    """As `attend_block`, with all scores in memory."""
+    """Compute `attend_block` with all scores in memory."""
     scores_BGRQK = _scores(block)
     lse_BGRQ = scores_BGRQK.logsumexp(-1)
     weights_BGRQK = (scores_BGRQK - lse_BGRQ.unsqueeze(-1)).exp()
@@ -91,7 +98,7 @@ def math_block(block: AttentionBlock) -> tuple[Tensor, Tensor]:
 def math_block_backward(
     block: AttentionBlock, *, grad_BHQE: Tensor, out_BHQE: Tensor, lse_BHQ: Tensor
 ) -> Gradients:
-    """As `attend_block_backward`, with all scores in memory."""
+    """Compute `attend_block_backward` with all scores in memory."""
     groups, wide = block.keys.shape[1], block.wide
     k, v = (tensor.to(wide).unsqueeze(2) for tensor in (block.keys, block.values))
     q, grad, out = (
@@ -110,7 +117,7 @@ def math_block_backward(
 
 
 def _scores(block: AttentionBlock) -> Tensor:
-    """The products q · kᵀ / √E of shape B G R Q K; -inf where a query must not look."""
+    """Return the scaled products q · kᵀ / √E [B, G, R, Q, K], -inf for masked keys."""
     groups = block.keys.shape[1]
     q_BGRQE = cast("Tensor", block.queries.to(block.wide).unflatten(1, (groups, -1)))
     k_BG1KE = block.keys.to(block.wide).unsqueeze(2)

@@ -134,7 +134,7 @@ class _RingAttentionFunction(Function):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Which of a rank's queries look at which of the keys that are here."""
+    """The rows, queries and keys of one block, as slices of this rank's tensors."""
 
     rows: slice
     queries: slice
@@ -164,7 +164,13 @@ class _Ring:
     def blocks(
         self, q: Tensor, kv: Tensor, *, step: int
     ) -> Iterator[tuple[_Place, AttentionBlock]]:
-        """Of the keys and values that are here at a step what our queries see, and where it is."""
+        """Yield the visible blocks of the keys and values that are here at a step.
+
+        Args:
+            q: [B, H, S, E], this rank's queries.
+            kv: [2, B, G, S, E], keys and values of another rank.
+            step: of the ring.
+        """
         origin = (self.rank - step) % self.size
         part = visible(rank=self.rank, origin=origin, length=q.shape[2], causal=self.causal)
         for at in self._places(part, origin=origin):
@@ -187,7 +193,7 @@ class _Ring:
             )
 
     def _ids(self, rank: int) -> DocumentIds:
-        """Of the positions that a rank holds."""
+        """Return the document ids [B, S] of the positions that a rank holds."""
         assert self.ids is not None  # noqa: S101 - only asked for with documents
         held = context_slices(self.ids.shape[1], size=self.size, index=rank)
         return self.ids[:, held]
@@ -214,7 +220,7 @@ class _Hop:
     received: Tensor
 
     def wait(self) -> Tensor:
-        """The previous rank's tensor, once ours has left too."""
+        """Return the previous rank's tensor, once ours has been sent too."""
         with step_part("recv", Axis.CONTEXT):
             for work in self.works:
                 work.wait()

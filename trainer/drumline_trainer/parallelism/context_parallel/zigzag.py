@@ -1,7 +1,7 @@
-"""Which positions of a sequence each rank holds when several share it. No torch.
+"""The positions of a sequence that each context rank holds. No torch.
 
-A sequence is cut into 2·size equal chunks and rank i holds the chunks i and 2·size-1-i: one from
-the cheap start and one from the dear end of the causal triangle. So every rank has the same work
+A sequence is cut into 2·size equal chunks. Rank i holds the chunks i and 2·size-1-i: one from the
+cheap start and one from the expensive end of the causal triangle. So every rank has the same work
 at every step of the ring:
 
     size 2          keys  0  1  2  3        rank 0: chunks 0 and 3
@@ -31,7 +31,7 @@ class Visible:
     queries: slice
     keys: slice
     causal: bool
-    """Whether it is the triangle at and below the diagonal, not all of it."""
+    """True for the triangle at and below the diagonal, False for all pairs."""
 
 
 def context_slices(length: int, *, size: int, index: int) -> NDArray[np.int64]:
@@ -49,10 +49,16 @@ def context_slices(length: int, *, size: int, index: int) -> NDArray[np.int64]:
 
 
 def visible(*, rank: int, origin: int, length: int, causal: bool) -> Visible:
-    """What `rank` can see of the keys that `origin` holds, each holding `length` positions.
+    """Return the pairs of `rank`'s queries and `origin`'s keys that are visible.
 
-    Keys of an earlier rank: its first chunk is before both of ours, its last one after both. Keys
-    of a later rank: both its chunks are between ours. Either way it is half of the square.
+    The first chunk of an earlier rank is before both chunks of ours, its last chunk is after both.
+    Both chunks of a later rank are between ours. Either way half of the square is visible.
+
+    Args:
+        rank: holds the queries.
+        origin: holds the keys.
+        length: number of positions that each rank holds.
+        causal: whether a query sees only earlier keys.
     """
     half, whole = length // 2, slice(0, length)
     if not causal or origin == rank:

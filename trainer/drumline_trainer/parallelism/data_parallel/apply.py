@@ -87,7 +87,16 @@ def _of_weights(
     bucket_bytes: int,
     memory: MemoryConfig,
 ) -> DataParallelModel:
-    """The same of all but what does not learn."""
+    """Apply data parallelism to all trained weights.
+
+    Args:
+        model: this rank's stages.
+        world: process groups by axis.
+        precision: type of the forward and backward passes.
+        backwards: backward passes per step.
+        bucket_bytes: size of a bucket of gradients.
+        memory: offload of weights and optimizer state.
+    """
     fsdp = world.layout.data_parallel is DataParallel.FSDP
     if fsdp and (memory.offload_parameters is not Offload.NONE or world.size(Axis.FSDP) > 1):
         from drumline_trainer.parallelism.data_parallel.fsdp import (  # noqa: PLC0415 - imports torch's compiler and DTensor, 2 s that ddp, zero and one rank do without
@@ -137,7 +146,10 @@ def _allocate(model: CutStages, *, world: World, precision: Precision) -> None:
 
 
 def _master_store(memory: MemoryConfig, *, device: torch.device) -> OpenStore | None:
-    """Where fp32 weights beside the model's own lie: where the optimizer's state is."""
+    """Return the store of fp32 master weights, which is that of the optimizer's state.
+
+    None: device.
+    """
     if memory.offload_optimizer is Offload.NONE:
         return None
     return lambda sizes: open_store(memory.offload_optimizer, memory, sizes=sizes, device=device)
@@ -151,7 +163,7 @@ def _by_kind(
     bucket_bytes: int,
     open_store: OpenStore | None,
 ) -> DdpModel | ZeroModel:
-    """These weights of one axis by the layout's kind; DDP where the axis has one rank."""
+    """Apply the layout's kind to these weights of one axis. An axis of one rank uses DDP."""
     kind, group = world.layout.data_parallel, world.group(weights[0].axis)
     if group is None or kind not in (DataParallel.ZERO1, DataParallel.ZERO2):
         return DdpModel(

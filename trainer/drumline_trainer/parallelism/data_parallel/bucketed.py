@@ -1,4 +1,4 @@
-"""What DDP and ZeRO have in common: gradients packed into buckets that are sent in order."""
+"""The common part of DDP and ZeRO: gradients packed into buckets that are sent in order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BucketedModel:
         self._sender = BucketSender(self._buckets, expected=expected, rounds=rounds, send=send)
 
     def stage_done(self, stage: nn.Module) -> None:
-        """Send what is left of a stage whose backward passes are over."""
+        """Send the remaining gradients of a stage whose backward passes are finished."""
         self._sender.complete(stage.parameters())
 
     def zero(self) -> None:
@@ -53,7 +53,7 @@ class BucketedModel:
 
     @torch.no_grad()
     def _take_gradients(self, number: int) -> Tensor:
-        """A bucket's gradients in fp32, as a matrix of one row a part; the parameters lose them."""
+        """Move a bucket's gradients out of the parameters into an fp32 matrix [parts, width]."""
         bucket = self._buckets[number]
         matrix = bucket.pack((p.grad for p in bucket.parameters), dtype=torch.float32)
         for parameter in bucket.parameters:

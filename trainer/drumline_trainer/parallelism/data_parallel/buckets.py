@@ -1,20 +1,21 @@
-"""Buckets: gradients that travel together, sent while the backward pass still runs.
+"""Buckets: gradients that are sent together while the backward pass still runs.
 
-Backward computes gradients from the last layer to the first, so parameters are put into buckets of
-some megabytes in reverse order, and a bucket is sent when all of its parameters have had their last
-gradient. Every rank sends the same buckets in the same order, whatever order its gradients came in:
-a full bucket waits for those before it, and what has not been sent when the last backward pass is
-over is sent then (parameters that nothing used count as zeros). So no rank waits for a message that
-another one never sends.
+Backward computes gradients from the last layer to the first. So parameters are put into buckets of
+some megabytes in reverse order, and a bucket is sent when all its parameters have their last
+gradient. Every rank sends the same buckets in the same order, whatever order its gradients came in.
+A full bucket waits for those before it. The remaining buckets are sent when the last backward pass
+is over, with zeros for unused parameters. So no rank waits for a message that another rank never
+sends.
 
-A packed bucket is a matrix of one row for each rank that it is shared out to. Each parameter is cut
-by rows (dimension 0) into equal pieces, the last ones shorter or empty, as everywhere (`shards`);
-all first pieces make the first row, and so on:
+A packed bucket is a matrix with one row for each rank that gets a part of it. Each parameter is cut
+by rows (dimension 0) into equal pieces, the last ones shorter or empty, as in `shards`. All first
+pieces make the first row, and so on:
 
         rank 0 │ a[0:2]  b[0:1]  c[0:3] │          a has 4 rows, b has 1, c has 5
         rank 1 │ a[2:4]    --    c[3:5]-│          -- padding
 
-Of parameters a b c d with buckets 0 (d, c) and 1 (b, a), gradients that come in the order d b a c:
+Example: parameters a b c d with buckets 0 (d, c) and 1 (b, a); gradients arrive in the order d b a
+c:
 
         d    bucket 0 lacks c
         b a  bucket 1 is full and waits for bucket 0
@@ -32,13 +33,14 @@ from torch import Tensor, nn
 from drumline_trainer.sharding.boxes import Box
 
 BUCKET_BYTES = 25 * 1024 * 1024
-"""Of fp32 gradients: large enough for the network's full speed, small enough to start early."""
+"""Bytes of fp32 gradients per bucket. Large enough for the network's full speed, small enough to
+start early."""
 
 
 def piece_of(shape: Sequence[int], *, index: int, parts: int) -> Box:
-    """The rows of a tensor that piece `index` of `parts` has: a run of it in memory.
+    """Return the rows of a tensor that belong to piece `index` of `parts`, contiguous in memory.
 
-    A tensor of one row (one expert's weight) is cut by what that row consists of.
+    A tensor of one row (one expert's weight) is cut along its next dimension.
     """
     dim = next((dim for dim, size in enumerate(shape) if size > 1), 0)
     piece = -(-shape[dim] // parts)
@@ -52,7 +54,7 @@ def piece_of(shape: Sequence[int], *, index: int, parts: int) -> Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Where each parameter lies in the packed matrix."""
+    """The place of each parameter in the packed matrix [parts, width]."""
 
     parameters: tuple[nn.Parameter, ...]
     parts: int = 1
@@ -60,7 +62,7 @@ class Bucket:
 
     @property
     def columns(self) -> list[slice]:
-        """Of each parameter's pieces."""
+        """Columns of the matrix that hold each parameter's pieces."""
         columns: list[slice] = []
         start = 0
         for parameter in self.parameters:
@@ -75,7 +77,10 @@ class Bucket:
         return self.columns[-1].stop
 
     def pack(self, tensors: Iterable[Tensor | None], *, dtype: torch.dtype) -> Tensor:
-        """The matrix of tensors shaped as the parameters; zeros for None, padding is undefined."""
+        """Pack tensors shaped as the parameters into a matrix [parts, width].
+
+        None becomes zeros. Padding is undefined.
+        """
         device = self.parameters[0].device
         matrix = torch.empty(self.parts, self.width, dtype=dtype, device=device)
         for tensor, columns in zip(tensors, self.columns, strict=True):
@@ -93,7 +98,7 @@ class Bucket:
                 here.copy_(there)
 
     def pieces(self, row: Tensor, *, index: int) -> list[Tensor]:
-        """Views of row `index` of the matrix: this piece of each parameter, in its shape."""
+        """Return piece `index` of each parameter, in its shape, as views of a row [width]."""
         pieces: list[Tensor] = []
         for parameter, columns in zip(self.parameters, self.columns, strict=True):
             box = piece_of(parameter.shape, index=index, parts=self.parts)
@@ -173,7 +178,7 @@ class BucketSender:
         self._begin_round()
 
     def complete(self, parameters: Iterable[Tensor]) -> None:
-        """These have all their gradients of this round, though autograd may not have said so."""
+        """Mark parameters as complete for this round, whatever autograd has reported."""
         for parameter in parameters:
             if self._missing.get(parameter):
                 self._missing[parameter] = 0

@@ -1,14 +1,14 @@
-"""What a model computes with and no gradient moves, held whole in fp32 by every rank of its stage.
+"""Constants that a model computes with, held whole in fp32 by every rank of their stage.
 
-These are the corrections of routers (`models.mixture`): a few numbers a layer, whose last bits
-decide between experts. As buffers they stay fp32 in a model of bf16, and nothing cuts or gathers
-them. To the optimizer, checkpoints and snapshots they are weights whose gradient is always zero and
-which do not decay: no update changes a bit. Beneath adapters they are frozen as all the base. The
-floating-point buffers that a module of transformers stores are treated likewise.
+No gradient changes them. They are the corrections of routers (`models.mixture`): a few numbers per
+layer, whose last bits decide between experts. As buffers they stay fp32 in a model of bf16, and are
+never cut or gathered. For the optimizer, checkpoints and snapshots they are weights whose gradient
+is always zero and which do not decay, so no update changes a bit. Below adapters they are frozen
+like the whole base. Stored floating-point buffers of transformers modules are treated alike.
 
-With `model.routing.correction_rate` they move by the load of their experts instead (DeepSeek-V3,
-section 2.1.2, as Megatron-LM does): the tokens of all ranks and micro-batches are summed once a
-step, and each correction goes one rate towards the mean. Not where the step is skipped.
+With `model.routing.correction_rate` they follow the load of their experts instead (DeepSeek-V3,
+section 2.1.2, like Megatron-LM). The tokens of all ranks and micro-batches are summed once a step,
+and each correction moves by the rate towards the mean. A skipped step moves nothing.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ class ModelWithConstants:
 
     @property
     def stage_done(self) -> Callable[[nn.Module], None] | None:
-        """Of the model."""
+        """Callback of the inner model."""
         return self._inner.stage_done
 
     def gradients(self) -> list[Tensor]:
-        """Of the model, and zeros."""
+        """Return the gradients of the inner model, and zeros for the constants."""
         zeros = [torch.zeros_like(part.tensor) for part in self._constants]
         gradients = [*self._inner.gradients(), *zeros]
         self._moves = self._moves_by_load() if self._moving else []
         return gradients
 
     def refresh_copies(self) -> None:
-        """Of the model: constants have no copies. Those that follow the load move."""
+        """Refresh the inner model, and move the corrections that follow the load."""
         for correction_X, move_X in self._moves:
             correction_X.add_(move_X)
         self._moves = []
@@ -82,7 +82,11 @@ class ModelWithConstants:
         self._inner.zero()
 
     def _moves_by_load(self) -> list[tuple[Tensor, Tensor]]:
-        """Of each mixture's corrections, from the tokens of all ranks since the last step."""
+        """Return each mixture's corrections [X] with their changes [X].
+
+        The load is the number of tokens on all ranks since the last step. Collective over the data
+        ranks.
+        """
         corrections_X, loads_X = zip(*map(_taken, self._moving), strict=True)
         loads_MX = torch.stack(loads_X)  # of every mixture as many experts
         if self._group is not None:
@@ -108,7 +112,7 @@ def _taken(mixture: MixtureOfExperts) -> tuple[Tensor, Tensor]:
 def with_constants(
     model: DataParallelModel, stages: Sequence[nn.Module], *, world: World
 ) -> DataParallelModel:
-    """The model with the constants of its stages, which have storage."""
+    """Add the constants of the stages to a model. The stages must have storage."""
     learning: list[TensorSlice] = []
     frozen: list[TensorSlice] = []
     moving: list[MixtureOfExperts] = []
@@ -128,7 +132,7 @@ def with_constants(
 
 
 def _flat(name: str, buffer: Tensor, world: World) -> TensorSlice:
-    """A buffer of a module of transformers as one row, as matrices decay."""
+    """Flatten a buffer of a transformers module: only matrices decay."""
     return _whole(name, buffer.view(-1), world)
 
 

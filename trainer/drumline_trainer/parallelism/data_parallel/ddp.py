@@ -65,7 +65,10 @@ class DdpModel(BucketedModel):
         self._sums: list[tuple[Tensor, dist.Work]] = []
 
     def gradients(self) -> list[Tensor]:
-        """Of the slices, summed over the group. Once a step, after the last backward pass."""
+        """Return the gradients of the slices in fp32, summed over the group.
+
+        Call it once per step, after the last backward pass. Collective over the group.
+        """
         self._sender.finish()
         summed = {p: p.grad for p in self._parameters if p.grad is not None}  # of one rank
         for bucket, (row, work) in zip(self._buckets, self._sums, strict=True):

@@ -96,7 +96,10 @@ class FsdpModel:
                 stage.register_forward_pre_hook(self._reduce_after_the_last)
 
     def gradients(self) -> list[Tensor]:
-        """Of the slices, summed. Once a step, after the last backward pass."""
+        """Return the gradients of the slices, summed.
+
+        Call it once per step, after the last backward pass.
+        """
         self._forwards = 0
         return [
             torch.zeros_like(part.tensor) if parameter.grad is None else local_shard(parameter.grad)
@@ -149,7 +152,7 @@ def shard_stage(
     experts: Collection[str] = (),
     offload: Offload = Offload.NONE,
 ) -> None:
-    """Shard in place: experts, each layer, the two ends, then what is left at the root."""
+    """Shard a stage in place: experts, each layer, the two ends, then the remaining root."""
     mesh = _mesh(world, Axis.FSDP)
     kept = False if world.layout.keeps_gathered else None  # None: torch's own
     apart = partial(
@@ -181,9 +184,9 @@ def shard_stage(
 
 
 def _ends(stage: nn.Module) -> tuple[nn.Module | None, list[nn.Module]]:
-    """What turns tokens into hidden states, and hidden states into scores; where they differ.
+    """Return the embedding, and the norm with the head, if the stage has them as own modules.
 
-    Modules of transformers may read weights of these from elsewhere, so that they stay at the root.
+    Transformers modules may use these weights in other places, so they stay at the root.
     """
     if isinstance(stage, CausalModule):
         return None, []
@@ -199,7 +202,7 @@ def _ends(stage: nn.Module) -> tuple[nn.Module | None, list[nn.Module]]:
 def _expert_modules(
     module: nn.Module, prefix: str, experts: Collection[str]
 ) -> Iterator[nn.Module]:
-    """The outermost modules that have parameters of experts only."""
+    """Yield the outermost modules that contain only parameters of experts."""
     for name, child in module.named_children():
         names = [f"{prefix}{name}.{inner}" for inner, _ in child.named_parameters()]
         if names and all(inner in experts for inner in names):
@@ -209,7 +212,10 @@ def _expert_modules(
 
 
 def _experts_placement(parameter: nn.Parameter, *, ranks: int) -> Shard | None:
-    """By experts (None), or by their rows where most ranks would get padding instead of experts."""
+    """Return how to shard experts. None: by expert; otherwise by the rows of each expert.
+
+    Rows are cut if there are fewer experts than ranks, because most ranks would only hold padding.
+    """
     few = parameter.dim() > 2 and parameter.shape[0] < ranks
     return Shard(1) if few and parameter.shape[1] % ranks == 0 else None
 
@@ -219,7 +225,7 @@ def _mesh(world: World, axis: Axis) -> DeviceMesh:
 
 
 def _shard(weight: ModelWeight, world: World) -> TensorSlice:
-    """This rank's rows of it; ranks of other copies have the same."""
+    """Return this rank's rows of a weight. Ranks of other copies have the same."""
     return weight.part(
         local_shard(weight.parameter.detach()),
         box=local_box(weight.parameter),

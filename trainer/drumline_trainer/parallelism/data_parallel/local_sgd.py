@@ -70,14 +70,17 @@ class LocalSgd:
         self._momenta = [torch.zeros_like(s.tensor) for s in slices]
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
-        """A step of the inner optimizer; at the end of a round the outer one. Collective then."""
+        """Step the inner optimizer, and at the end of a round the outer one. Collective then."""
         self._inner.update(gradients, rate=rate)
         self._finished += 1
         if self._finished % self._config.every_steps == 0 or self._finished == self._steps:
             self._outer_step()
 
     def set_finished_steps(self, steps: int) -> None:
-        """How many there were, the last of them synchronized: the weights are those in common."""
+        """Set the number of finished steps.
+
+        The last one was synchronized, so weights are common.
+        """
         self._inner.set_finished_steps(steps)
         self._finished = steps
         self._remember()
@@ -99,7 +102,10 @@ class LocalSgd:
 
     @torch.no_grad()
     def _outer_step(self) -> None:
-        """The outer step, a few megabytes at a time."""
+        """Make the outer step, a few megabytes at a time.
+
+        Collective over the copies of the model.
+        """
         for places in _runs(self._weights, limit=BUCKET_BYTES):
             moved = [self._common[p] - self._weights[p].tensor for p in places]
             if self._copies is not None:
@@ -133,14 +139,14 @@ def outer_step(
 
 
 def _of_all(held: TensorSlice, *, count: int, number: int) -> TensorSlice:
-    """The same slice in every copy of the model."""
+    """Return the slice as one that every copy of the model has."""
     return replace(held, copies=held.copies * count, copy=number * held.copies + held.copy)
 
 
 def _runs(slices: Sequence[TensorSlice], *, limit: int) -> Iterator[range]:
-    """Runs of indices whose bytes add up to at most `limit`, or single indices.
+    """Yield runs of indices whose bytes add up to at most `limit`, or single indices.
 
-    A tied embedding is a run of its own: the order in which an all-reduce adds depends on an
+    A tied embedding is a run of its own. The order in which an all-reduce adds depends on an
     element's offset in the row, and both ends of a pipeline must get the same bits.
     """
     start, total = 0, 0

@@ -1,4 +1,4 @@
-"""What a data-parallel model is to the rest of the trainer, whatever its kind."""
+"""Interface of a data-parallel model to the rest of the trainer, whatever its kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 
 class DataParallelModel(Protocol):
-    """What this rank holds and updates of the model."""
+    """The part of the model that this rank holds and updates."""
 
     slices: tuple[TensorSlice, ...]
     """fp32 weights that this rank updates, in place."""
@@ -58,11 +58,11 @@ class CombinedModel:
         self.frozen = frozen
 
     def gradients(self) -> list[Tensor]:
-        """Of all parts."""
+        """Return the gradients of all parts."""
         return [gradient for part in self._parts for gradient in part.gradients()]
 
     def refresh_copies(self) -> None:
-        """Of all parts."""
+        """Refresh the copies of all parts."""
         for part in self._parts:
             part.refresh_copies()
 

@@ -27,7 +27,7 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def compute_type(precision: Precision) -> torch.dtype:
-    """Of parameters and activations in the forward and backward passes."""
+    """Return the type of parameters and activations in the forward and backward passes."""
     return _TYPES[precision.value]
 
 
@@ -46,10 +46,11 @@ def frozen_to_compute_type(module: nn.Module, precision: Precision) -> None:
 
 
 def copy_on_use(stage: nn.Module, precision: Precision) -> None:
-    """Let each layer, and what is left at the root, compute with copies made in its forward pass.
+    """Let each layer, and the root, compute with copies made in its forward pass.
 
-    The fp32 parameters stay what is updated; gradients arrive in them as fp32 sums. A tied
-    embedding has a copy for each of its two uses: sums within one copy would have its type.
+    The fp32 parameters are still the ones that are updated, and gradients reach them as fp32 sums.
+    A tied embedding has a copy for each of its two uses, because sums within one copy would have
+    its type.
     """
     layers = layer_modules(stage)
     inside = {parameter for layer in layers for parameter in layer.parameters()}
@@ -67,13 +68,13 @@ def copy_on_use(stage: nn.Module, precision: Precision) -> None:
 
 
 def _is_tied(stage: nn.Module) -> bool:
-    """Whether it is a whole model whose embedding is its head too."""
+    """Return whether a stage is a whole model that uses its embedding as its head."""
     parts = (getattr(stage, name, None) for name in ("embedding", "norm"))
     return all(part is not None for part in parts) and getattr(stage, "output", None) is None
 
 
 class _Copies:
-    """Of a unit's parameters, in their place during its forward pass."""
+    """Low-precision copies that replace a unit's parameters during its forward pass."""
 
     def __init__(
         self,

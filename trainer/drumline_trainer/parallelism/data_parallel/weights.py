@@ -26,7 +26,8 @@ class CutStages:
     stages: Sequence[nn.Module]
     """On the meta device, in the order of the model."""
     cuts: Mapping[str, Cut] = field(default_factory=dict[str, Cut])
-    """Of parameters by name; one without a cut is whole on every rank of the tensor axis."""
+    """Cuts of parameters by name. A parameter without one is whole on every rank of the tensor
+    axis."""
     experts: Collection[str] = ()
     """Names of the parameters that are summed over the ranks with the same experts."""
 
@@ -56,7 +57,15 @@ class ModelWeight:
         copy: int,
         store: OffloadStore | None = None,
     ) -> TensorSlice:
-        """The slice that data parallelism leaves of it: `box` of the parameter, or all of it."""
+        """Return the slice of it that data parallelism assigns to this rank.
+
+        Args:
+            tensor: the slice's values, shaped as `box`.
+            box: part of the local parameter; None: all of it.
+            copies: number of ranks of the group that hold this slice.
+            copy: index of this rank among them.
+            store: of the values, if they are offloaded.
+        """
         inner = box or Box(offsets=(0,) * len(self.cut.box.shape), shape=self.cut.box.shape)
         starts = zip(self.cut.box.offsets, inner.offsets, strict=True)
         return TensorSlice(
@@ -87,9 +96,9 @@ def weights_of(model: CutStages, *, world: World) -> tuple[ModelWeight, ...]:
 def master_weights(
     tensors: Sequence[Tensor], *, open_store: OpenStore | None
 ) -> list[tuple[Tensor, OffloadStore | None]]:
-    """What is updated for each parameter: itself if it is fp32, else an fp32 copy of it.
+    """Return the updated tensor of each parameter: itself if it is fp32, otherwise an fp32 copy.
 
-    Copies lie on the device, or in a store; there their contents are undefined.
+    Copies are on the device or in a store. In a store their contents are undefined.
     """
     copied = [tensor for tensor in tensors if tensor.dtype is not torch.float32]
     store = open_store([4 * tensor.numel() for tensor in copied]) if open_store and copied else None
@@ -104,7 +113,7 @@ def master_weights(
 
 
 def _whole(parameter: nn.Parameter, world: World) -> Cut:
-    """Of a parameter without a cut: every rank of the tensor axis holds all of it."""
+    """Return the cut of a parameter that every rank of the tensor axis holds whole."""
     shape = tuple(parameter.shape)
     return Cut(
         shape=shape,

@@ -44,7 +44,7 @@ class _Transfer:
     """A collective under way, with the memory that it reads and writes."""
 
     number: int
-    """Of the bucket."""
+    """Index of the bucket."""
     row: Tensor
     """This rank's."""
     matrix: Tensor
@@ -99,7 +99,10 @@ class ZeroModel(BucketedModel):
         self._gathering: deque[_Transfer] = deque()
 
     def gradients(self) -> list[Tensor]:
-        """Of the slices, summed over the group. Once a step, after the last backward pass."""
+        """Return the gradients of the slices in fp32, summed over the group.
+
+        Call it once per step, after the last backward pass. Collective over the group.
+        """
         self._finish_gathers()  # of what no forward pass has used; rows are overwritten next
         self._sender.finish()
         while self._scattering:
@@ -112,9 +115,9 @@ class ZeroModel(BucketedModel):
 
     @torch.no_grad()
     def refresh_copies(self) -> None:
-        """All-gather what each rank has written into its slices, beside what follows.
+        """Start to all-gather the updated slices of all ranks, beside the work that follows.
 
-        Whoever reads the weights calls `make_whole` before; `gradients` has all of them gathered.
+        A reader of the weights calls `make_whole` first. `gradients` waits for all of them.
         """
         self._finish_gathers()
         # buckets go from the last parameter to the first, and a forward pass the other way
@@ -194,9 +197,10 @@ class ZeroModel(BucketedModel):
 
 
 def whole_before(stage: nn.Module, models: Sequence[ZeroModel]) -> None:
-    """Let a stage, each layer and what comes behind them wait for their weights, when they begin.
+    """Let a stage, each layer and its ends wait for their weights when their forward pass begins.
 
-    Layers wait for all of theirs at once, as the hooks of a block may use those of another module.
+    A layer waits for all its weights at once, because hooks of a block may use those of another
+    module.
     """
     last = [
         end

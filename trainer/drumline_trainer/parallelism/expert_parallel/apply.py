@@ -65,7 +65,7 @@ def _mixtures(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:
 
 
 def _uncut(weights: nn.Parameter, world: World) -> Cut:
-    """Of what tensor parallelism left whole on each of its ranks."""
+    """Return the cut of a weight that every rank of the tensor axis holds whole."""
     shape = tuple(weights.shape)
     return Cut(
         shape=shape,
@@ -76,7 +76,11 @@ def _uncut(weights: nn.Parameter, world: World) -> Cut:
 
 
 def _refined(cut: Cut, world: World) -> Cut:
-    """The part of a cut with this rank's experts, which are its first dimension."""
+    """Return the part of a cut with this rank's experts, which are its first dimension.
+
+    Raises:
+        ValueError: the ranks do not divide the experts.
+    """
     ranks, experts = world.size(Axis.EXPERT), cut.box.shape[0]
     if experts % ranks:
         raise ValueError(f"{experts} experts do not divide by {ranks} ranks")

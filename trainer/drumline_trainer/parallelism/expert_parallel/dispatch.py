@@ -52,7 +52,9 @@ class RemoteDispatch(Dispatch):
         return _Counts(here=received.sum(dim=0), both=OnHost(torch.stack((sent, received))))
 
     def forward(self, rows_RD: Tensor, announced: Any, experts: nn.Module) -> Tensor:
-        """What the experts make of rows that are sorted by expert, in the same order.
+        """Apply the experts to rows [R, D] sorted by expert.
+
+        Return their outputs in the same order.
 
         Collective over the group. Waits for the counts on the host.
         """
@@ -82,7 +84,7 @@ class OnHost:
             self._arrived.record()
 
     def wait(self) -> list[list[list[int]]]:
-        """As nested lists; they have three dimensions."""
+        """Wait for the copy, and return it as nested lists of three dimensions."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return cast("list[list[list[int]]]", self._numbers.tolist())  # pyright: ignore[reportUnknownMemberType] - torch does not say what is in the list
@@ -90,10 +92,10 @@ class OnHost:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Of rows."""
+    """Numbers of rows by expert."""
 
     here: Tensor
-    """By expert of this rank; on the device."""
+    """Rows for each expert of this rank [X / size], on the device."""
     both: OnHost
     """Sent, by rank and by expert of that rank, and received, by rank and by our expert."""
 

@@ -25,12 +25,12 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class ForwardPass:
-    """Of this rank's stages.
+    """The forward pass of this rank's stages.
 
     Args:
         stages: in the order of the model.
-        world: gives the pipeline axis.
-        micro_batches: shape and type of what travels; there may be any number of them.
+        world: provides the pipeline axis.
+        micro_batches: shape and type of the tensors that are sent; any number may follow.
     """
 
     def __init__(
@@ -50,13 +50,19 @@ class ForwardPass:
     def loss(
         self, inputs: Tensor, targets: Tensor, documents: tuple[Documents, ...], *, summed: Loss
     ) -> Tensor:
-        """Of one micro-batch, which every rank of the pipeline passes; 0 without the last stage.
+        """Return the loss (a scalar) of one micro-batch. It is 0 on ranks without the last stage.
 
-        Collective over the pipeline.
+        Collective over the pipeline: every rank calls it for every micro-batch.
+
+        Args:
+            inputs: tokens [batch, positions] or images.
+            targets: [batch, positions] or classes [batch].
+            documents: further arguments of the stages.
+            summed: the loss over all targets.
         """
         total = torch.zeros((), device=self._device)
         here: Tensor | None = None
-        """What the stage before, on this rank, gave."""
+        """Output of the previous stage, if that is on this rank."""
         for stage in self._stages:
             taken = inputs if stage.is_first else here
             if taken is None:

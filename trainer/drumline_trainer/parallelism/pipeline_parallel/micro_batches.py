@@ -20,6 +20,6 @@ class MicroBatchSpec:
     hidden: tuple[int, ...]
     """Shape of the hidden states between stages, B S D."""
     dtype: torch.dtype
-    """Of the hidden states."""
+    """Type of the hidden states."""
     inputs_dtype: torch.dtype = torch.int64
-    """Of tokens or images."""
+    """Type of tokens or images."""

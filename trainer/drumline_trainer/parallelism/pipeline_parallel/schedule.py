@@ -62,11 +62,11 @@ _TIED_HEAD = frozenset({"norm", "embedding"})
 def stage_modules(
     model: nn.Module, *, layout: Layout, index: int, partition: Partition
 ) -> list[nn.Module]:
-    """The stages at a place of the pipeline, in the order of the model; `model` stays as it is.
+    """Return copies of the stages at a place of the pipeline, in the order of the model.
 
-    `norm` and `output` belong to the last stage, other parts beside the layers to the first, those
-    without parameters to all. A tied model's `embedding` is also the last stage's head: two copies
-    of one parameter (`pipeline_parallel.tied`).
+    `norm` and `output` belong to the last stage, other modules outside of the layers to the first,
+    modules without parameters to all. A tied model's `embedding` is also the last stage's head.
+    These are two copies of one parameter (`pipeline_parallel.tied`).
     """
     return [_cut(model, stage=stage, partition=partition) for stage in layout.stages_of(index)]
 
@@ -84,21 +84,21 @@ class Pipeline:
         stage_done: Callable[[nn.Module], None] | None = None,
         clock: StepTimer | None = None,
     ) -> None:
-        """Prepare; nothing travels before the first step.
+        """Prepare; nothing is sent before the first step.
 
         Args:
             modules: from `stage_modules`, with data parallelism and storage.
-            world: its layout says the schedule.
+            world: its layout selects the schedule.
             micro_batches: of a step.
             loss: called on the last stage.
             stage_done: called with a module when the gradients of all micro-batches are in its
                 parameters' `.grad`; not with FSDP2's, which reduce their gradients themselves.
-            clock: takes the time of each stage, under its number.
+            clock: measures the time of each stage, under its number.
 
         Raises:
-            ConfigError: this torch lacks the schedule.
-            ValueError: so few micro-batches do not fill it, or an FSDP2 unit is sharded after its
-                forward though the backward is split.
+            ConfigError: this version of PyTorch lacks the schedule.
+            ValueError: there are too few micro-batches to fill it, or an FSDP2 unit is sharded
+                after its forward although the backward is split.
         """
         # which stages of the model this rank has
         layout = world.layout
@@ -175,11 +175,11 @@ class Pipeline:
 def build_schedule(
     schedule: Schedule, stages: Sequence[PipelineStage], *, micro_batches: int, loss: Loss | None
 ) -> Any:
-    """Torch's own object for a schedule, over this rank's stages.
+    """Build PyTorch's object for a schedule over this rank's stages.
 
     Raises:
-        ConfigError: this torch lacks it.
-        ValueError: so few micro-batches do not fill it.
+        ConfigError: this version of PyTorch lacks the schedule.
+        ValueError: there are too few micro-batches to fill it.
     """
     made_by = getattr(pipelining, _CLASSES[schedule], None)
     if made_by is None:
@@ -207,7 +207,7 @@ def check_keeps_gathered(modules: Sequence[nn.Module]) -> None:
 
 
 def _timed(loss: Loss, *, clock: StepTimer | None, stage: int) -> Loss:
-    """A schedule works the loss out between the passes of the last stage."""
+    """Measure the loss as forward time: a schedule computes it between the last stage's passes."""
 
     def loss_as_part(output: Tensor, targets: Tensor) -> Tensor:
         with working("forward", clock=clock, stage=stage):
@@ -234,9 +234,9 @@ def _cut(model: nn.Module, *, stage: int, partition: Partition) -> nn.Module:
 
 
 def _reshards(module: FSDPModule, *, is_root: bool) -> bool:
-    """Whether its weights are sharded again after a forward; a root's only on request.
+    """Return whether its weights are sharded again after a forward; a root's only on request.
 
-    FSDP2 has no public word for it; these names are those of torch 2.11 to 2.15.
+    FSDP2 has no public attribute for it. These names are those of torch 2.11 to 2.15.
     """
     state: Any = module._get_fsdp_state()  # noqa: SLF001 - torch has no public way # pyright: ignore[reportPrivateUsage] - torch has no public way
     if is_root and state._auto_reshard_after_forward:  # noqa: SLF001 - torch has no public way

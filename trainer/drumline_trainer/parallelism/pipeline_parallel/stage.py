@@ -52,11 +52,12 @@ class TimedStage(PipelineStage):
         self._forgets = type(getattr(module, "layer_loop", None)) not in (LayerLoop, type(None))
         """For its activations: torch would compute them again for each weight in turn."""
         self.documents: Sequence[tuple[Documents, ...]] = ()
-        """Of each micro-batch. Not passed by torch, which would look for a gradient in them."""
+        """Documents of each micro-batch. PyTorch does not pass them, because it would expect
+        gradients for them."""
         self._micro_batch = 0
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
-        """Called by the schedule with a micro-batch's number."""
+        """Run the forward pass of a micro-batch. The schedule calls it with its number."""
         self._micro_batch = fwd_chunk_id
         with self._working("forward"):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
@@ -64,37 +65,37 @@ class TimedStage(PipelineStage):
     def backward_one_chunk(
         self, bwd_chunk_id: int, *arguments: Any, full_backward: bool = True, **options: Any
     ) -> None:
-        """Called by the schedule: all of a micro-batch's backward pass, or for its inputs."""
+        """Run a micro-batch's backward pass, or its part for the inputs. The schedule calls it."""
         whole = full_backward or self._forgets
         with self._working("backward"):
             super().backward_one_chunk(bwd_chunk_id, *arguments, full_backward=whole, **options)  # pyright: ignore[reportUnknownMemberType] - torch gives the loss no type
 
     def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> None:
-        """Called by the schedule: what is left of a micro-batch's backward pass."""
+        """Run the remaining part of a micro-batch's backward pass. The schedule calls it."""
         if self._forgets:
             return
         with self._working("backward"):
             super().backward_weight_one_chunk(*arguments, **options)
 
     def forward_maybe_with_nosync(self, *arguments: Any, **options: Any) -> Any:
-        """Called by that with what the module is given."""
+        """Add the micro-batch's documents to the arguments of the module."""
         documents = self.documents[self._micro_batch] if self.documents else ()
         return super().forward_maybe_with_nosync(*arguments, *documents, **options)  # pyright: ignore[reportUnknownMemberType] - untyped in torch
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
-        """Called by the schedule after the stage's last micro-batch."""
+        """Report the end of the stage's last micro-batch. The schedule calls it."""
         with self._working("backward"):
             super().perform_reduce_grad(grad_scale_factor)
         if self._done is not None and not isinstance(self.submod, FSDPModule):
             self._done(self.submod)
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
-        """Of torch 2.11, which greets all neighbours; one on this rank Gloo cannot reach."""
+        """Skip the handshake with stages on this rank, which Gloo cannot reach. For torch 2.11."""
         greetings = cast("Any", super())._get_init_p2p_neighbors_ops()  # noqa: SLF001 - overrides torch's own
         return [op for op in greetings if op.group_peer != self.group_rank]
 
     def _validate_fwd_outputs(self, outputs: tuple[Tensor, ...]) -> None:
-        """Of torch 2.11, which compares the last stage's too; later versions do not."""
+        """Skip the check of the last stage's outputs in torch 2.11; later versions do the same."""
         if not self.is_last:
             cast("Any", super())._validate_fwd_outputs(outputs)  # noqa: SLF001 - overrides torch's own
 

@@ -32,13 +32,13 @@ class TiedGroup:
 
     group: ProcessGroup
     device: torch.device
-    """Where the group takes tensors, wherever weights and gradients lie."""
+    """Device of the group's tensors, independent of where weights and gradients are."""
 
 
 def tied_group(world: World) -> TiedGroup | None:
-    """The ends of this rank's pipeline, where this rank is at one of them; else None.
+    """Return the ends of this rank's pipeline if this rank is one of them, otherwise None.
 
-    Collective over all ranks of the world, also of those that get None. A pipeline whose ends are
+    Collective over all ranks of the world, also over those that get None. A pipeline whose ends are
     on one rank needs no group.
     """
     if _ends_share_a_rank(world.layout):

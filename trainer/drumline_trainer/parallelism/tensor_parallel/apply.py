@@ -48,7 +48,7 @@ _COLUMNS = (
 _KEY_VALUE_HEADS = ("attention.key", "attention.value")
 _ROWS = ("attention.output", "feed_forward.down")
 _PARTIAL_ROWS = ("shared.down",)
-"""What a mixture adds to its experts' output before the sum over the ranks."""
+"""Layers whose output is added to that of the experts before the sum over the ranks."""
 _BLOCKS = ("attention", "feed_forward")
 """Blocks that work inside of the region: what they are given enters it once for all layers."""
 _HEAD_NORMS = (
@@ -107,14 +107,14 @@ class GatheredPositions(Positions):
         return torch.arange(self.length(x_BSD), device=x_BSD.device)
 
     def length(self, x_BSD: Tensor) -> int:
-        """Of the tokens that all ranks have together."""
+        """Return the number of positions that all ranks have together."""
         return x_BSD.shape[1] * self.ranks
 
 
 def _head_share(
     name: str, module: nn.Module, attention: nn.Module, region: Region
 ) -> HeadShare | None:
-    """Of the layers that make keys and values."""
+    """Return the distribution of heads for the layers of keys and values, otherwise None."""
     if name not in _KEY_VALUE_HEADS or not isinstance(module, nn.Linear):
         return None
     size = attention.head_size
@@ -125,7 +125,7 @@ def _head_share(
 def _replacement(
     name: str, module: nn.Module, region: Region, share: HeadShare | None
 ) -> nn.Module:
-    """What takes the place of a module, itself often; `name` is the block's and its own."""
+    """Return the replacement of a module, often itself; `name` is the block's name and its own."""
     match module:
         case nn.Linear() if name in _COLUMNS:
             return ColumnLinear(module, region, shared=share)
@@ -149,10 +149,10 @@ def _replacement(
 
 
 def _mark_borders(model: nn.Module, region: Region) -> None:
-    """Where activations enter the region and leave it, beside what cut layers do themselves.
+    """Register hooks where activations enter or leave the region outside of cut layers.
 
-    A router works alike on all ranks on behalf of experts that differ: what comes back to it is a
-    part of its gradient and is summed, so of the balance loss each rank must add a part only.
+    A router computes the same on all ranks for experts that differ. Its incoming gradient is
+    partial and is summed, so each rank may add only its part of the balance loss.
     """
     for path, module in _named_modules(model):
         name = path.rpartition(".")[2]
@@ -186,17 +186,17 @@ def _mark_latents(attention: MultiHeadLatentAttention, region: Region) -> None:
 
 
 def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """What torch lists, with types: its own function has none."""
+    """Return `named_modules` with a type, which PyTorch does not give it."""
     return cast("Iterator[tuple[str, nn.Module]]", model.named_modules())
 
 
 def _enter(block: nn.Module, inputs: Any, *, region: Region) -> tuple[Any, ...]:
-    """A hook that lets the first of a block's inputs enter."""
+    """Apply `enter_block` to the first input of a block, as a forward pre-hook."""
     return (enter_block(block, inputs[0], region), *inputs[1:])
 
 
 def _before(change: Callable[[Tensor], Tensor], module: nn.Module, inputs: Any) -> tuple[Any, ...]:
-    """A hook that changes the first of a module's inputs."""
+    """Apply a function to the first input of a module, as a forward pre-hook."""
     del module
     return (change(inputs[0]), *inputs[1:])
 
@@ -204,7 +204,7 @@ def _before(change: Callable[[Tensor], Tensor], module: nn.Module, inputs: Any) 
 def _after(
     change: Callable[[Tensor], Tensor], module: nn.Module, inputs: Any, out: Tensor
 ) -> Tensor:
-    """A hook that changes a module's output."""
+    """Apply a function to a module's output, as a forward hook."""
     del module, inputs
     return change(out)
 

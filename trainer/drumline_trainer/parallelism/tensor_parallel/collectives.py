@@ -35,16 +35,16 @@ from drumline_trainer.metrics.step_timer import step_part
 
 
 def copy_to_region(x: Tensor, group: ProcessGroup) -> Tensor:
-    """The same tensor, known to be equal on all ranks, for work that differs by rank.
+    """Return a replicated tensor (any shape) for work that differs by rank.
 
-    Its gradient is the sum of what the ranks' work contributes. For weights that all ranks hold
-    as well as for activations.
+    Its gradient is the sum of all ranks' contributions. For activations, and for weights that all
+    ranks hold.
     """
     return cast("Tensor", _Replicated.apply(x, group))
 
 
 def reduce_from_region(x: Tensor, group: ProcessGroup) -> Tensor:
-    """The sum over the ranks, on every rank. What is done with it must be the same on all."""
+    """Sum a tensor (any shape) over the ranks. All ranks must use the result in the same way."""
     return cast("Tensor", _Total.apply(x, group))
 
 
@@ -54,28 +54,29 @@ def gather_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def reduce_scatter_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
-    """This rank's positions of the sum over the ranks."""
+    """Sum [B, S, D] over the ranks and return this rank's positions [B, S / ranks, D]."""
     return cast("Tensor", _ScatteredTotal.apply(x_BSD, group))
 
 
 def scatter_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
-    """This rank's positions of what is the same on all ranks."""
+    """Return this rank's positions [B, S / ranks, D] of a replicated tensor [B, S, D]."""
     return cast("Tensor", _OwnPositions.apply(x_BSD, group))
 
 
 def divide_gradient(x: Tensor, group: ProcessGroup) -> Tensor:
-    """The same tensor for work that is the same on all ranks, before a sum over them.
+    """Return a replicated tensor (any shape) for work that is equal on all ranks.
 
-    Beside work that differs by rank, so that one sum is right for both.
+    Its gradient is divided by the number of ranks. So one sum over the ranks is right for it and
+    for work that differs by rank.
     """
     return cast("Tensor", _SharedGradient.apply(x, group))
 
 
 def sum_neighbours(weight: Tensor, group: ProcessGroup, *, count: int) -> Tensor:
-    """The same tensor, of which each `count` ranks in a row hold a copy for work that differs.
+    """Return a weight of which each run of `count` ranks holds a copy.
 
-    Its gradient is the sum of what theirs contributes. It travels with the gradients of all other
-    ranks, in one sum over the group: no ranks need a group of their own.
+    Its gradient is the sum of their contributions. It is computed with those of all other ranks in
+    one sum over the group, so these ranks need no group of their own.
     """
     return weight if count == 1 else cast("Tensor", _SumOfNeighbours.apply(weight, group, count))
 
@@ -162,7 +163,7 @@ class _SharedGradient(Function):
 
 
 def summed(x: Tensor, group: ProcessGroup) -> Tensor:
-    """A new tensor, the sum over the ranks. No gradient."""
+    """Return the sum of `x` (any shape) over the ranks as a new tensor. No gradient."""
     result, work = start_sum(x, group)
     with step_part("all_reduce", Axis.TENSOR):
         work.wait()
@@ -170,13 +171,13 @@ def summed(x: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def start_sum(x: Tensor, group: ProcessGroup) -> tuple[Tensor, Work]:
-    """What will be the sum over the ranks once the work has been waited for. No gradient."""
+    """Start the sum of `x` over the ranks. The result is valid after waiting. No gradient."""
     result = x.clone(memory_format=torch.contiguous_format)
     return result, _begun(dist.all_reduce(result, group=group, async_op=True))
 
 
 def all_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
-    """The ranks' positions one after the other. No gradient."""
+    """Concatenate the ranks' positions [B, S, D] to [B, S · ranks, D]. No gradient."""
     parts = x_BSD.new_empty((group.size(), *x_BSD.shape))
     with step_part("all_gather", Axis.TENSOR):
         dist.all_gather_into_tensor(parts.flatten(0, 1), x_BSD.contiguous(), group=group)
@@ -184,7 +185,7 @@ def all_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
-    """This rank's positions of the sum over the ranks. No gradient."""
+    """Sum [B, S, D] over the ranks; return this rank's positions [B, S / ranks, D]. No gradient."""
     result, work = start_scattered_sum(x_BSD, group)
     with step_part("reduce_scatter", Axis.TENSOR):
         work.wait()
@@ -192,7 +193,7 @@ def scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def start_scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> tuple[Tensor, Work]:
-    """What will be `scattered_sum` once the work has been waited for. No gradient."""
+    """Start `scattered_sum`. The result is valid after waiting. No gradient."""
     by_rank = cast("Tensor", x_BSD.unflatten(-2, (group.size(), -1)))
     parts = by_rank.movedim(-3, 0).contiguous()
     result = torch.empty_like(parts[0])
@@ -201,6 +202,6 @@ def start_scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> tuple[Tensor, Wor
 
 
 def _begun(work: Work | None) -> Work:
-    """A group without this rank would have given none."""
+    """Narrow the type: torch returns None only for a group without this rank."""
     assert work is not None  # noqa: S101 - every rank is in its own groups
     return work

@@ -40,9 +40,10 @@ class Region:
 
     group: ProcessGroup
     sequence_parallel: bool
-    """Whether outside of it a rank holds its own positions only."""
+    """True if a rank holds only its own positions outside of the region."""
     overlap: bool = True
-    """Whether going back into it sums while weights' gradients are worked out."""
+    """True if the gradient of the region's input is summed while gradients of weights are computed.
+    """
 
     def enter(self, x_BSD: Tensor) -> Tensor:
         """All positions, for work that differs by rank."""
@@ -51,13 +52,13 @@ class Region:
         return copy_to_region(x_BSD, self.group)
 
     def leave(self, x_BSD: Tensor) -> Tensor:
-        """The sum of what the ranks worked out."""
+        """Sum the ranks' results [B, S, D]. With sequence parallelism keep own positions."""
         if self.sequence_parallel:
             return reduce_scatter_positions(x_BSD, self.group)
         return reduce_from_region(x_BSD, self.group)
 
     def own(self, x_BSD: Tensor) -> Tensor:
-        """What stays outside, of a tensor that was made alike on every rank."""
+        """Return the part of a replicated tensor [B, S, D] that is held outside the region."""
         return scatter_positions(x_BSD, self.group) if self.sequence_parallel else x_BSD
 
     def alike(self, x_BSD: Tensor) -> Tensor:
@@ -69,46 +70,52 @@ class Region:
         return copy_to_region(x_BSD, self.group)
 
     def outside(self, weight: Tensor) -> Tensor:
-        """A weight that all ranks hold, for use outside: its gradient is a sum over positions."""
+        """Return a replicated weight for use outside: its gradient is summed over positions."""
         return copy_to_region(weight, self.group) if self.sequence_parallel else weight
 
     def piece(self, size: int) -> range:
-        """Which of so many features or rows are this rank's; the ranks' numbers differ by one."""
+        """Return this rank's range of `size` features or rows. Ranges differ by at most one."""
         ranks, rank = self.group.size(), self.group.rank()
         return range(size * rank // ranks, size * (rank + 1) // ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadShare:
-    """Which key-value heads are this rank's: its part of them, or one that neighbours have too."""
+    """This rank's key-value heads: its part of them, or one that neighbours also have."""
 
     group: ProcessGroup
     heads: int
-    """Of all ranks."""
+    """Number of heads of all ranks."""
 
     @property
     def copies(self) -> int:
-        """How many ranks in a row have the same."""
+        """Number of neighbouring ranks with the same heads."""
         return max(1, self.group.size() // self.heads)
 
     @property
     def copy(self) -> int:
-        """Which of them this is."""
+        """Index of this rank among those."""
         return self.group.rank() % self.copies
 
     def piece(self, size: int) -> range:
-        """Which of so many features are this rank's."""
+        """Return this rank's range of `size` features."""
         parts = self.group.size() // self.copies
         part, each = self.group.rank() // self.copies, size // parts
         return range(part * each, (part + 1) * each)
 
     def whole_gradient(self, weight: Tensor) -> Tensor:
-        """The weight of these features, or of adapters beside them, for this rank's queries."""
+        """Return the weight of these features for this rank's queries, with a summed gradient.
+
+        It also applies to weights of adapters beside them.
+        """
         return sum_neighbours(weight, self.group, count=self.copies)
 
 
 def own_piece(parameter: Tensor, dimension: int, region: Region) -> nn.Parameter:
-    """This rank's part of a weight; without storage where the weight is."""
+    """Return this rank's part of a weight along `dimension`.
+
+    It stays on the meta device if it is there.
+    """
     return _part(parameter, dimension, region.piece(parameter.shape[dimension]))
 
 
@@ -134,7 +141,7 @@ class ColumnLinear(nn.Linear):
         if linear.bias is not None:  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
             self.bias = _part(linear.bias, 0, piece)
         self.enters = True
-        """Whether its input is its block's."""
+        """True if its input is that of its block."""
         self.carrier: Tensor | None = None
         """Left by `enter_block`, for this forward pass and for its recomputation."""
 
@@ -200,7 +207,7 @@ class SplitRMSNorm(nn.RMSNorm):
         self.weight = norm.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of any shape that ends in the norm's."""
+        """Normalize `x` [..., *normalized_shape]."""
         return F.rms_norm(
             x, self.normalized_shape, copy_to_region(self.weight, self.group), self.eps
         )
@@ -216,7 +223,7 @@ class SplitLayerNorm(nn.LayerNorm):
         self.bias = norm.bias
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.LayerNorm's
-        """Of any shape that ends in the norm's."""
+        """Normalize `input` [..., *normalized_shape]."""
         bias = None if self.bias is None else copy_to_region(self.bias, self.group)  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
         weight = copy_to_region(self.weight, self.group)
         return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)

@@ -34,13 +34,14 @@ from drumline_trainer.parallelism.tensor_parallel.collectives import (
 def enter_with_carriers(
     x_BSI: Tensor, weights: Sequence[Tensor], *, group: ProcessGroup, by_position: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The layers' input, and a carrier for the `linear_with_carrier` of each.
+    """Return the layers' input [B, S, I], and a carrier [B, S, O] for each `linear_with_carrier`.
 
     Args:
-        x_BSI: this rank's positions with `by_position`, else all positions, equal on all ranks.
-        weights: shape O I each, of this rank's O.
+        x_BSI: this rank's positions with `by_position`, otherwise all positions, equal on all
+            ranks.
+        weights: [O, I] each, this rank's outputs.
         group: the ranks of the tensor axis.
-        by_position: whether x has to be gathered.
+        by_position: whether x must be gathered.
     """
     entered, *carriers = cast(
         "tuple[Tensor, ...]", _Enter.apply(x_BSI, group, by_position, *weights)
@@ -49,7 +50,7 @@ def enter_with_carriers(
 
 
 def linear_with_carrier(x_BSI: Tensor, weight_OI: Tensor, carrier_BSO: Tensor) -> Tensor:
-    """The product x · weightᵀ, whose weight gets its gradient where the carrier comes from."""
+    """Return x · weightᵀ [B, S, O]. The weight gets its gradient where the carrier was made."""
     return cast("Tensor", _LinearWithCarrier.apply(x_BSI, weight_OI, carrier_BSO))
 
 

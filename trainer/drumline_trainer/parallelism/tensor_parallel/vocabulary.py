@@ -29,7 +29,7 @@ class VocabularyEmbedding(nn.Module):
     """The vectors of this rank's words; where embeddings are tied also the head."""
 
     head_weight: Tensor | None = None
-    """What the head multiplies with, where that is another copy of the weight."""
+    """Weight [words, D] of the head, if that is another copy of the embedding."""
 
     def __init__(self, embedding: nn.Embedding, region: Region) -> None:
         super().__init__()

@@ -105,7 +105,10 @@ class AsynchronousServers:
             self._server.finish()
 
     def staleness(self) -> Staleness:
-        """Of all pushes since the last time. Collective, where no worker is under way."""
+        """Return the staleness of all pushes since the last call.
+
+        Collective, while no worker is active.
+        """
         missed, ahead = self._server.take_staleness() if self._server else ([], 0)
         sums = torch.tensor([sum(missed), len(missed)], dtype=torch.float64, device=self._device)
         most = torch.tensor([max(missed, default=0), ahead], device=self._device)

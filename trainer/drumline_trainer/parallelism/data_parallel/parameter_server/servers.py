@@ -1,15 +1,15 @@
-"""Which ranks serve which rows of every weight, in host memory.
+"""Distribution of the rows of every weight over the servers, in host memory.
 
-Copies of the model are workers; with `copies_per_node` above 1 the copies of a node are one worker,
+Copies of the model are workers. With `copies_per_node` above 1 the copies of a node are one worker,
 whose first rank, its leader, pushes and pulls for all (hierarchical). Each parameter is cut by rows
-into a piece for each server, so all have equally many bytes, and all pieces of a server travel as
-one row of numbers. Servers are leaders themselves, spread evenly: of 8 leaders 3 servers are the
-first, third and sixth.
+into a piece for each server, so servers hold equal numbers of bytes. All pieces of a server are
+sent as one row of numbers. Servers are leaders themselves, spread evenly. Of 8 leaders, 3 servers
+are the first, third and sixth.
 
     leaders     0     1     2     3     4     5     6     7
     servers     0           1                 2
 
-Leaders communicate in a Gloo group of their own, whatever carries the collectives of the devices.
+Leaders communicate in a Gloo group of their own, independent of the devices' backend.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from drumline_trainer.sharding.world import World
 
 
 def server_places(leaders: int, servers: int) -> list[int]:
-    """Which of the leaders serve."""
+    """Return the indices of the leaders that are servers."""
     return [number * leaders // servers for number in range(servers)]
 
 
@@ -48,15 +48,21 @@ class ServerTopology:
     """A rank of each worker, by its number in the whole world."""
     servers: tuple[int, ...]
     group: ProcessGroup | None
-    """Of the leaders; None on other ranks, and where there is one."""
+    """Group of the leaders. None on other ranks, and with a single leader."""
     node: ProcessGroup | None
-    """Of the ranks of this worker; None where there is one."""
+    """Group of the ranks of this worker. None for a single rank."""
     leader: int
-    """Of this worker."""
+    """Global rank of this worker's leader."""
 
     @classmethod
     def of(cls, config: ServerConfig, *, whole: World, worker: World) -> ServerTopology:
-        """Of all ranks and those of this rank's worker. Collective over all ranks."""
+        """Make the groups of leaders and workers. Collective over all ranks.
+
+        Args:
+            config: of the servers.
+            whole: all ranks.
+            worker: the ranks of this rank's worker.
+        """
         together = worker.size(Axis.DATA)
         sets = [ranks[::together] for ranks in whole.layout.groups(Axis.DATA)]
         group = whole.split(sets, backend="gloo") if len(sets[0]) > 1 else None
@@ -74,16 +80,19 @@ class ServerTopology:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank pushes and pulls."""
+        """True if this rank pushes and pulls."""
         return self.rank == self.leader
 
     @property
     def number(self) -> int:
-        """Of the server that this rank is; beyond the last for others, whose pieces are empty."""
+        """Index of this rank's server.
+
+        Other ranks get the index after the last, with empty pieces.
+        """
         return self.servers.index(self.rank) if self.rank in self.servers else len(self.servers)
 
     def broadcast_in_node(self, row: Tensor) -> None:
-        """The leader's on all ranks of the worker."""
+        """Broadcast the leader's row [n] to all ranks of the worker. Collective over the worker."""
         if self.node is not None:
             dist.broadcast(row, src=self.leader, group=self.node)
 
@@ -96,7 +105,7 @@ class ServerRows:
     servers: int
 
     def pieces(self, server: int) -> list[Box]:
-        """Of each slice, within it."""
+        """Return the server's part of each slice, relative to the slice."""
         return [piece_of(s.tensor.shape, index=server, parts=self.servers) for s in self.slices]
 
     def size(self, server: int) -> int:
@@ -104,27 +113,31 @@ class ServerRows:
         return sum(piece.elements for piece in self.pieces(server))
 
     def pack(self, tensors: Sequence[Tensor], server: int) -> Tensor:
-        """The server's row of tensors that are shaped as the slices, in the host's memory."""
+        """Pack tensors shaped as the slices into the server's row [n], in host memory."""
         parts = zip(tensors, self.pieces(server), strict=True)
         return torch.cat([_of(tensor, piece).reshape(-1) for tensor, piece in parts]).cpu()
 
     def unpack(self, row: Tensor, server: int) -> list[Tensor]:
-        """A row as pieces of the tensors: views."""
+        """Split a row [n] into views with the shapes of the server's pieces."""
         pieces = self.pieces(server)
         parts = cast("tuple[Tensor, ...]", row.split([piece.elements for piece in pieces]))  # pyright: ignore[reportUnknownMemberType] - torch gives the sizes no type
         return [part.view(piece.shape) for part, piece in zip(parts, pieces, strict=True)]
 
     @torch.no_grad()
     def write(self, row: Tensor, server: int) -> None:
-        """A server's row of weights into the slices."""
+        """Copy a server's row [n] of weights into the slices."""
         parts = zip(self.slices, self.pieces(server), self.unpack(row, server), strict=True)
         for held, piece, part in parts:
             _of(held.tensor, piece).copy_(part)
 
     def held(self, row: Tensor, server: int, *, copies: int) -> tuple[TensorSlice, ...]:
-        """The slices that a server has in this row, where `copies` ranks have each of the worker's.
+        """Return the slices that a server has in this row [n].
 
-        What is left of the copies are those on other servers, of tensor neighbours.
+        Args:
+            row: numbers of the server.
+            server: its index.
+            copies: number of ranks with each of the worker's slices. The remaining copies are on
+                the servers of tensor neighbours.
         """
         parts = zip(self.slices, self.pieces(server), self.unpack(row, server), strict=True)
         return tuple(

@@ -26,7 +26,7 @@ from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.data_parallel.parameter_server.clocks import Clocks
 
 PATIENCE_SECONDS = 600.0
-"""How long a pull may wait for the slowest worker: as long as any collective."""
+"""Longest wait of a pull for the slowest worker: as for any collective."""
 
 
 class Tag(IntEnum):
@@ -37,7 +37,7 @@ class Tag(IntEnum):
 
 
 class WorkerRequest(IntEnum):
-    """What a worker asks for."""
+    """Requests of a worker."""
 
     PULL = 0
     PUSH_AND_PULL = 1
@@ -45,7 +45,7 @@ class WorkerRequest(IntEnum):
 
 
 class AsynchronousServer:
-    """What the threads of one server share."""
+    """State that the threads of one server share."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class AsynchronousServer:
             self._changed.notify_all()
 
     def pull(self, worker: int, into: Tensor) -> None:
-        """The weights of this moment, once this worker may have them.
+        """Copy the present weights into `into` [n], once this worker may have them.
 
         Raises:
-            ConnectionError: a worker is gone, or does not come.
+            ConnectionError: a worker is gone, or does not arrive in time.
         """
         with self._changed:
             came = self._changed.wait_for(
@@ -112,14 +112,14 @@ class AsynchronousServer:
             into.copy_(self._weights)
 
     def take_staleness(self) -> tuple[list[int], int]:
-        """Of the pushes since the last time, how many updates each lacked; most steps ahead."""
+        """Return the missed updates of each push since the last call, and the most steps ahead."""
         with self._changed:
             taken = (self._missed, self._most_ahead)
             self._missed, self._most_ahead = [], 0
             return taken
 
     def _serve(self, worker: int, rank: int, group: ProcessGroup) -> None:
-        """The thread of one worker: all in the same row of memory."""
+        """Serve one worker in a thread of its own, reusing one row of memory."""
         row = torch.empty_like(self._weights)
         header = torch.empty(2, dtype=torch.float64)
         try:

@@ -49,7 +49,7 @@ class SynchronousServers:
 
     @property
     def stage_done(self) -> Callable[[nn.Module], None] | None:
-        """Of the worker's model."""
+        """Callback of the worker's model."""
         return self._own.stage_done
 
     def gradients(self) -> list[Tensor]:
@@ -90,7 +90,7 @@ class SynchronousServers:
         self._own.zero()
 
     def _sum(self, own: Tensor) -> Tensor:
-        """Of all workers' rows, in the order of the workers."""
+        """Sum the rows [n] of all workers in a fixed order, for equal bits each time."""
         topology = self._topology
         total, pushed = torch.zeros_like(own), torch.empty_like(own)
         for leader in topology.leaders:
