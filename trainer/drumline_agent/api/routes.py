@@ -63,6 +63,7 @@ class Api:
         """
         path, _, query = request.path.partition("?")
         match request.method, path:
+            # Unsigned: the kubelet's probes and Prometheus have no token.
             case "GET", "/healthz":
                 return _text("ok")
             case "GET", "/readyz":
@@ -73,6 +74,7 @@ class Api:
                     body=prometheus.render(self._status),
                     content_type=prometheus.CONTENT_TYPE,
                 )
+            # Signed with the job's token: what the operator and other members read and write.
             case "GET", str(path) if path == STATUS_PATH:
                 self._check(request, b"get", STATUS_PATH.encode())
                 await self._wait_for_other_version(query)
@@ -85,6 +87,7 @@ class Api:
             case "PUT", departures.PATH:
                 self._check(request, departures.SIGNED_AS, request.body)
                 return self._record_departure(request.body)
+            # Routes that a program of the agent adds, such as those of a gang.
             case _:
                 return await self._answer_route(request)
 

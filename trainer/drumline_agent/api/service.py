@@ -77,9 +77,11 @@ async def serving(
     Raises:
         OSError: it cannot bind its port.
     """
+    # 1. Handlers first: a SIGTERM during the start must not kill PID 1.
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # 2. The state, which everything below shares.
     status = RankStatusStore(settings)
     departures = Departures()
     records = RecordStore(
@@ -91,6 +93,7 @@ async def serving(
     )
     api = Api(token=settings.token, records=records, status=status, departures=departures)
     server = HttpServer(api.answer, address=settings.address, port=settings.port, uploads=uploads)
+    # 3. The API. The port is open before a program starts, so that probes succeed.
     async with server:
         log(
             AgentEvent.AGENT_STARTED,

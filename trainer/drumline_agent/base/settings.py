@@ -117,7 +117,9 @@ class AgentSettings:
         """
         pod_ip = _text(environ, Env.POD_IP)
         folder, bucket = _checkpoints(environ.get(Env.CHECKPOINT_FOLDER, ""))
+        # The pod's address family decides: a cluster may have one of the two only.
         everywhere = "::" if ":" in pod_ip else "0.0.0.0"
+        # Who this pod is, then where it listens and writes, then time limits.
         return cls(
             namespace=_text(environ, Env.NAMESPACE),
             job=_text(environ, Env.JOB),

@@ -67,6 +67,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Act on each whole line; anything else than messages closes the connection."""
         *lines, self._unread = (self._unread + data).split(b"\n")
+        # Before it is whole: a line without an end must not grow in memory.
         if len(self._unread) > MAX_LINE_BYTES:
             self.close()
             return
@@ -76,6 +77,7 @@ class ClientConnection(asyncio.Protocol):
     def _read_lines(self) -> None:
         loop = asyncio.get_running_loop()
         try:
+            # `_on_message` may close the connection in the middle of a batch.
             while self._lines and not self.closed:
                 if not self._allowance.take(now=loop.time()):
                     self._pause(loop)
@@ -88,6 +90,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _pause(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._transport is not None:
+            # The kernel's buffer fills, so the client blocks in its own writes.
             self._transport.pause_reading()
             loop.call_later(BREATH_SECONDS, self._resume)
 

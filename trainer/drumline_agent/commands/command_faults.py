@@ -62,6 +62,7 @@ class CommandFaults:
     def process_ended(self, process: CommandProcess, code: int, *, step: int) -> Fault:
         """Report an unexpected end of a process. A negative code is the signal that ended it."""
         placement, now = process.placement, time.time()
+        # 1. The leader had this process killed: the hang began when it was last heard.
         if process.kill_reason is not None:
             return self._fault(
                 placement.rank,
@@ -72,11 +73,14 @@ class CommandFaults:
                 step=step,
                 at=now - (time.monotonic() - process.heard_at),
             )
+        # 2. Only the output can tell why an unknown program ended.
         lines = process.output.last_lines
         error, last_line = last_exception(lines), last_printed(lines)
         message = error or last_line
+        # The kernel's counter is the only proof that a SIGKILL was an out-of-memory kill.
         short = self._memory.struck(placement.membership)
         lost = lost_peers(lines, error=error)
+        # 3. A lost peer is a consequence: the cause is reported by another pod, or is the network.
         fault_class = (
             FaultClass.INFRASTRUCTURE
             if lost
@@ -84,6 +88,7 @@ class CommandFaults:
                 min(code, ExitCode.APPLICATION), error=message, killed_for_memory=short
             )
         )
+        # An exception about memory (CUDA's, say) explains itself better than the pod's limit.
         killed_for_memory = fault_class == FaultClass.OUT_OF_MEMORY and not error
         return self._fault(
             placement.rank,
@@ -144,6 +149,7 @@ def last_exception(lines: Sequence[str]) -> str:
         return ""
     error = texts[numbers[-1]]
     places = [match for text in texts[: numbers[-1]] if (match := _PLACE.match(text))]
+    # A syntax error is at the place that the traceback names last, not in the line of the error.
     if _NOT_COMPILED.match(error) and places:
         return f"{error} ({places[-1][1]}, line {places[-1][2]})"
     return error

@@ -83,6 +83,7 @@ class CommandProcess:
     def signal_group(self, number: int) -> None:
         """Send a signal to the process and to its remaining children."""
         with suppress(ProcessLookupError, PermissionError):
+            # The whole session: workers of data loaders and of launchers hold GPUs and pipes, too.
             os.killpg(self.pid, number)
 
 
@@ -141,6 +142,7 @@ async def start_process(
         CommandNotStartedError: the image cannot run it.
         OSError: the pod is out of processes, memory or descriptors.
     """
+    # Lines are held until it is known whether the process is a rank or a standby.
     lines = HeldLines()
     reader, write_end = await open_line_pipe(lines.feed, splitter=TerminalLineSplitter())
     try:
@@ -148,6 +150,7 @@ async def start_process(
     except OSError as error:
         reader.close()
         raise _explained(error, command[0]) from None
+    # The child has its own copy. With ours open the pipe would never end.
     finally:
         os.close(write_end)
     return StartedProcess(pid=pid, exited=reaper.watch(pid), reader=reader, lines=lines)
@@ -170,6 +173,7 @@ def rank_process(
         progress: reads steps from lines.
         preloaded: whether the process was a standby.
     """
+    # A single rank needs no tag: the pod's log is its log.
     alone = placement.local_world_size == 1
     process = CommandProcess(
         placement=placement,

@@ -97,9 +97,11 @@ class CommandRanks:
         self._status = status
         self._listener = listener
         self._clients = clients
+        # Clients may connect before any rank is known, so the callbacks are set first.
         clients.on_report = self._on_report
         clients.on_snapshot = self._on_snapshot
         self._link = link
+        # How processes are started, and how their output and ends are read.
         self._starter = CommandStarter(
             plan=plan, settings=settings, reaper=reaper, clients=clients, inherited=inherited
         )
@@ -111,6 +113,7 @@ class CommandRanks:
         self._notice = EndNotice(plan.launch, grace_seconds=settings.grace_seconds)
         self._has_left = False
         """A notice to leave is answered: this attempt's processes end, and with them the pod."""
+        # How they look to the detection of hangs.
         self.hang_views = RankViews(
             clients_of=clients.of,
             work_of=status.work_of,
@@ -128,6 +131,7 @@ class CommandRanks:
 
     def views(self) -> tuple[RankView, ...]:
         """Every process of the present attempt, as of now."""
+        # Processes of an earlier attempt are being stopped: their silence has no meaning.
         present = (self._status.generation, self._status.attempt)
         processes = [
             process
@@ -144,6 +148,7 @@ class CommandRanks:
             return
         for process in processes:
             placement = process.placement
+            # A single rank may start ranks: there are no others that would do the same.
             if placement.world_size == 1:
                 continue
             size = nested_world_size(
@@ -171,6 +176,7 @@ class CommandRanks:
         match order:
             case SaveNotice(id=name) if self._status.acknowledges_saves:
                 if is_of_a_pod(name):
+                    # The ranks may not agree in time, and the pod ends either way.
                     loop, grace = asyncio.get_running_loop(), self._settings.grace_seconds
                     loop.call_later(grace * SAVING_PART, self._give_up_saving, self._processes)
                 self._link.request_save(order)
@@ -185,6 +191,7 @@ class CommandRanks:
 
     def show(self, progress: ProgressLine) -> None:
         """Use progress from event files as a heartbeat of the lowest rank of this pod."""
+        # Event files belong to one rank, usually rank 0.
         for number in sorted(self._processes)[:1]:
             process = self._processes[number]
             if process.alive and not self._history(process.placement).has_client:
@@ -199,14 +206,17 @@ class CommandRanks:
                 self._clients.joined.say(message)
             return
         if order.step is not None:
+            # 1. A complete checkpoint: later heartbeats and a restart start from it.
             self._clients.checkpoint = order.step, order.path
             self._status.note_checkpoint(CommittedCheckpoint(step=order.step, digest=""))
             for received in list(self._status.heartbeats.values()):
                 shown = replace(received.heartbeat, checkpoint_step=order.step)
                 self._status.record_heartbeat(shown)
+        # Checkpoints that the program writes on its own answer no notice.
         if not order.notice:
             return
         self._clients.joined.settled()
+        # 2. The ranks leave. A pod's own end has no PREEMPTED exit: its kubelet ends it anyway.
         if order.leave and (order.step is not None or is_of_a_pod(order.notice)):
             self._has_left = not is_of_a_pod(order.notice)
             self._notify_all()
@@ -228,6 +238,7 @@ class CommandRanks:
 
     async def quiesce(self) -> None:
         """End all processes: at once after a failure, within their grace after a notice."""
+        # Ranks with the notice may be saving: let them finish within the grace period.
         if self._notice.given:
             await self._wait_for_exits(self._notice.seconds_left)
         await self._stop(STOP_SECONDS)
@@ -235,11 +246,13 @@ class CommandRanks:
     async def start_attempt(self, placements: Sequence[Placement]) -> None:
         """Start a process for each placement. Raises OSError where the pod is out of resources."""
         first = placements[0]
+        # 1. Nothing of the attempt before may write to the log, the store or the GPUs any more.
         await self._stop(STOP_SECONDS)
         self._close_outputs()
         self._processes, self._has_left = {}, False
         await self._notice.begin_attempt()
         self._clients.begin_attempt(placements)
+        # 2. Forget its state, then start the new processes.
         self._status.begin_attempt(
             generation=first.generation,
             attempt=first.attempt,
@@ -249,10 +262,12 @@ class CommandRanks:
             self._history(placement).begin_attempt()
             try:
                 self._processes[placement.local_rank] = await self._start(placement)
+            # The image cannot run the command, so further ranks would fail in the same way.
             except CommandNotStartedError as error:
                 fault = self._faults.not_started(placement.rank, placement.membership, str(error))
                 self._listener.on_fault(fault)
                 return
+        # 3. Report. Ranks that show no steps get a first heartbeat, so that the start is visible.
         log(
             AgentEvent.RANKS_STARTED,
             generation=first.generation,
@@ -273,6 +288,7 @@ class CommandRanks:
         With a grace period, processes that do not have the notice get it first.
         """
         self._starter.close()
+        # Before the signals: an exit after a notice says nothing about the work.
         well = bool(self._processes) and all(each.done for each in self._processes.values())
         if grace_seconds > 0:
             self._notify_all()
@@ -290,6 +306,7 @@ class CommandRanks:
             on_line=self._on_line,
             progress=self._plan.progress_reader(self._pattern_budget, self._watch),
         )
+        # After the start: the callback needs the process, which may have ended already.
         process.exited.add_done_callback(lambda _: self._on_exit(process))
         return process
 
@@ -298,8 +315,10 @@ class CommandRanks:
         process.activity.printed(at=process.heard_at)
         text, is_bar = line.decode(errors="replace"), line.endswith(REDRAWN)
         shown = process.progress.read(text.rstrip("\r"))
+        # A bar of hours would fill the log, so only some of its states are printed.
         if not is_bar or (text.strip() and process.may_print_bar()):
             process.output.line(line)
+        # The client's reports are exact. Printed steps must not overwrite them.
         if shown is not None and not self._history(process.placement).has_client:
             self._beat(process.placement, shown)
         remark = self._watch.printed(at=process.heard_at)
@@ -316,6 +335,7 @@ class CommandRanks:
         """Pass on a snapshot that a rank has written, or note that it cannot restore one."""
         each = self._settings.ranks_per_process
         for process in self._processes.values():
+            # Ranks that a launcher starts are numbered in blocks, one block per process.
             is_here = rank // each == process.placement.rank
             if isinstance(message, RestoreFailed):
                 if is_here or each > 1:  # a launcher's rank may be one that belongs elsewhere
@@ -328,6 +348,7 @@ class CommandRanks:
                     self._listener.on_snapshot(info, on_copied=lambda _: None)
 
     def _beat_of_client(self, placement: Placement, report: StepReport) -> None:
+        # The client makes patterns superfluous, even those that match nothing.
         self._watch.close()
         if report.step is not None:
             self._starter.trains()
@@ -345,9 +366,11 @@ class CommandRanks:
     def _on_exit(self, process: CommandProcess) -> None:
         number, code = process.placement.rank, process.exited.result()
         log(AgentEvent.RANK_EXITED, rank=number, code=code, reason=f"exit status {code}")
+        # 1. Show the end in the status, unless a new attempt has begun.
         if process.placement.membership == (self._status.generation, self._status.attempt):
             self._status.ranks_up[number] = False
         process.output_reader.drain()  # its last words come before the verdict on its exit
+        # 2. Was it done, was it asked to end, or is it a fault?
         leaves = code == 0 and self._clients.joined.leaves
         unasked = not process.ended_by_agent and not self._notice.given and not leaves
         process.done = unasked and code == 0
@@ -355,6 +378,7 @@ class CommandRanks:
             self._clients.ended_well(process.placement)
         else:
             process.signal_group(signal.SIGKILL)  # its children hold GPUs and the pipe
+        # 3. Wake those that wait for exits, then report.
         self.changes.notify()
         if unasked and not process.done:
             step = self._status.trained_step or 0
@@ -362,6 +386,7 @@ class CommandRanks:
 
     def _beat(self, placement: Placement, shown: ProgressLine | None) -> None:
         """Record a heartbeat for a process, which sends none itself."""
+        # A late line of a process of the attempt before.
         if placement.membership != (self._status.generation, self._status.attempt):
             return
         if shown is not None:
@@ -375,6 +400,7 @@ class CommandRanks:
 
     def _give_up_saving(self, processes: Mapping[int, CommandProcess]) -> None:
         """Signal the processes, because their pod ends before its ranks have saved."""
+        # A new attempt has replaced the dictionary, and its processes have time of their own.
         if processes is self._processes:
             self._notify_all()
 
@@ -388,12 +414,14 @@ class CommandRanks:
 
     async def _stop(self, grace_seconds: float) -> None:
         """End the running processes. Their exits are not faults."""
+        # 1. Ask politely, so that loggers flush.
         running = [process for process in self._processes.values() if process.alive]
         for process in running:
             process.ended_by_agent = True
             if grace_seconds > 0:
                 process.signal(signal.SIGTERM)
         await self._wait_for_exits(grace_seconds)
+        # 2. Kill all, ended ones too: their children may live on.
         for process in self._processes.values():
             kill(process)
         await self._wait_for_exits(KILL_SECONDS)

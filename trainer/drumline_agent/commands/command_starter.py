@@ -76,12 +76,15 @@ class CommandStarter:
                 that would be started for each GPU.
             OSError: the pod is out of processes, memory or descriptors.
         """
+        # Fail before anything runs: N trainings would write the same files.
         self._check_launch(placement.world_size)
         slot, start = placement.local_rank, self._start_of(placement)
+        # A standby saves the seconds of the imports. Without one the command starts as usual.
         standby = await self._standbys.take(slot, start)
         started = standby or await start_process(
             start.command, environment=start.environment, reaper=self._reaper
         )
+        # New standbys follow once a step is shown, or after a while for programs that show none.
         if self._plan.launch.preload:
             self._starts[slot] = start
             self._set_timer()
@@ -95,6 +98,7 @@ class CommandStarter:
 
     def trains(self) -> None:
         """Start the standbys. A process has shown a step, so processors are free for imports."""
+        # Only the first step after a start counts.
         if self._timer is not None:
             self._cancel_timer()
             self._prepare()
@@ -136,6 +140,7 @@ class CommandStarter:
             gpus=self._plan.gpus,
             gang_folder=self._settings.gang_folder,
         )
+        # Later entries win: the placement's variables must override those of the image.
         environment = {
             **self._inherited,
             **thread_variables(placement, self._inherited),

@@ -57,8 +57,10 @@ class EndNotice:
         self._given_at = None
         if self._file is None:
             return
+        # An unfinished write would bring the file back after its removal.
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=FILE_SECONDS)
+        # In a thread and bounded, because the folder may be on storage that hangs.
         removing = asyncio.get_running_loop().run_in_executor(None, _remove, self._file)
         await asyncio.wait([removing], timeout=FILE_SECONDS)
 
@@ -66,8 +68,10 @@ class EndNotice:
         """Give the notice, unless they have it."""
         if self.given:
             return
+        # Set before anything is sent: an exit that follows at once is then no fault.
         self._given_at = time.monotonic()
         running = list(processes)
+        # The file comes first, so that a handler of the signal finds it.
         if self._file is not None:
             self._writing = asyncio.ensure_future(self._write(self._file, running))
         if self._signal is not NoticeSignal.NONE:
@@ -81,6 +85,7 @@ class EndNotice:
             await loop.run_in_executor(None, _replace, path, json.dumps({"deadline": deadline}))
         except OSError as error:
             log(AgentEvent.NOTICE_FILE_FAILED, path=str(path), reason=str(error))
+            # The file was the only notice, so use the signal that every program knows.
             if self._signal is NoticeSignal.NONE:
                 _send(signal.SIGTERM, running)
 

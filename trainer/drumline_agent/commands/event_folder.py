@@ -58,8 +58,10 @@ class EventFolder:
         newest = self._newest()
         if newest is None:
             return None
+        # The program has started again or opened a new file: its steps begin anew.
         if newest != self._path:
             self._path, self._offset, self._step, self._loss = newest, 0, None, None
+        # Report only changes, or an idle program would look as if it trained.
         before = (self._step, self._loss)
         with newest.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -72,6 +74,7 @@ class EventFolder:
         return ProgressLine(step=self._step, loss=self._loss)
 
     def _read_records(self, file: int, *, size: int) -> None:
+        # Bounded per read. Large records are skipped and do not count.
         end = self._offset + MAX_READ_BYTES
         for _ in range(MAX_READ_RECORDS):
             if self._offset + HEADER_BYTES > size or self._offset >= end:
@@ -106,6 +109,7 @@ class EventFolder:
         return None if newest is None else Path(newest[1].path)
 
     def _files(self) -> Iterator[os.DirEntry[str]]:
+        # Bounded in depth and number, without links: the folder is the user's.
         folders, seen = [(str(self._folder), 0)], 0
         while folders:
             folder, depth = folders.pop()

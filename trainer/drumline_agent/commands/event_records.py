@@ -58,6 +58,7 @@ def scalar_event(data: bytes) -> ScalarEvent | None:
     """
     step, values = 0, dict[str, float]()
     for number, value in _fields(data):
+        # Field numbers are those of event.proto: 2 is `step`, 5 is `summary`.
         if number == 2 and isinstance(value, int):
             step = value
         elif number == 5 and isinstance(value, bytes):
@@ -69,6 +70,7 @@ def scalar_event(data: bytes) -> ScalarEvent | None:
 
 def _scalars(summary: bytes) -> Iterator[tuple[str, float]]:
     for number, value in _fields(summary):
+        # summary.proto: 1 is `value`, with 1 `tag`, 2 `simple_value` and 8 `tensor`.
         if number != 1 or not isinstance(value, bytes):
             continue
         tag, scalar = "", math.nan
@@ -87,6 +89,7 @@ def _scalar_of_tensor(tensor: bytes) -> float:
     """Decode a TensorProto with one float, in its content or its float_val. NaN: another type."""
     kind, content = 0, b""
     for number, value in _fields(tensor):
+        # tensor.proto: 1 is `dtype`, 4 `tensor_content`, 5 `float_val`.
         if number == 1 and isinstance(value, int):
             kind = value
         elif number in {4, 5} and isinstance(value, bytes):
@@ -122,6 +125,7 @@ def _fields(message: bytes) -> Iterator[_Field]:
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     value = 0
+    # 64 bits need at most ten groups of seven.
     for index in range(10):
         if at + index >= len(message):
             break
@@ -133,6 +137,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _masked_crc(data: bytes) -> int:
+    # TensorFlow masks the checksum, so that a CRC of data with CRCs stays meaningful.
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

@@ -126,6 +126,7 @@ class JoinedClients:
 
     def say(self, message: AgentMessage) -> None:
         """To every client."""
+        # Remember the open proposal for ranks that connect later.
         match message:
             case SaveProposal():
                 self._proposal, self._agreed = message, False
@@ -155,8 +156,10 @@ class JoinedClients:
             return
         self._clients[hello.rank] = JoinedClient(hello=hello, connection=connection)
         self._known.add(hello.rank)
+        # The welcome comes first: the client rejects any other first message.
         connection.say(self._welcome(hello))
         self._on_said(hello.rank, hello)
+        # A rank that joins late must take part in an open round, or the others wait for it.
         if self._proposal is not None:
             connection.say(self._proposal)
             if self._agreed:
@@ -172,6 +175,7 @@ class JoinedClients:
             return f"rank {hello.rank} of {hello.world_size} is no rank"
         if here is not None and hello.rank not in here:
             return f"rank {hello.rank} is not of this pod, which has {here.start}..{here.stop - 1}"
+        # A rank may connect again only after its old connection is gone.
         if self._of(connection) is not None or (present and not present.connection.closed):
             return f"rank {hello.rank} has joined already"
         return ""

@@ -57,6 +57,7 @@ class LineMatcher:
             TooMuchWorkError: the search exceeds its bound.
         """
         self.work = 1
+        # Most lines do not match. A text search is far cheaper than the machine.
         if self._literal not in line:
             return None
         slots = self._run(line)
@@ -72,6 +73,7 @@ class LineMatcher:
         program, empty = self._program, (-1,) * (2 * len(self._groups))
         threads: list[_Thread] = []
         matched: _Slots | None = None
+        # One pass over the characters. Threads are in order of preference, first the best.
         for at in range(len(line) + 1):
             if matched is None:  # a match that begins later is less preferred than all
                 standing = {place for place, _ in threads}
@@ -84,6 +86,7 @@ class LineMatcher:
                 if step.op is PatternOp.MATCH:
                     matched = slots
                     break  # the threads behind are less preferred
+                # Advance the threads that accept this character.
                 if char and (char in step.chars) is not step.negated:
                     following += self._followed((place + 1, slots), _Gap(line, at + 1), seen)
             threads = following
@@ -100,6 +103,7 @@ class LineMatcher:
         program, stack = self._program, [thread]
         reached: list[_Thread] = []
         while stack:
+            # Depth first keeps the order of preference.
             place, slots = stack.pop()
             self.work += 1
             if self.work > MAX_WORK:

@@ -61,6 +61,7 @@ class PatternReader:
             return None
         step, total = _step(groups.get("step")), _step(groups.get("totalSteps"))
         loss, rate = _number(groups.get("loss")), _number(groups.get("tokensPerSecond"))
+        # Figures of one step may be spread over lines, so each line updates what it has.
         self._step = self._step if step is None else step
         self._total_steps = self._total_steps if total is None else total
         self._loss = self._loss if loss is None else loss

@@ -59,6 +59,7 @@ class RankViews:
 
     def _read_processors(self, processes: Sequence[CommandProcess], *, now: float) -> None:
         due = [process for process in processes if process.alive and process.activity.due(now=now)]
+        # A scan of /proc costs a file per process, so it runs every few seconds only.
         if not due:
             return
         running = self._running_processes()
@@ -72,10 +73,12 @@ class RankViews:
         clients = self._clients_of(process.placement)
         steps = bool(clients) and all(client.trains for client in clients)
         behind = [position(client.report) for client in clients if client.report is not None]
+        # 1. Clients report steps: ranks can be compared, and silence means no progress.
         if steps:
             silent = min(client.silent_seconds(now=now) for client in clients)
             patience = self.patience_seconds
         else:
+            # 2. Printed steps only: the process is judged by itself, or not at all.
             silent, patience = process.activity.silent_seconds(now=now), NEVER_SECONDS
             if self._watches_activity:
                 patience = process.activity.patience_seconds(least=self.patience_seconds)
@@ -101,10 +104,13 @@ class RankViews:
         work, inactive = self._work_of(process.placement.rank), process.activity
         idle = inactive.silent_seconds(now=now)
         pause = work.pause(now=now)
+        # 1. Steps are expected but none is shown yet: it may be compiling.
         if pause is None and (clients or work.usual_seconds > 0):
             return None
+        # 2. A program that never shows steps: only its activity counts.
         if pause is None:
             return Pause(seconds=idle, usual_seconds=0.0)
+        # 3. Otherwise it is idle only if every sign is missing.
         reports = [client.report for client in clients if client.report is not None]
         if any(report.phase in LONG_PHASES for report in reports):
             idle = 0.0

@@ -99,6 +99,7 @@ class Standby:
             "environ": changes(self._start.environment, start.environment),
         }
         body = json.dumps(message).encode() + b"\n"
+        # Bounded: a standby that does not answer is replaced by a normal start.
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(TAKE_SECONDS):
                 await asyncio.get_running_loop().sock_sendall(self._channel, body)
@@ -127,6 +128,7 @@ class Standby:
             seconds = round(time.monotonic() - began, 3)
             log(AgentEvent.STANDBY_READY, slot=slot, pid=self.started.pid, seconds=seconds)
             return
+        # Without a message it has ended, and its last lines tell why.
         reason = said.get("reason") or await self._last_words()
         log(AgentEvent.STANDBY_FAILED, slot=slot, reason=plain(str(reason)))
 
@@ -170,6 +172,7 @@ class Standbys:
         """Have a standby for a rank that is started like this; nothing where there is one."""
         if not self._modules or slot in self._beginning:
             return
+        # Keep one that fits. Another command or environment needs another process.
         standby = self._standbys.get(slot)
         if standby is not None:
             if not standby.lost and standby.seen == start.seen_by_imports:
@@ -182,6 +185,7 @@ class Standbys:
     async def take(self, slot: int, start: RankStart) -> StartedProcess | None:
         """Turn a slot's standby into the rank. None: the rank must be started without one."""
         standby = self._standbys.get(slot)
+        # A standby that still imports would make the rank wait longer than a normal start.
         if standby is None or not (standby.ready or standby.lost):
             return None
         del self._standbys[slot]
@@ -202,6 +206,7 @@ class Standbys:
         program = PythonProgram.parse(start.command)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
+        # Our copy of the child's end is closed, so that its exit ends the connection.
         with theirs:
             words = [PROGRAM, str(theirs.fileno()), ",".join(self._modules)]
             try:

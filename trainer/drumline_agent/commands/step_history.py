@@ -62,12 +62,15 @@ class StepHistory:
             uses_client = placement.restore_snapshot is not None  # and so will say its steps
             phase = Phase.STARTING if self.known or uses_client else Phase.RUNNING
             return _beat(placement, phase=phase, now=now)
+        # 1. Programs print every N steps. N is the distance of the last two.
         if self._newest is not None and shown.step > self._newest:
             self._interval = shown.step - self._newest
+        # 2. The first step of an attempt is N after the step that it restored.
         if self._restored is None:
             self._restored = max(0, shown.step - self._interval)
         self.known, self._newest = True, shown.step
         self._total_steps = shown.total_steps or self._total_steps
+        # 3. Some programs print the rate of one rank, others that of all.
         rate, rate_of_all = shown.tokens_per_second_of_a_rank, shown.tokens_per_second
         return _beat(
             placement,
@@ -106,6 +109,7 @@ class StepHistory:
         self._newest = step
         if report.restored_step is not None:
             self._restored = max(report.restored_step, 0)
+        # The script did not say what it restored: assume the newest checkpoint before this step.
         if self._restored is None:
             is_older = checkpoint_step is not None and checkpoint_step <= step
             self._restored = checkpoint_step if is_older else max(0, step - 1)

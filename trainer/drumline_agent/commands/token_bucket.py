@@ -32,6 +32,7 @@ class TokenBucket:
         self._left -= amount
 
     def _fill(self, now: float) -> None:
+        # max: clocks of callers may be a little older than the last one.
         passed = 0.0 if self._at is None else max(0.0, now - self._at)
         self._at = now
         self._left = min(self.burst, self._left + passed * self.per_second)

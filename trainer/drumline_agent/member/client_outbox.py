@@ -30,16 +30,19 @@ class ClientOutbox:
         self, membership: Membership, rank: int, message: ClientMessage | ConnectionClosed
     ) -> None:
         """Keep a message until it is sent; those of an older membership are dropped."""
+        # Messages of an earlier attempt have no receiver any more.
         if membership != self._membership:
             self._membership = membership
             self._clear()
         number = self._last_reports.pop(rank, None)
         position = None if number is None else number - self._taken
         is_report = isinstance(message, StepReport)
+        # Only a rank's newest report matters: replace one that still waits.
         if is_report and position is not None and 0 <= position < len(self._waiting):
             self._waiting[position] = (rank, message)
             self._last_reports[rank] = self._taken + position
             return
+        # The deque drops its oldest entry, so positions move by one.
         if len(self._waiting) == MAX_WAITING:
             self._taken += 1
         self._waiting.append((rank, message))

@@ -84,6 +84,7 @@ class LeaderReporter:
             except PeerUnreachableError:
                 pass  # `_publish_silence` counts it
             self._publish_silence()
+            # At once after a change, so that the leader learns of exits without delay.
             seen = await changes.wait_for_change(self._interval, after=seen)
 
     async def _send_heartbeat(self) -> None:
@@ -97,6 +98,7 @@ class LeaderReporter:
         answer = await self._put(MEMBER_HEARTBEAT_PATH, encode(heartbeat), signed_as=b"beat")
         if answer.status != HTTPStatus.OK:
             return
+        # This pod may have missed the operator's delivery of a newer record.
         if json.loads(answer.body).get("generation", 0) > self._signed.generation:
             await fetch_newer_record(
                 self._service.records,
@@ -126,6 +128,7 @@ class LeaderReporter:
             while True:
                 with suppress(PeerUnreachableError):
                     answer = await self._put(FAULTS_PATH, body, signed_as=b"fault")
+                    # CONFLICT: the leader has no such membership yet. Try again until it has.
                     if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
                         answer.status != HTTPStatus.CONFLICT
                     ):
@@ -138,6 +141,7 @@ class LeaderReporter:
         while True:
             await self._said.wait(self._interval / 2)
             messages = self._said.batch(index=self._service.settings.index)
+            # A batch is repeated until it is accepted, because the order of messages matters.
             while messages is not None:
                 with suppress(PeerUnreachableError):
                     answer = await self._put(CLIENTS_PATH, encode(messages), signed_as=b"clients")

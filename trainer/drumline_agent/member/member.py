@@ -114,6 +114,7 @@ class MemberAgent:
         Raises:
             HttpError: 409 for a membership below the newest one, or whose record it does not have.
         """
+        # Reject orders of a wrong membership before anything is done.
         record = self._record_for(membership_of(order))
         match order:
             case Prepare():
@@ -137,6 +138,7 @@ class MemberAgent:
             self.on_record(self._record)
             if before is not None:
                 self._record_lost_member(before, self._record)
+        # Silence was counted against members of the old generation.
         self._status.silent_members = ()
         self._status.publish()
 
@@ -149,6 +151,7 @@ class MemberAgent:
             for member in before.members
             if member.index == index and member.pod_uid not in present
         ]
+        # No rank here has failed: ranks may wait in a collective until they are interrupted.
         if self._failure is None and heard:
             silent_after = SILENT_AFTER_INTERVALS * heartbeat_interval_seconds(before)
             noticed_at = min(time.time(), min(heard) + silent_after)
@@ -164,10 +167,13 @@ class MemberAgent:
 
     def on_fault(self, fault: Fault) -> None:
         """Handle the end of a rank of this pod, or the loss of its peers."""
+        # The first fault is when this membership broke, as the next leader asks.
         if fault.membership == self.membership and self._failure is None:
             self._failure = MembershipFailure(at=fault.at, noticed_at=fault.detected_at)
+        # Kept for the inventory: a leader that is lost may not have passed them on.
         if not fault.consequence:
             self._faults.append(fault)
+        # This pod can never train again, so it ends and is replaced.
         if fault.exit_code == ExitCode.DEVICE and not self.device_fault.done():
             self.device_fault.set_result(fault)
         self.report(fault)
@@ -191,6 +197,7 @@ class MemberAgent:
         if current is None or current.generation != membership[0]:
             known = self._service.records.generation
             raise HttpError(HTTPStatus.CONFLICT, f"the record here is of generation {known}")
+        # A deposed leader is late. Its order must not undo the present attempt.
         if membership < self.membership:
             raise HttpError(HTTPStatus.CONFLICT, f"{membership} is below {self.membership}")
         if self.device_fault.done():
@@ -198,17 +205,21 @@ class MemberAgent:
         return current.record
 
     async def _prepare(self, membership: Membership) -> Inventory:
+        # 1. First order of this attempt: stop everything of the attempt before.
         if membership > self.membership:
             self._previous_generation = self.membership[0]
             self.membership = membership
             if self._starting is not None:
                 self._starting.cancel()
+                # Wait for the end of the cancelled start, or it could still fork ranks.
                 await asyncio.wait([self._starting])
                 self._starting = None
             self._status.phase = AgentPhase.STARTING
             self._quiescing = asyncio.create_task(self.ranks.quiesce())
+        # 2. shield: the leader may repeat the order, and all requests wait for one task.
         if self._quiescing is not None:
             await asyncio.shield(self._quiescing)
+        # 3. Answer with all that a new leader may not know.
         trained = self._status.trained_step
         return Inventory(
             index=self._settings.index,
@@ -224,6 +235,7 @@ class MemberAgent:
     async def _go(self, go: Go, record: GenerationRecord) -> None:
         if self.membership != membership_of(go) or self._quiescing is None:
             raise HttpError(HTTPStatus.CONFLICT, "not prepared")
+        # Repeated orders wait for the first one: ranks are started once per attempt.
         if self._starting is None:
             self._incidents.merge([Incident.parse(raw) for raw in go.incidents])
             if go.floor is not None:
@@ -240,9 +252,11 @@ class MemberAgent:
 
     async def _start(self, go: Go, record: GenerationRecord) -> None:
         ranks = record.world_size * self._settings.ranks_per_process
+        # 1. Drop snapshots of an abandoned future: their steps will be trained again.
         self._snapshots.keep_history(go.restore_step, world_size=ranks)
         self._replicator.begin(record)
         members = {member.index: member for member in record.members}
+        # 2. Fetch what is missing. All fetches end before the first error is raised.
         results = await asyncio.gather(
             *(
                 fetch_snapshot(
@@ -258,6 +272,7 @@ class MemberAgent:
         for error in results:
             if error is not None:
                 raise error
+        # 3. Start the ranks, then repeat notices that they have not seen.
         self._failure, self._start_step = None, go.restore_step or 0
         await self.ranks.start_attempt(self._placements(go, record))
         self._service.notices.resend(present={member.pod_uid for member in record.members})

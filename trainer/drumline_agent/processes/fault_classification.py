@@ -50,6 +50,7 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
         killed_for_memory: whether the kernel has killed a process of this pod for memory since the
             last fault.
     """
+    # A SIGKILL alone proves nothing: kubelets and operators send it, too.
     if _OUT_OF_MEMORY.match(error) or (code == -signal.SIGKILL and killed_for_memory):
         return FaultClass.OUT_OF_MEMORY
     if device_failed(code, error=error) or code in (
@@ -119,6 +120,7 @@ class MemoryKills:
     def struck(self, membership: Membership) -> bool:
         """Return whether memory has run out in this attempt."""
         count = memory_kills(self._cgroup)
+        # All ranks of the attempt count as struck, because the kernel kills one of several.
         if count > self._count:
             self._count, self._short_of_memory = count, membership
         return self._short_of_memory == membership

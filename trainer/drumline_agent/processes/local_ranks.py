@@ -127,6 +127,7 @@ class LocalRanks:
             if rank.placement.rank in wanted and rank.alive and not rank.done:
                 log(AgentEvent.RANK_KILLED, rank=rank.placement.rank, reason=reason)
                 rank.kill_reason = reason
+                # SIGUSR1 first: the rank writes its flight record, which shows where it hangs.
                 self._zygote.signal(rank.child, signal.SIGUSR1)
                 loop.call_later(LAST_WORDS_SECONDS, self._zygote.signal, rank.child, signal.SIGKILL)
 
@@ -139,18 +140,22 @@ class LocalRanks:
     async def start_attempt(self, placements: Sequence[Placement]) -> None:
         """Resume the ranks that are quiesced and fork the rest, one for each placement."""
         first = placements[0]
+        # 1. Forget the attempt before. Its heartbeats must not be taken for new ones.
         self._status.begin_attempt(
             generation=first.generation,
             attempt=first.attempt,
             ranks=range(first.rank, first.rank + len(placements)),
         )
         self._leave_requested = False
+        # 2. A smaller gang has fewer ranks in this pod.
         for local_rank in [number for number in self._ranks if number >= len(placements)]:
             await self._end_process(self._ranks.pop(local_rank))
+        # 3. Resume the quiesced processes, and fork the missing ones.
         resumed = [placement.rank for placement in placements if self._resume(placement)]
         for placement in placements:
             if placement.rank not in resumed:
                 await self._fork(placement)
+        # 4. Wait for process ids, so that the log shows which process is which rank.
         log(
             AgentEvent.RANKS_STARTED,
             generation=first.generation,
@@ -167,14 +172,17 @@ class LocalRanks:
         With a grace period the ranks get SIGTERM first.
         """
         ranks = list(self._ranks.values())
+        # 1. Let ranks save within the grace period.
         if grace_seconds > 0:
             for rank in ranks:
                 self._zygote.signal(rank.child, signal.SIGTERM)
             await wait_for_all([rank.child.exited for rank in ranks], seconds=grace_seconds)
+        # 2. Judge them before they are killed.
         well = [rank.done or _ended_with_zero(rank) for rank in ranks]
         async with asyncio.TaskGroup() as group:
             for rank in ranks:
                 group.create_task(self._end_process(rank))
+        # 3. Print what is still in the pipes.
         await wait_for_all([rank.output_reader.ended for rank in ranks], seconds=DRAIN_SECONDS)
         for rank in ranks:
             rank.close()
@@ -190,12 +198,14 @@ class LocalRanks:
             return
         if rank.alive and not rank.done:
             number, attempt = rank.placement.membership
+            # A full or closed pipe means that the process does not read: kill it below.
             if rank.send_order(Interrupt(generation=number, attempt=attempt)):
                 await self._wait_until_quiesced_or_ended(rank)
         if not rank.is_quiesced:
             await self._end_process(rank)
 
     async def _wait_until_quiesced_or_ended(self, rank: RankProcess) -> None:
+        # A rank leaves between steps, so slow steps need more time than the default.
         seconds = max(self._settings.quiesce_seconds, 2 * (self._status.step_seconds or 0.0))
         try:
             async with asyncio.timeout(seconds):
@@ -211,6 +221,7 @@ class LocalRanks:
 
     def _resume(self, placement: Placement) -> bool:
         rank = self._ranks.get(placement.local_rank)
+        # A process that missed an order would have another placement than its agent believes.
         if rank is None or not rank.is_quiesced or not rank.send_order(Resume(placement=placement)):
             return False
         rank.resume(placement)
@@ -218,6 +229,7 @@ class LocalRanks:
 
     async def _fork(self, placement: Placement) -> None:
         former = self._ranks.get(placement.local_rank)
+        # Two processes of one rank would share a GPU.
         if former is not None:
             await self._end_process(former)
         self._ranks[placement.local_rank] = await fork_rank(
@@ -227,6 +239,7 @@ class LocalRanks:
     def _on_line(self, rank: RankProcess, line: bytes) -> None:
         try:
             message = parse_rank_message(line.decode())
+        # A rank's library may write to the pipe. A bad line must not end the agent.
         except (ValueError, TypeError, KeyError) as error:
             number = rank.placement.rank
             log(AgentEvent.HEARTBEAT_REFUSED, rank=number, reason=str(error)[:256])
@@ -251,6 +264,7 @@ class LocalRanks:
     def _on_heartbeat(self, rank: RankProcess, heartbeat: Heartbeat) -> None:
         if (heartbeat.generation, heartbeat.attempt) != rank.placement.membership:
             return  # written before it was resumed
+        # A rank that moves has no use for its progress in collectives.
         rank.progress = None
         self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)
@@ -270,6 +284,7 @@ class LocalRanks:
             return
         rank.done = True
         self.changes.notify()
+        # A library's teardown may hang. The work is done, so the process is killed then.
         asyncio.get_running_loop().call_later(
             self._settings.teardown_seconds, self._end_teardown, rank
         )
@@ -287,6 +302,7 @@ class LocalRanks:
         log(AgentEvent.RANK_PARKED, rank=number, step=quiesced.step, reason=quiesced.reason)
         rank.changed.notify()
         self.changes.notify()
+        # After an interrupt of the agent this fault is a consequence, and is ignored as such.
         if rank.is_quiesced:
             self._listener.on_fault(self._faults.peers_lost(rank, quiesced))
 
@@ -297,7 +313,9 @@ class LocalRanks:
             self._status.ranks_up[number] = False
         rank.message_reader.drain()  # its last messages come before the verdict on its exit
         rank.close_control()
+        # Later: a child of the rank may still hold the pipe and write its last lines.
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, rank.close)
+        # The same code without a request to leave is an ordinary failure.
         rank.preempted = code == ExitCode.PREEMPTED and self._leave_requested
         rank.changed.notify()
         self.changes.notify()
@@ -310,6 +328,7 @@ class LocalRanks:
         newest = None if received is None else received.heartbeat
         silent = now - (rank.entered_at if received is None else received.at)
         patience = patience_seconds(newest, step_seconds=self._status.step_seconds)
+        # Ask early, so that the answer is there when the silence becomes unusual.
         if silent > ASKED_AFTER * patience and not rank.done:
             rank.ask_for_progress(now=now)
         return RankView(
@@ -340,6 +359,7 @@ def _snapshot_info(taken: SnapshotTaken, placement: Placement) -> SnapshotInfo:
 def _compute_of(heartbeat: Heartbeat) -> StepCompute | None:
     parts = heartbeat.step_parts or {}
     seconds = parts.get(Phase.FORWARD, 0.0) + parts.get(Phase.BACKWARD, 0.0)
+    # Heartbeats between two measurements repeat the last one.
     if heartbeat.measured_step is None or seconds <= 0:
         return None
     return StepCompute(step=heartbeat.measured_step, seconds=seconds, stage=heartbeat.stage)

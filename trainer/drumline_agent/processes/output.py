@@ -32,10 +32,12 @@ class PipeLineSplitter:
         """Lines completed by `chunk`, without their line feeds."""
         *ended, rest = (self._pending + chunk).split(b"\n")
         lines: list[bytes] = []
+        # A cut line was printed when it got too long. Its end is dropped.
         for line in ended:
             if not self._dropping:
                 lines.append(_cut(line))
             self._dropping = False
+        # Print the beginning now, since the end may never come, and bound the memory.
         if len(rest) > MAX_LINE_BYTES and not self._dropping:
             lines.append(_cut(rest))
             self._dropping = True
@@ -71,6 +73,7 @@ class LineReader(asyncio.Protocol):
         """Read what is in the pipe now: everything that an ended process has written."""
         if self._transport is None or self._transport.is_closing():
             return
+        # Directly, because the event loop may deliver the exit before the last bytes.
         with suppress(BlockingIOError):
             self.data_received(os.read(self._transport.get_extra_info("pipe").fileno(), PIPE_BYTES))
 

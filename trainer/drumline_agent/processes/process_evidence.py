@@ -27,11 +27,13 @@ class CpuWatch:
             text = Path(f"/proc/{self.pid}/stat").read_text()
         except OSError:
             return ProcessEvidence.NONE
+        # After the last parenthesis, because a program's name may contain blanks.
         fields = text.rpartition(")")[2].split()
         cpu_seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         passed, used = now - self.read_at, cpu_seconds - self.cpu_seconds
         if passed >= 0.5:  # the kernel counts in hundredths of a second
             self.read_at, self.cpu_seconds = now, cpu_seconds
+            # D is uninterruptible sleep, for example in a driver call.
             busy = used >= BUSY_SHARE * passed or fields[0] == "D"
             self.evidence = ProcessEvidence.BUSY if busy else ProcessEvidence.NONE
         return ProcessEvidence.STOPPED if fields[0] in "Tt" else self.evidence

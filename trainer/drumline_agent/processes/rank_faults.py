@@ -37,6 +37,7 @@ class RankFaults:
     def process_ended(self, rank: RankProcess, code: int) -> Fault:
         """Report an unexpected end of a process. A negative code is the signal that ended it."""
         number = rank.placement.rank
+        # 1. The leader had it killed as hung.
         if rank.kill_reason is not None:
             return self._fault(
                 rank,
@@ -44,6 +45,7 @@ class RankFaults:
                 cause=f"rank {number}: {rank.kill_reason}",
                 exit_code=pod_exit_code(code),
             )
+        # 2. A library ended the process with 0, in the middle of the work.
         if code == ExitCode.OK:
             return self._fault(
                 rank,
@@ -51,6 +53,7 @@ class RankFaults:
                 cause=f"rank {number}: ended with exit code 0 before its work was done",
                 exit_code=ExitCode.APPLICATION,
             )
+        # 3. Otherwise its exception, its exit code and the kernel tell the cause.
         device = fault_classification.device_failed(code, error=rank.error)
         fault_class = fault_classification.classify(
             code,
@@ -85,7 +88,9 @@ class RankFaults:
         trained = received is not None and received.heartbeat.position[0] >= 0
         now = time.time()
         hung = rank.kill_reason is not None
+        # A hang began with the last heartbeat, not when it was noticed.
         silent_seconds = time.monotonic() - received.at if hung and received else 0.0
+        # Before its first step a rank has only the step that it restored.
         if not trained or received is None:
             step = rank.placement.restore_snapshot or 0
         elif step is None:
@@ -102,6 +107,8 @@ class RankFaults:
             detected_at=now,
             step=step,
             exit_code=exit_code,
+            # Ranks that lost their peers name no cause. The root cause is elsewhere.
             consequence=exit_code == ExitCode.PEER_LOST,
+            # Such a fault makes the restored snapshot suspicious.
             in_restore=bool(rank.error) and not trained,
         )

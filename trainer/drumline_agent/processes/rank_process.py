@@ -78,6 +78,7 @@ class RankProcess:
 
     def send_order(self, order: RankOrder) -> bool:
         """Write an order; False if the process does not read any."""
+        # One write below PIPE_BUF is atomic: the rank never reads half an order.
         line = order.to_json().encode() + b"\n"
         try:
             return self.order_pipe >= 0 and os.write(self.order_pipe, line) == len(line)
@@ -87,6 +88,7 @@ class RankProcess:
     def resume(self, placement: Placement) -> None:
         """Continue under another placement, perhaps as another rank."""
         self.placement, self.entered_at = placement, time.monotonic()
+        # All results belong to the old placement.
         self.quiesced, self.done, self.preempted, self.error = None, False, False, ""
         self.progress = None
         self.output.rename(f"rank {placement.rank}")
@@ -131,6 +133,7 @@ async def fork_rank(
     output_reader, output_end = await open_line_pipe(output.line)
     message_reader, messages_end = await open_line_pipe(lambda line: on_line(process, line))
     orders_end, order_pipe = os.pipe()
+    # A rank that does not read must not block the agent.
     os.set_blocking(order_pipe, False)
     child = zygote.fork(
         f"{placement.generation}.{placement.attempt}/rank-{placement.rank}",
@@ -146,5 +149,6 @@ async def fork_rank(
         placement=placement,
         changed=ChangeNotifier(),
     )
+    # The callback needs `process`, which the readers above refer to late, too.
     child.exited.add_done_callback(lambda _: on_exit(process))
     return process

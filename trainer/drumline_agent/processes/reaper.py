@@ -25,6 +25,7 @@ class Reaper:
         return self._watched.setdefault(pid, asyncio.get_running_loop().create_future())
 
     def _reap(self) -> None:
+        # Several children may have ended for one SIGCHLD. Orphans are reaped, too: this is PID 1.
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

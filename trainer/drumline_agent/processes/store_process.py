@@ -97,6 +97,7 @@ class RendezvousStore:
         Returns:
             The port of the store.
         """
+        # A new port per attempt: a late rank of the attempt before cannot reach the new store.
         await self.close()
         port = self._first_port + self._opened % STORE_PORTS
         self._opened += 1
@@ -109,6 +110,7 @@ class RendezvousStore:
         self._child = child
 
         def ended(exited: asyncio.Future[int]) -> None:
+            # An intended close clears `_child` first, so this end was not asked for.
             if self._child is child and not self._zygote.gone.done():
                 log(AgentEvent.STORE_EXITED, code=exited.result())
                 on_end(f"the store ended: {describe_exit_code(exited.result())}")

@@ -48,6 +48,7 @@ class Zygote:
         self._module = module
         self._children: dict[str, int] = {}
         self._selector = selectors.DefaultSelector()
+        # A signal wakes `select` through this socket, without a race between check and wait.
         self._woken, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
@@ -59,6 +60,7 @@ class Zygote:
         self._selector.register(self._woken, selectors.EVENT_READ, self._reap)
         while self._handle_events(self._selector.select()):
             pass
+        # The agent has closed its end: it is gone, and ranks must not outlive it.
         for name in self._children:
             self._signal(name, signal.SIGKILL)
 
@@ -70,6 +72,7 @@ class Zygote:
         body, descriptors, _, _ = socket.recv_fds(
             self._channel, MAX_MESSAGE_BYTES, 3, socket.MSG_CMSG_CLOEXEC
         )
+        # End of file: the agent has ended.
         if not body:
             return False
         message: dict[str, Any] = json.loads(body)
@@ -82,6 +85,7 @@ class Zygote:
     def _fork(self, name: str, order: dict[str, Any], descriptors: list[int]) -> None:
         zygote_pid = os.getpid()
         pid = os.fork()
+        # In the child: drop everything of the zygote, or a rank could read its messages.
         if pid == 0:
             signal.set_wakeup_fd(-1)
             for resource in (self._channel, self._woken, self._waker, self._selector):
@@ -89,6 +93,7 @@ class Zygote:
             rank_main.run_child(
                 module=self._module, order=order, descriptors=descriptors, parent_pid=zygote_pid
             )
+        # In the zygote: open copies would keep pipes from ending.
         for descriptor in descriptors:
             os.close(descriptor)
         self._children[name] = pid
@@ -106,6 +111,7 @@ class Zygote:
     def _reap(self) -> bool:
         self._woken.recv(4096)
         for name, pid in list(self._children.items()):
+            # WNOWAIT keeps the id reserved until its group is killed.
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
             with suppress(ProcessLookupError):
@@ -143,8 +149,10 @@ def main(arguments: list[str]) -> int:
         except Exception as error:  # noqa: BLE001 - whatever the import raises, the agent must know
             send_message(channel, {"failed": f"import {name}: {type(error).__name__}: {error}"})
             return 1
+        # Garbage would be copied into every child with the first collection.
         gc.collect()
         gc.freeze()  # the collector of a child must not touch, and so copy, the shared pages
+        # More than one thread makes forks unsafe, so the agent logs the number.
         threads = len(list(Path("/proc/self/task").iterdir()))
         seconds = round(time.monotonic() - started, 3)
         send_message(channel, {"ready": {"seconds": seconds, "threads": threads}})

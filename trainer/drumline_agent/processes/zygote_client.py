@@ -78,6 +78,7 @@ class ZygoteClient:
             zygote.send_message(self._channel, {"fork": name, "order": order}, descriptors)
         except OSError:
             self._mark_lost(child)  # the zygote has ended: so does `gone`
+        # The zygote has received copies. Ours would keep the pipes open.
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -108,6 +109,7 @@ class ZygoteClient:
             return False
         except ConnectionResetError:
             body = b""
+        # The zygote has closed its end. Its exit is handled by `_on_end`.
         if not body:
             asyncio.get_running_loop().remove_reader(self._channel)
             return False
@@ -132,6 +134,7 @@ class ZygoteClient:
         self.gone.set_result(
             Failed(exit_code=pod_exit_code(code) or ExitCode.APPLICATION, reason=reason)
         )
+        # The kernel kills them with the zygote, and no message will report it.
         for child in list(self._children.values()):
             self._mark_lost(child)
 

@@ -33,6 +33,7 @@ from drumline_contract import GenerationRecord
 
 async def run_command(settings: AgentSettings, *, plan: LaunchPlan) -> int:
     """Run one pod to its end. Returns the pod's exit code."""
+    # 1. Parts that live as long as the pod. PID 1 also gets the orphans of ranks.
     prctl.adopt_orphans()
     reaper = Reaper()
     snapshots = SnapshotCatalog(settings.snapshot_folder)
@@ -40,7 +41,7 @@ async def run_command(settings: AgentSettings, *, plan: LaunchPlan) -> int:
     link = ClientLink()
     async with serving(settings, uploads=server) as service:
         clients = PodClients(settings=settings, status=service.status, link=link)
-        await clients.open()
+        await clients.open()  # before any rank starts and connects
         made: list[CommandRanks] = []
 
         def make_ranks(listener: RankListener) -> CommandRanks:
@@ -65,6 +66,7 @@ async def run_command(settings: AgentSettings, *, plan: LaunchPlan) -> int:
         def on_client_order(order: ClientOrder | CheckpointSaved) -> None:
             made[0].hear_leader(order)
 
+        # 2. The differences between a command and the bundled trainer.
         parts = PodParts(
             make_ranks=make_ranks,
             store=FreshPort(first_port=settings.store_port),
@@ -76,6 +78,7 @@ async def run_command(settings: AgentSettings, *, plan: LaunchPlan) -> int:
             on_client_order=on_client_order,
             link=link,
         )
+        # 3. Run, and clean up in memory: an emptyDir outlives a container.
         events = plan.event_watch(lambda progress: made[0].show(progress) if made else None)
         try:
             if events is not None:

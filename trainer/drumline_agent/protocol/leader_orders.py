@@ -148,6 +148,7 @@ def membership_of(order: LeaderOrder) -> Membership:
 def parse_leader_order(body: bytes) -> LeaderOrder:
     """Read an order. Raises ContractError."""
     raw = read.json_object(body, MAX_MESSAGE_BYTES)
+    # Every order carries its membership. The fields of each kind follow.
     generation, attempt = read.integer(raw, "generation"), read.integer(raw, "attempt")
     match raw.get("kind"):
         case "client" | "saved":

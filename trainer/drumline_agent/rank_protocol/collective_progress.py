@@ -81,17 +81,20 @@ def progress_of(dump: Mapping[str, Any], *, rank: int, timed: bool) -> Collectiv
     """
     if not str(dump["version"]).startswith(_FORMAT):
         raise ValueError(f"flight recorder format {dump['version']} is not known")
+    # 1. The groups of this rank. A group of one rank cannot hang.
     ranks = {str(name): _ranks(config) for name, config in dump["pg_config"].items()}
     collectives: dict[str, list[Mapping[str, Any]]] = {
         name: [] for name, members in ranks.items() if rank in members and len(members) > 1
     }
     transfers: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    # 2. Sort the recorded operations by group, sends and receives apart.
     for entry in dump.get("entries", ()):
         name = str(entry["process_group"][0])
         if entry["is_p2p"]:
             transfers[name, int(entry["p2p_seq_id"])].append(entry)
         elif name in collectives:
             collectives[name].append(entry)
+    # 3. Sum up, in bounded numbers: the result travels in every heartbeat.
     groups = [
         _group(name, entries, size=len(ranks[name]), timed=timed)
         for name, entries in collectives.items()

@@ -129,6 +129,7 @@ class Control:
 
     def _obey(self, line: bytes) -> None:
         order, wanted = parse_rank_order(line), False
+        # 1. Store the order under the lock. The training thread looks at it between steps.
         with self._changed:
             match order:
                 case Resume(placement=placement):
@@ -145,8 +146,11 @@ class Control:
                 case ReportCollectives():
                     wanted = order.membership == self._member
             self._changed.notify_all()
+        # 2. Outside of the lock, because the report takes time.
         if wanted:
             self.on_report()
+        # 3. After an interrupt: abort collectives again and again until the rank has left, as the
+        # rank may enter the next one between two aborts.
         ordered, failure = time.monotonic(), ""
         while self._must_leave():
             try:

@@ -68,6 +68,7 @@ class SnapshotCatalog:
     def commit_incoming(self, snapshot: SnapshotInfo, *, copy: bool) -> None:
         """Add a snapshot that has been written to `incoming_path` completely."""
         path = self.incoming_path(snapshot, copy=copy)
+        # Atomic: a file under its final name is always complete.
         path.rename(path.with_suffix(".snapshot"))
         (self.add_copy if copy else self.add_own)(snapshot)
 
@@ -75,6 +76,7 @@ class SnapshotCatalog:
         """Remove what is not of the history that continues from `step`; None: everything."""
         for held, path_of in ((self._own, self.path), (self._copies, self._copy_path)):
             for snapshot in _flat(held):
+                # Later steps belong to a history that the restore abandons.
                 if step is None or snapshot.step > step or snapshot.world_size != world_size:
                     held[snapshot.rank].remove(snapshot)
                     path_of(snapshot.rank, snapshot.step).unlink(missing_ok=True)

@@ -30,6 +30,7 @@ def peer_of(record: GenerationRecord, index: int) -> Member | None:
     here = next(at for at, member in enumerate(members) if member.index == index)
     for offset in range(1, len(members)):
         candidate = members[(here + offset) % len(members)]
+        # A copy on the same node would be lost together with the original.
         if candidate.node != members[here].node:
             return candidate
     return None
@@ -57,6 +58,7 @@ class Replicator:
         """Send this snapshot next; `on_copied` is called once the peer has it."""
         if self._peer is None:
             return
+        # Only the newest one waits: an older copy has no use.
         self._waiting[snapshot.rank] = snapshot, on_copied
         if snapshot.rank not in self._sending:
             task = asyncio.create_task(self._send_all(snapshot.rank))
@@ -72,6 +74,7 @@ class Replicator:
         while rank in self._waiting and self._peer is not None:
             snapshot, on_copied = self._waiting.pop(rank)
             started = time.monotonic()
+            # Not repeated: the next snapshot follows soon.
             if not await self._send(snapshot, to=self._peer):
                 continue
             seconds = time.monotonic() - started

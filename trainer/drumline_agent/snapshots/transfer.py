@@ -73,6 +73,7 @@ class SnapshotServer:
             HttpError: the copy is rejected.
         """
         snapshot = self._description(head)
+        # The membership may have changed during the upload.
         if snapshot.membership != self.membership():
             path.unlink(missing_ok=True)
             raise HttpError(HTTPStatus.CONFLICT, "a snapshot of another membership")
@@ -116,6 +117,7 @@ class SnapshotServer:
             snapshot = SnapshotInfo.from_json(text)
         except ContractError as error:
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        # The signature covers path and description, so they must belong together.
         if head.path != path_of(snapshot) or head.content_length != snapshot.bytes:
             raise HttpError(HTTPStatus.BAD_REQUEST, "the description is of another file")
         return snapshot
@@ -147,6 +149,7 @@ async def _download(
     path = path_of(snapshot)
     headers = {SIGNATURE_HEADER: sign(settings.token, b"get", path.encode())}
     reason = ""
+    # Bounded, because a lost holder makes the leader choose another plan.
     for _ in range(FETCH_TRIES):
         try:
             answer = await download(
@@ -159,6 +162,7 @@ async def _download(
         except (PeerUnreachableError, OSError) as error:
             reason = str(error)
             continue
+        # A definite answer. Repeating would not change it.
         if answer.status != HTTPStatus.OK:
             raise FetchError(f"member {holder.index} answered {answer.status}")
         try:

@@ -59,6 +59,7 @@ class IncidentLog:
             if known is None:
                 news.append(incident)
             elif known.first_step_at is None:
+                # Agents may know different parts of one incident. The fuller description wins.
                 fuller = max(incident, known, key=_detail)
                 news.append(_with_root_cause_of(incident, fuller))
         self._put(news)
@@ -82,6 +83,7 @@ class IncidentLog:
 
     def _put(self, incidents: Iterable[Incident]) -> None:
         whole = self._incidents | {_number(incident): incident for incident in incidents}
+        # Bounded: every Go carries the whole log.
         self._incidents = dict(sorted(whole.items())[-KEPT:])
         self._status.incidents = self.all
         self._status.publish()
@@ -112,6 +114,7 @@ def _with(incident: Incident, facts: dict[str, Any]) -> Incident:
     news = {
         name: value
         for name, value in facts.items()
+        # The first time of a stage counts: later heartbeats repeat it.
         if not name.endswith("_at") or getattr(incident, name) is None
     }
     changed = replace(incident, **news)

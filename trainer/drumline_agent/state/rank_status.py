@@ -129,6 +129,7 @@ class RankStatusStore:
         self._settings = settings
         self._notifier = ChangeNotifier()
         self._published: object = None
+        # The state of this pod's ranks.
         self._phase = AgentPhase.WAITING
         self.ready = False
         """The zygote has imported: ranks start as soon as a record arrives."""
@@ -143,6 +144,7 @@ class RankStatusStore:
         self._points: tuple[StepPoint, ...] = ()
         """Points of this attempt."""
         self._work: dict[int, WorkPace] = {}
+        # The state of the gang, which only a leader knows.
         self.pause: Pause | None = None
         """At the leader: how long no rank of the gang has shown work; None: it cannot tell."""
         self.newest_checkpoint: CommittedCheckpoint | None = None

@@ -74,19 +74,23 @@ class RecordStore:
 
     def offer(self, body: bytes, *, signature: str) -> RecordAccepted | RecordRejected:
         """Check a record from the network, and make it current if it is newer."""
+        # 1. Authenticity before parsing: only the operator knows how to sign.
         if not verify(self._token, signature, b"record", body):
             return RecordRejected(HTTPStatus.UNAUTHORIZED, "wrong signature")
         try:
             record = GenerationRecord.parse(body)
         except ContractError as error:
             return RecordRejected(HTTPStatus.BAD_REQUEST, str(error))
+        # 2. Every member passes records on, so most are known already.
         if self.current is not None and body == self.current.body:
             return RecordAccepted()
+        # 3. Order: a lower generation or epoch comes from a deposed leader.
         rejection = self._rejection(record)
         if rejection is not None:
             log(AgentEvent.RECORD_REFUSED, generation=record.generation, reason=rejection.reason)
             return rejection
         self._epoch = record.epoch
+        # The same membership under a new epoch: the bytes that others have stay the first ones.
         if self._is_current(record):
             return RecordAccepted()
         self.current = SignedRecord(record=record, body=body, signature=signature)
@@ -97,6 +101,7 @@ class RecordStore:
             members=len(record.members),
             world_size=record.world_size,
         )
+        # 4. React before waiters wake up, so that they see the new state.
         self.on_newer()
         self._notifier.notify()
         return RecordAccepted()
