@@ -37,6 +37,7 @@ def run_in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
         except BaseException as error:  # noqa: BLE001 - raised where the outcome is waited for
             outcome.set_exception(error)
 
+    # daemon: a write to storage that hangs must not keep the process from ending.
     threading.Thread(target=run, name=name, daemon=True).start()
     return outcome
 
@@ -83,9 +84,11 @@ class BackgroundSave:
             progress: called now and then while this rank's thread writes, and not while it stands
                 still: who watches this thread may tell a slow storage from one that is gone.
         """
+        # 1. Every rank waits for its own thread. No collective runs while threads write.
         done = self._finished(progress)
         if self._reported:
             return broadcast_bytes(done, device=self._device)
+        # 2. All files are written: exchange the reports, and let rank 0 commit in its thread.
         reports = gather_bytes(done, device=self._device)
         self._reported = True
         if dist.get_rank() == 0:
@@ -98,6 +101,7 @@ class BackgroundSave:
 
     def _finished(self, progress: Callable[[], None]) -> bytes:
         chunks = self._chunks
+        # Look now and then, so that the heartbeat shows whether bytes still move.
         while not wait([self._work], timeout=_LOOK_SECONDS).done:
             if self._chunks != chunks:
                 chunks = self._chunks
@@ -106,6 +110,7 @@ class BackgroundSave:
 
     def _check(self) -> None:
         self._chunks += 1
+        # Between chunks: a write cannot be interrupted, but the next one need not begin.
         if self._canceled.is_set():
             raise SaveCanceledError
 

@@ -53,6 +53,7 @@ class StagingBuffer:
         """Allocate memory for these slices, whose tensors are copied at each `stage`."""
         self._sources = [local.tensor.detach() for local in slices]
         sizes = [source.numel() * source.element_size() for source in self._sources]
+        # One buffer with aligned places, so that each can be viewed in its tensor's type.
         starts = [0]
         for size in sizes:
             starts.append(starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
@@ -72,6 +73,7 @@ class StagingBuffer:
         """Copy; the sources may change afterwards."""
         for source, target in zip(self._sources, self._targets, strict=True):
             target.copy_(as_bytes(source), non_blocking=True)
+        # The copies are asynchronous. The next step may change weights only after they are done.
         if self._buffer.is_pinned():
             torch.cuda.current_stream().synchronize()
 
@@ -171,6 +173,7 @@ class Checkpointer:
             CheckpointError: rank 0 cannot use the storage.
         """
         if not placement.has_checkpoints:
+            # A job with saved work must not start from scratch because its folder is gone.
             if placement.acknowledged_step is not None:
                 raise CorruptCheckpointError(
                     f"step {placement.acknowledged_step} was acknowledged, and there is no"
@@ -198,6 +201,7 @@ class Checkpointer:
             check=check,
             progress=self.progress,
         )
+        # A checkpoint that was just read completely counts as verified.
         if restored is not None:
             self.verified.append(restored.step)
         return restored
@@ -218,13 +222,18 @@ class Checkpointer:
             StaleMembershipError: another membership or job owns the storage; nothing was
                 committed.
         """
+        # 1. All ranks write their own files. A failure is reported, never raised before the
+        # exchange:
+        # a rank that left here would let the others hang in the collective.
         began = time.monotonic()
         files = self.storage.begin(step)
         report = self.writer.write(files, slices_to_write(slices), check=self.progress)
+        # 2. All ranks exchange reports, and rank 0 commits.
         reports = gather_bytes(report, device=self.device)
         outcome = b""
         if dist.get_rank() == 0:
             outcome = encode(self._commit(step, files=files, trainer=trainer, reports=reports))
+        # 3. All ranks learn the same outcome, so all raise the same kind of error.
         outcome = broadcast_bytes(outcome, device=self.device)
         seconds = time.monotonic() - began
         return self._saved(decode(outcome), step=step, seconds=seconds, write_seconds=seconds)
@@ -235,9 +244,11 @@ class Checkpointer:
         """Copy what `save` would write, and write it during training."""
         assert self._pending is None  # noqa: S101 - one at a time
         began = time.monotonic()
+        # Made once: pinning memory is slow. Slices and their sizes stay the same in a membership.
         if self._staging is None:
             self._staging = StagingBuffer(slices_to_write(slices))
         staging = self._staging
+        # Training stops only for this copy. The threads below read from it.
         staging.stage()
         files = self.storage.begin(step)
         save = BackgroundSave(
@@ -294,6 +305,7 @@ class Checkpointer:
         """On rank 0; maybe in a thread."""
         outcome = commit(self.storage, files=files, step=step, trainer=trainer, reports=reports)
         if isinstance(outcome, Committed):
+            # Only after the commit: until then the older checkpoints are the newest ones.
             self.storage.prune(
                 keep=self.keep,
                 verified=self._verified_with(step),
@@ -313,6 +325,7 @@ class Checkpointer:
         """
         match outcome:
             case NotCommitted(reason, ranks):
+                # The failed rank ends its process. Its peers only lose the attempt.
                 kind = SaveError if dist.get_rank() in ranks else PeerSaveError
                 raise kind(f"checkpoint of step {step}: {reason}")
             case StorageFailed(reason):
@@ -330,6 +343,7 @@ class Checkpointer:
                 )
 
     def _verified_with(self, step: int) -> list[int]:
+        # As many as are kept: older ones are pruned anyway.
         return [*(kept for kept in self.verified if kept != step), step][-self.keep :]
 
     def read_back(self, saved: SavedCheckpoint) -> Vote:
@@ -346,10 +360,12 @@ class Checkpointer:
 def _claimed(placement: Placement, *, device: torch.device) -> CheckpointStorage:
     """Return the storage, claimed by rank 0. All ranks raise its error, if any. Collective."""
     message: dict[str, str] = {}
+    # One rank claims, so that ranks of one job never compete for the lock.
     if dist.get_rank() == 0:
         name = placement.owner if placement.generation else run_name()
         message = _claim(placement, owner=name, claim=secrets.token_hex(6))
     message = json.loads(broadcast_bytes(json.dumps(message).encode(), device=device))
+    # Sent by name, not as a pickle, and raised by all ranks.
     if "error" in message:
         raise _CLAIM_ERRORS[message["kind"]](message["error"])
     return _opened(placement, owner=message["owner"], claim=message["claim"])

@@ -82,11 +82,13 @@ def commit(
         trainer: JSON values of the trainer's own state.
         reports: of all ranks.
     """
+    # 1. A failed rank makes the whole checkpoint fail, before anything is visible.
     decoded = [decode_report(report) for report in reports]
     failed = {rank: each for rank, each in enumerate(decoded) if isinstance(each, WriteFailed)}
     try:
         _raise_any(failed.values())
         written = (each for each in decoded if not isinstance(each, WriteFailed))
+        # 2. Build the manifest from the reports.
         records, tensors = _collected(written)
         manifest = Manifest(
             step=step,
@@ -105,6 +107,7 @@ def commit(
                 f"the manifest of {len(body)} bytes is over {MAX_MANIFEST_BYTES}, the most that a"
                 " restore reads; train with fewer ranks or larger shards"
             )
+        # 3. Write the manifest last, then make the step visible in one atomic act.
         files.write_small({MANIFEST_FILE: body, MANIFEST_DIGEST_FILE: digest_line(body)})
         storage.commit(step, files=files)
     except (RuntimeError, OSError) as error:
@@ -162,6 +165,7 @@ def _raise_any(failed: Iterable[WriteFailed]) -> None:
     """
     failures = list(failed)
     if failures:
+        # Storage first: it may come back, so the gang waits instead of counting restarts.
         by_storage = any(failure.by_storage for failure in failures)
         reasons = "; ".join(failure.reason for failure in failures)
         raise (StorageError if by_storage else SaveError)(reasons)

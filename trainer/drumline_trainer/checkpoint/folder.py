@@ -66,8 +66,11 @@ class CheckpointFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
+            # Another job may have ended: its folder can be taken over, but not a later
+            # membership's.
             self._refuse_if_replaced(ignore_other_jobs=True)
             self._write_membership()
+            # Under the lock: a folder of an earlier membership can no longer be committed.
             for entry in sorted(self.path.iterdir()):
                 self._clean(entry)
 
@@ -79,6 +82,7 @@ class CheckpointFolder:
     def committed(self, step: int) -> FolderFiles:
         """See `CheckpointStorage`; neither a file nor a link to another place is a checkpoint."""
         folder = self.step_folder(step)
+        # Other tenants may write to the claim. A link could lead anywhere.
         if folder.is_symlink() or not folder.is_dir():
             raise CorruptCheckpointError(f"{folder.name}: not a folder")
         return self.at(folder.name)
@@ -111,12 +115,16 @@ class CheckpointFolder:
         """
         target, unfinished = self.step_folder(step), self.path / files.place
         aside = target.with_name(f"{target.name}.old-{self._tag}")
+        # Check and rename under one lock, so that a new owner cannot come in between.
         with self._locked():
             self._refuse_if_replaced()
+            # A step that is saved again: its old folder stays whole until the new one is in place.
             if os.path.lexists(target):  # whatever lies there, a broken link too
                 target.rename(aside)
             unfinished.rename(target)
+            # A rename is durable only after its parent folder is synced.
             sync_folder(self.path)
+        # Outside of the lock, because a large folder takes long.
         _remove(aside)
 
     def ownership_error(self) -> StaleMembershipError | None:
@@ -126,6 +134,7 @@ class CheckpointFolder:
                 self._refuse_if_replaced()
         except StaleMembershipError as error:
             return error
+        # Unknown: the first error is the one to report.
         except (CorruptCheckpointError, OSError):
             pass
         return None
@@ -143,6 +152,7 @@ class CheckpointFolder:
         if not steps:
             return
         try:
+            # Renames are fast. The slow removal of files follows without the lock.
             with self._locked():
                 self._refuse_if_replaced()
                 for step in steps:
@@ -172,6 +182,7 @@ class CheckpointFolder:
             replaced and (self.path / replaced[1]).exists()
         ):
             _remove(entry)
+        # A crash between two renames: bring the old folder of this step back.
         elif replaced:
             entry.rename(self.path / replaced[1])
 
@@ -199,6 +210,7 @@ class CheckpointFolder:
         body = json.dumps(self._own.to_json()) + "\n"
         fresh = self.path / f"membership.json.tmp-{self._tag}"
         write_durably(fresh, body.encode())
+        # Atomic: a reader sees the old owner or the new one, never half a file.
         fresh.rename(self.path / "membership.json")
         sync_folder(self.path)
 

@@ -95,6 +95,8 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Canonical JSON: what is stored and digested."""
+        # Sections are encoded one by one: the whole as one object would take several times the
+        # memory, for a manifest of up to 256 MiB.
         tilings, tiling_of = self._tilings()
         place = {name: number for number, name in enumerate(sorted(self.files))}
         sections = {
@@ -121,6 +123,7 @@ class Manifest:
         """Raise CorruptCheckpointError where `parse` would refuse what `encode` writes."""
         for name in self.files:
             _file_name(name)
+        # Each distinct tiling once, not once per tensor.
         for record in self._tilings()[0]:
             if any(piece.file not in self.files for piece in record.pieces):
                 raise CorruptCheckpointError("a tensor has a piece in a file that is not listed")
@@ -229,6 +232,7 @@ def _file_name(name: object) -> str:
 def _file_record(raw: Any) -> FileRecord:
     record = read.nested({"file": raw}, "file")
     named = [algorithm for algorithm in Algorithm if algorithm in record]
+    # A file without a digest could be anything.
     if len(named) != 1:
         raise CorruptCheckpointError("a file without one digest of a known kind is not trusted")
     algorithm, digest = named[0], record[named[0]]
@@ -268,6 +272,7 @@ def _tiling(raw: Any, *, files: Sequence[str]) -> _Tiling:
 def _tensor(name: str, raw: Any, *, tilings: Sequence[_Tiling]) -> TensorRecord:
     record = read.nested({name: raw}, name)
     number = _count(record, "tiling")
+    # Indices come from a file, so they are checked like any other input.
     if number >= len(tilings):
         raise CorruptCheckpointError(f"{name}: there is no tiling {number}")
     tiling = tilings[number]

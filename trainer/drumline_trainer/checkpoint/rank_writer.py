@@ -81,16 +81,19 @@ class RankWriter:
         Returns:
             A report for rank 0 (`rank_report`): the tensors of each file, or the error.
         """
+        # 1. A digest of the first bytes tells cheaply which tensors have probably changed.
         samples = {local.name: _sample(local.tensor) for local in slices}
         same = {name for name, sample in samples.items() if self._samples.get(name) == sample}
         stem = f"rank-{self.rank:05d}-of-{self.world_size:05d}"
         changed = [local for local in slices if local.name not in same]
         unchanged = [local for local in slices if local.name in same]
+        # 2. Changed tensors are always written.
         try:
             name = f"{stem}.safetensors"
             record = files.write(name, _tensors(changed), check=check)
             written = [_written(name, record, changed)]
             kept = None
+            # 3. The others may reuse the last checkpoint's file, after a comparison of all bytes.
             if unchanged:
                 name = f"{stem}.still.safetensors"
                 record = files.write_unchanged(
@@ -101,6 +104,7 @@ class RankWriter:
         except OSError as error:
             failed = WriteFailed(f"rank {self.rank}: {error}", by_storage=is_storage_fault(error))
             return encode_report(failed)
+        # Only after success: a failed save must not become the base of the next one.
         self._samples, self._unchanged = samples, kept
         return encode_report(tuple(written))
 

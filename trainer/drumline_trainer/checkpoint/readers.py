@@ -36,18 +36,22 @@ def readers_of(
         needed: by rank: bytes that it needs of a file.
         caches: by rank, the name of its cache; None: no reading is free.
     """
+    # 1. Turn the needs around: which ranks want which file.
     by_file: list[dict[int, int]] = [{} for _ in sizes]
     for rank, files in enumerate(needed):
         for file, count in files.items():
             by_file[file][rank] = count
     loads = [0] * len(needed)
     readers: list[dict[int, int]] = [{} for _ in sizes]
+    # 2. Largest files first balances the loads best (longest processing time first).
     for file in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
         wanting = by_file[file]
         most = max(wanting.values(), default=0)
         able = [rank for rank in wanting if wanting[rank] >= _MUCH * most] or range(len(needed))
         reader = min(able, key=lambda rank: (loads[rank], -wanting.get(rank, 0), rank))
+        # A file that no rank needs has a reader, too: it must be verified.
         assigned = dict.fromkeys(wanting, reader) or {reader: reader}
+        # 3. Ranks beside the reader get the file from the page cache at no cost to the storage.
         if caches is not None:
             assigned |= {rank: rank for rank in wanting if caches[rank] == caches[reader]}
         for rank in {*assigned.values()}:

@@ -110,8 +110,10 @@ def restore(
         check=check,
         progress=progress,
     )
+    # Rank 0 lists for all: shared file systems may show ranks different listings.
     steps = _committed_steps(storage, device=device)
     refusals: list[Rejected] = []
+    # Newest first. All ranks agree on each step before the next one is tried.
     for step in steps:
         if acknowledged_step is not None and step < acknowledged_step:
             break  # newest first: the rest is older still
@@ -123,6 +125,7 @@ def restore(
                 refusals.append(refusal)
                 if dist.get_rank() == 0:
                     logger.warning("checkpoint step-%08d does not verify: %s", step, reason)
+    # Never start from scratch silently while saved work exists.
     if steps or acknowledged_step is not None:
         raise _none_usable(storage, steps, refusals, acknowledged_step=acknowledged_step)
     return None
@@ -140,6 +143,7 @@ def _none_usable(
     *,
     acknowledged_step: int | None,
 ) -> CorruptCheckpointError | ConfigError:
+    # A wrong setting explains the refusal better than "does not verify".
     other = next((refusal for refusal in refusals if isinstance(refusal, _OtherModel)), None)
     if other is not None:
         return ConfigError(f"model: {other.reason}")
@@ -178,13 +182,16 @@ def read_manifest(files: StepFiles, *, step: int, digest: str = "") -> bytes:
     Raises:
         CorruptCheckpointError: the manifest is damaged, of another step or has another digest.
     """
+    # The limit bounds the memory that a damaged or hostile file can take.
     body = files.read_small(MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
     if files.read_small(MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
         raise CorruptCheckpointError(f"{MANIFEST_FILE}: digest differs from {MANIFEST_DIGEST_FILE}")
+    # The manifest fits its own digest but is not the acknowledged one: it was replaced.
     if digest and digest_of(body) != digest:
         raise CorruptCheckpointError(
             f"{MANIFEST_FILE}: digest is not the one that was acknowledged ({digest[:12]}…)"
         )
+    # A folder may have been renamed by hand.
     manifest = Manifest.parse(body)
     if manifest.step != step:
         raise CorruptCheckpointError(f"{MANIFEST_FILE}: is of step {manifest.step}")
@@ -210,18 +217,22 @@ class _SliceReader:
 
     def restore_step(self, step: int, *, digest: str) -> RestoredCheckpoint | Rejected:
         """Phases 1 to 3 for one checkpoint. Raises ConfigError where `check` does."""
+        # 1. Manifest, read by rank 0 for all ranks.
         received = _receive_manifest(self.storage, step, digest=digest, device=self.device)
         if isinstance(received, Rejected):
             return received
         files, body = received
         manifest = Manifest.parse(body)
+        # 2. The trainer's own state, which every rank checks with the same result.
         try:
             self.check(manifest.trainer)
         except CorruptCheckpointError as error:
             return Rejected(str(error))
+        # 3. Names, shapes and types. Collective: all ranks accept, or none goes further.
         fits = _compared(manifest, self.slices, device=self.device)
         if isinstance(fits, Rejected):
             return fits
+        # 4. The files themselves.
         filled = fill_slices(
             files,
             manifest,
@@ -245,6 +256,7 @@ def _receive_manifest(
     Collective.
     """
     message = b""
+    # "+" or "-" and the content: one broadcast carries the verdict and the bytes.
     if dist.get_rank() == 0:
         try:
             files = storage.committed(step)

@@ -68,6 +68,7 @@ def fill_slices(
     Returns:
         Rejected on all ranks alike where a file is missing or damaged; the targets are undefined.
     """
+    # 1. Agree on readers. Sorted names give the same numbers on all ranks.
     names, tensors = sorted(manifest.files), sorted(manifest.tensors)
     readers = _agreed_readers(manifest, names, plan, cache=cache, device=device)
     targets = _Targets.of(plan, names, tensors, progress=progress)
@@ -79,9 +80,11 @@ def fill_slices(
         file, rank, _ = tag
         requests[file].setdefault(data.cpu().numpy().tobytes(), []).append(rank)
 
+    # 2. Send the needs of this rank to the readers.
     asked = exchange(targets.requests(readers), receive=receive_request, refusals=(), device=device)
     if isinstance(asked, Rejected):
         return asked
+    # 3. Read, send and fill, in rounds of bounded size.
     reader = _FileReader(
         files=files,
         manifest=manifest,
@@ -112,6 +115,7 @@ def _agreed_readers(
         for name in names
     ]
     counts = {file: count for file, count in enumerate(needed) if count}
+    # Compressed, because every rank receives the needs of all ranks.
     mine = zlib.compress(json.dumps([cache, [*counts.items()]]).encode(), _FASTEST)
     rows = gather_bytes(mine, device=device)
     answers: list[Any] = [json.loads(zlib.decompress(row)) for row in rows]
@@ -179,6 +183,7 @@ class _Targets:
         group = self.groups[file][number]
         for interval in group.intervals[tensor]:
             values, part = data.view(interval.target.dtype), group.common
+            # A block is a run of rows of the requested box.
             if part.shape:
                 rows = values.numel() // math.prod(part.shape[1:])
                 part = part.rows(row, row + rows)
@@ -230,6 +235,7 @@ class _FileReader:
             self.progress()
             digest.update(chunk)
             for block in passing.feed(chunk):
+                # Remember and continue: the digest tells first whether the file is damaged.
                 unusable = unusable or ("" if _is_finite(block.values) else block.name)
                 for request in requested[block.name]:
                     yield from _cut(block, request, file=file)
@@ -285,5 +291,6 @@ def _is_finite(values: Tensor) -> bool:
     """
     if not values.is_floating_point():
         return True
+    # aminmax propagates NaN to both results.
     low, high = values.aminmax()
     return math.isfinite(low) and math.isfinite(high)

@@ -56,11 +56,13 @@ class TensorTable:
         return records
 
     def _add(self, group: SliceGroup, piece: Piece) -> None:
+        # The usual case: ranks group names alike, so one look-up covers thousands of tensors.
         known = self._by_names.get(group.names)
         if known is not None:
             _check_alike(known, group)
             known.pieces.append(piece)
             return
+        # Otherwise sort the names by the class that they belong to so far.
         members: dict[int, list[str]] = {}
         for name in group.names.split("\n"):
             members.setdefault(id(self._of.get(name)), []).append(name)
@@ -73,6 +75,7 @@ class TensorTable:
                 self._keep(fresh)
                 continue
             _check_alike(same, group)
+            # Some tensors of the class lack this piece: they stay in the old class.
             if len(names) < len(same.names):
                 same = self._split(same, names)
             same.pieces.append(piece)

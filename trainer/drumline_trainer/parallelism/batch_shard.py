@@ -45,6 +45,7 @@ class BatchShard:
         """Compute this rank's share from the layout."""
         layout, at = world.layout, world.layout.coordinate(world.rank)
         parts, positions = micro_batch_count(layout, config), None
+        # With context parallelism each rank holds two chunks of every sequence.
         if layout.context > 1:
             held = context_slices(
                 config.data.sequence_length, size=layout.context, index=world.index(Axis.CONTEXT)
@@ -65,6 +66,7 @@ class BatchShard:
 
         Runs in another thread than training. Remote data of the next step is requested, too.
         """
+        # Samples of the next step: remote storage needs a step's time to answer.
         self.dataset.prefetch(self._samples(cursor + self.batch))
         samples = range(cursor, cursor + self.batch)
         micro_batches = micro_batch_ranges(
@@ -82,6 +84,7 @@ class BatchShard:
     def _read(self, samples: range) -> MicroBatch:
         batch = self.dataset.batch(samples)
         inputs, targets = torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)  # pyright: ignore[reportUnknownMemberType] - torch gives the arrays no type
+        # Documents stay whole below: attention needs their borders on all ranks.
         if self.positions is not None:
             inputs, targets = inputs[:, self.positions], targets[:, self.positions]
         documents = None

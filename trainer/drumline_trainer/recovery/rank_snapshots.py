@@ -109,6 +109,7 @@ class RankSnapshots:
             Seconds it stood still.
         """
         started = time.monotonic()
+        # One buffer: the file before must be complete before it is overwritten.
         self.finish()
         offset = 0
         for shard in self._shards.values():
@@ -117,6 +118,7 @@ class RankSnapshots:
             offset += flat.numel()
         if self._buffer.is_pinned():
             torch.cuda.current_stream().synchronize()
+        # A membership that has ended must not publish a snapshot.
         check()
         seconds = time.monotonic() - started
         self._writing = run_in_thread(
@@ -149,6 +151,7 @@ class RankSnapshots:
                 own = Rejected(f"rank {self._placement.rank}: {error}")
                 vote = agree(own)
                 return vote if isinstance(vote, Rejected) else own
+            # All files are readable: only now may any rank change its tensors.
             vote = agree(Accepted())
             if isinstance(vote, Rejected):
                 return vote
@@ -165,6 +168,7 @@ class RankSnapshots:
                 fits = (header.world_size, header.config) == self._kind
             except SnapshotError:
                 fits = False
+            # Later snapshots belong to a history that this restore abandons.
             if step > after or not fits:
                 path.unlink(missing_ok=True)
         for abandoned in rank_folder(self.folder, rank).glob("*.part"):
@@ -198,11 +202,13 @@ class RankSnapshots:
                 offset += stored.nbytes
 
     def _write(self, step: int, *, trainer: Mapping[str, Any], seconds: float) -> _Written:
+        # 1. Digest the copy, beside the next steps.
         started, busy = time.monotonic(), time.thread_time()
         body = (memoryview(self._head), self._buffer.numpy().data)
         digest = hashlib.sha256()
         for part in body:
             digest.update(part)
+        # 2. Write the file under the placement that it was taken in.
         place = self._placement
         header = SnapshotHeader(
             rank=place.rank,
@@ -216,6 +222,7 @@ class RankSnapshots:
             sha256=digest.hexdigest(),
         )
         size = write_snapshot(self.folder, header, body)
+        # 3. Report it. The agent sends a copy to another node.
         self._tell(
             SnapshotTaken(
                 step=step,
@@ -226,6 +233,7 @@ class RankSnapshots:
                 seconds=seconds,
             )
         )
+        # On CPUs the thread takes time from training, which the interval must count.
         taken = time.thread_time() - busy if self._shares_cores else 0.0
         return _Written(
             step=step, training_seconds=seconds + taken, seconds=time.monotonic() - started

@@ -61,8 +61,10 @@ def join(
         interface = interface_of(address)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
+    # Keys of other attempts are invisible under this prefix.
     membership = f"{placement.generation}.{placement.attempt}"
     store = PrefixStore(membership, _connect(placement, check=check))
+    # Differences must show before the first collective, which would hang on them.
     if facts is None:
         _wait_for_all(store, world_size=placement.world_size)
     else:

@@ -117,6 +117,7 @@ class TieredCheckpointer:
             CheckpointError, ConfigError: see `checkpoint`.
         """
         self._slices = slices
+        # 1. Claim the storage, even if a snapshot is restored: a former owner must not commit.
         self._checkpoints = Checkpointer.open(
             self.placement,
             keep=self.config.checkpoint.keep,
@@ -131,7 +132,9 @@ class TieredCheckpointer:
                 device=self.device,
                 tell=self.reporter.send_event,
             )
+        # 2. Newest state first. All ranks take the same branch, because each restore agrees.
         start = self._from_snapshot() or self._from_checkpoint() or FROM_NOTHING
+        # 3. Snapshots after this step belong to an abandoned history.
         if self._snapshots is not None:
             self._snapshots.remove_unusable(after=start.step)
         self._pace = SnapshotInterval(fixed=self.config.checkpoint.snapshot_every_steps)
@@ -170,6 +173,7 @@ class TieredCheckpointer:
         """
         self._asked = asked
         self._pace.measure_step(time.monotonic() - self._step_began, to=step)
+        # The sum carries two counts: ranks that are ready, and ranks with a notice.
         ready, notices = divmod(votes, _READY)
         self._all_ready = ready == self.placement.world_size
         self._notice = self._common_notice() if notices else None
@@ -187,6 +191,7 @@ class TieredCheckpointer:
         """
         if self._snapshot_due(step):
             self._take_snapshot(step, trainer=trainer)
+        # Advance first: the writer's buffer is free again before a new save begins.
         with self.reporter.excluded_from_step_time():
             if self._all_ready:
                 self.reporter.enter(Phase.CHECKPOINT)
@@ -256,6 +261,7 @@ class TieredCheckpointer:
             cost_seconds=max(seconds, written.training_seconds),
             copy_seconds=written.seconds + (replicated.seconds if replicated else 0.0),
         )
+        # All ranks take snapshots at the same steps, so the slowest rank's proposal counts.
         agreed = torch.tensor([proposal], device=self.device)
         dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
         self._pace.adopt(int(agreed), at=step)

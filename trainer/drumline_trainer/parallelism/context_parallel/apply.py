@@ -33,6 +33,7 @@ def context_parallel(model: nn.Module, world: World) -> None:
     group = world.group(Axis.CONTEXT)
     if group is None:
         return
+    # A list, because modules are replaced during the walk.
     for module in list(model.modules()):
         if isinstance(module, MixtureOfExperts):
             module.sequence_counts = SummedCounts(group=group)
@@ -82,6 +83,7 @@ class ZigzagPositions(Positions):
         chunk = len(places_S) // 2
         first = self.index * chunk
         last = (2 * self.size - 1 - self.index) * chunk
+        # The first half is chunk i, the second half chunk 2·size-1-i (see `zigzag`).
         return places_S + torch.where(places_S < chunk, first, last - chunk)
 
     def length(self, x_BSD: Tensor) -> int:

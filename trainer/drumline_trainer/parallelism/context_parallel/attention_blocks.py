@@ -58,6 +58,7 @@ def attend_block(block: AttentionBlock) -> tuple[Tensor, Tensor]:
     tensors = (block.queries, block.keys, block.values)
     if block.queries.device.type == "cpu":
         return _CPU(*tensors, 0.0, block.causal)
+    # Flash attention returns the LSE that joins blocks. Other kernels do not.
     if _gpu_takes(block.queries):
         out_BHQE, lse_BHQ, *_ = _GPU(*tensors, 0.0, block.causal)
         return out_BHQE, lse_BHQ
@@ -106,10 +107,13 @@ def math_block_backward(
         for tensor in (block.queries, grad_BHQE, out_BHQE)
     )
     lse_BGRQ = cast("Tensor", lse_BHQ.unflatten(1, (groups, -1)))
+    # The LSE over all keys gives this block's share of the softmax over all keys.
     weights = (_scores(block) - lse_BGRQ.unsqueeze(-1)).exp()
+    # Gradient of a softmax: the row sum of (grad · out) is subtracted.
     of_weights = grad @ v.transpose(-1, -2) - (grad * out).sum(-1, keepdim=True)
     of_scores = weights * of_weights * q.shape[-1] ** -0.5
     grad_q = (of_scores @ k).flatten(1, 2)
+    # Queries of a group share keys and values, so their gradients are summed.
     grad_k = (of_scores.transpose(-1, -2) @ q).sum(2)
     grad_v = (weights.transpose(-1, -2) @ grad).sum(2)
     dtype = block.queries.dtype

@@ -71,6 +71,7 @@ def ring_attention(
 
 def merge_(out: Tensor, lse: Tensor, block_out: Tensor, block_lse: Tensor) -> None:
     """Join a block's result to what is known of the same queries, in place."""
+    # logaddexp is stable: the larger exponent is taken out of both sums.
     total = torch.logaddexp(lse, block_lse)
     out.mul_((lse - total).exp_().unsqueeze(-1))
     out.add_(block_out * (block_lse - total).exp_().unsqueeze(-1))
@@ -182,6 +183,7 @@ class _Ring:
         if self.ids is None:
             yield _Place(rows=slice(None), queries=part.queries, keys=part.keys)
             return
+        # Only pairs of one document are computed, which saves the masked rest.
         met = document_overlaps(
             self._ids(self.rank)[:, part.queries], self._ids(origin)[:, part.keys]
         )
@@ -202,6 +204,7 @@ class _Ring:
         """Start sending; the tensor must stay as it is until the hop was waited for."""
         received = torch.empty_like(tensor)
         following, previous = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        # Both at once: a blocking send around a ring would wait for itself.
         works = dist.batch_isend_irecv(
             [
                 dist.P2POp(dist.isend, tensor, group=self.group, group_peer=following),

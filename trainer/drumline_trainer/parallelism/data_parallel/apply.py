@@ -97,6 +97,7 @@ def _of_weights(
         bucket_bytes: size of a bucket of gradients.
         memory: offload of weights and optimizer state.
     """
+    # 1. FSDP2 handles all weights, experts included, in one model.
     fsdp = world.layout.data_parallel is DataParallel.FSDP
     if fsdp and (memory.offload_parameters is not Offload.NONE or world.size(Axis.FSDP) > 1):
         from drumline_trainer.parallelism.data_parallel.fsdp import (  # noqa: PLC0415 - imports torch's compiler and DTensor, 2 s that ddp, zero and one rank do without
@@ -106,6 +107,7 @@ def _of_weights(
         return FsdpModel(
             model, world=world, precision=precision, backwards=backwards, memory=memory
         )
+    # 2. Otherwise each axis has its own groups: experts are summed over fewer ranks.
     _allocate(model, world=world, precision=precision)
     weights = weights_of(model, world=world)
     parts: list[DdpModel | ZeroModel] = []
@@ -120,9 +122,11 @@ def _of_weights(
                 open_store=_master_store(memory, device=world.device),
             )
             parts.append(part)
+    # 3. ZeRO's weights arrive late, so forward passes wait for them.
     sharded = [part for part in parts if isinstance(part, ZeroModel)]
     for stage in model.stages if sharded else ():
         whole_before(stage, sharded)
+    # 4. Frozen weights have no gradients, but checkpoints and norms know them.
     frozen = tuple(
         w.part(w.parameter.detach(), copies=world.size(w.axis), copy=world.index(w.axis))
         for w in weights
@@ -135,6 +139,7 @@ def _allocate(model: CutStages, *, world: World, precision: Precision) -> None:
     """Give stages storage, in the type they compute in; with fsdp of one rank it copies on use."""
     copies = world.layout.data_parallel is DataParallel.FSDP and precision is not Precision.FP32
     for stage in model.stages:
+        # One rank of FSDP: fp32 weights are updated in place, and layers compute with copies.
         if copies:
             frozen_to_compute_type(stage, precision)
             copy_on_use(stage, precision)
@@ -177,6 +182,7 @@ def _by_kind(
         weights,
         group=group,
         backwards=backwards,
+        # ZeRO-2 drops gradients after each backward pass. A pipeline interleaves those passes.
         every_backward=kind is DataParallel.ZERO2 and world.layout.pipeline == 1,
         bucket_bytes=bucket_bytes,
         open_store=open_store,

@@ -56,6 +56,7 @@ class BucketedModel:
         """Move a bucket's gradients out of the parameters into an fp32 matrix [parts, width]."""
         bucket = self._buckets[number]
         matrix = bucket.pack((p.grad for p in bucket.parameters), dtype=torch.float32)
+        # Free the memory at once, and let the next backward pass begin from nothing.
         for parameter in bucket.parameters:
             parameter.grad = None
         return matrix

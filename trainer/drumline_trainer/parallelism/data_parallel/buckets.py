@@ -42,6 +42,7 @@ def piece_of(shape: Sequence[int], *, index: int, parts: int) -> Box:
 
     A tensor of one row (one expert's weight) is cut along its next dimension.
     """
+    # The first dimension with several rows keeps every piece contiguous.
     dim = next((dim for dim, size in enumerate(shape) if size > 1), 0)
     piece = -(-shape[dim] // parts)
     start = min(index * piece, shape[dim])
@@ -112,6 +113,7 @@ def _aligned(block: Tensor, flat: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
     if size:
         full = len(flat) // size
         yield block[:full], flat[: full * size].view(full, size)
+        # The last row is not full: its padding is left as it is.
         if rest := len(flat) - full * size:
             yield block[full, :rest], flat[full * size :]
 
@@ -122,6 +124,7 @@ def buckets_of(
     """Parameters from the last to the first, in buckets of at most `limit` bytes of fp32 or one."""
     filled: list[list[nn.Parameter]] = []
     free = 0
+    # Reverse order, because backward finishes the last layers first.
     for parameter in reversed(parameters):
         size = 4 * parameter.numel()
         if not filled or size > free:
@@ -186,6 +189,7 @@ class BucketSender:
         self._send_full()
 
     def _count(self, parameter: Tensor) -> None:
+        # An unannounced pass would be added to gradients that were already sent.
         if not self._missing[parameter] or self._finished == self._rounds:
             raise RuntimeError("more backward passes than were announced: a gradient came too late")
         # 1. with several rounds a step, the end of this backward pass ends the round
@@ -200,6 +204,7 @@ class BucketSender:
             self._send_full()
 
     def _send_full(self) -> None:
+        # In order: all ranks must call the collectives in the same sequence.
         while self._next < len(self._open) and not self._open[self._next]:
             self._send_next()
 
@@ -213,6 +218,7 @@ class BucketSender:
         self._open = [len(bucket.parameters) for bucket in self._buckets]
 
     def _end_round(self) -> None:
+        # Unused parameters never report, so their buckets are sent now, as zeros.
         while self._next < len(self._open):
             self._send_next()
         self._ending = False

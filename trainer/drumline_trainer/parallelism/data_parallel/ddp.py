@@ -69,6 +69,7 @@ class DdpModel(BucketedModel):
 
         Call it once per step, after the last backward pass. Collective over the group.
         """
+        # Send the rest first, then wait: the sums overlap.
         self._sender.finish()
         summed = {p: p.grad for p in self._parameters if p.grad is not None}  # of one rank
         for bucket, (row, work) in zip(self._buckets, self._sums, strict=True):
@@ -86,6 +87,7 @@ class DdpModel(BucketedModel):
     def refresh_copies(self) -> None:
         """Compute with what has been written into the slices."""
         for parameter, own in zip(self._parameters, self.slices, strict=True):
+            # An fp32 parameter is its own master.
             if parameter.dtype is not torch.float32:
                 parameter.copy_(own.tensor)
             if own.store is not None:
@@ -98,6 +100,7 @@ class DdpModel(BucketedModel):
 
     def _sum(self, number: int) -> None:
         row = self._take_gradients(number).view(-1)
+        # Asynchronous, beside the backward pass of earlier layers.
         work = dist.all_reduce(row, group=self._group, async_op=True)
         assert work is not None  # noqa: S101 - this rank is in the group
         self._sums.append((row, work))

@@ -65,6 +65,7 @@ class FsdpModel:
         memory: MemoryConfig,
     ) -> None:
         """Shard stages on the meta device and give them storage; see `apply.data_parallel`."""
+        # 1. Shard the stages on the meta device, then allocate only this rank's rows.
         offloaded = memory.offload_parameters is not Offload.NONE
         for stage in model.stages:
             frozen_to_compute_type(stage, precision)
@@ -79,7 +80,9 @@ class FsdpModel:
             if not offloaded:
                 stage.to_empty(device=world.device)
                 settle(stage, world.device)
+        # 2. Offloaded shards are allocated in the store, all at once.
         self._store = _allocate_offloaded(model.stages, memory, world) if offloaded else None
+        # 3. Tell the rest of the trainer which rows these are.
         weights = weights_of(model, world=world)
         self._units = [
             m for stage in model.stages for m in stage.modules() if isinstance(m, FSDPModule)
@@ -91,6 +94,7 @@ class FsdpModel:
         self._backwards = backwards
         self._forwards = 0
         self._sums_each = memory.shard_gradients
+        # 4. Reduce gradients only once a step, unless memory asks for more.
         if world.layout.pipeline == 1:  # torch's pipeline schedules say themselves when to reduce
             for stage in model.stages:
                 stage.register_forward_pre_hook(self._reduce_after_the_last)
@@ -109,6 +113,7 @@ class FsdpModel:
     def refresh_copies(self) -> None:
         """Drop gathered copies of what has been written into the slices."""
         for unit in self._units:
+            # Gathered weights are out of date after an update.
             unit.reshard()
         if self._store is not None:
             self._store.release([part.tensor for part in self.slices])
@@ -126,6 +131,7 @@ class FsdpModel:
         if torch.is_grad_enabled():
             self._forwards += 1
             last = self._forwards == self._backwards
+            # HSDP: sum within a copy each time, and over the copies once.
             if self._sums_each:
                 cast("FSDPModule", stage).set_requires_all_reduce(last)
             else:
@@ -153,6 +159,7 @@ def shard_stage(
     offload: Offload = Offload.NONE,
 ) -> None:
     """Shard a stage in place: experts, each layer, the two ends, then the remaining root."""
+    # 1. Experts first: a unit that is sharded later leaves out inner units.
     mesh = _mesh(world, Axis.FSDP)
     kept = False if world.layout.keeps_gathered else None  # None: torch's own
     apart = partial(
@@ -167,8 +174,10 @@ def shard_stage(
         by_fewer = partial(_experts_placement, ranks=world.size(Axis.EXPERT_FSDP))
         for module in expert_modules:
             shard(module, mesh=expert_mesh, shard_placement_fn=by_fewer)
+    # 2. Each layer is a unit: one is gathered while the one before computes.
     for layer in layer_modules(stage):
         shard(layer, mesh=mesh)
+    # 3. Both ends are units of their own, because vocabularies are large.
     embedding, last = _ends(stage)
     if embedding is not None:
         shard(embedding, mesh=mesh)
@@ -176,6 +185,7 @@ def shard_stage(
         # the backward pass begins with it: freed, it would be gathered again at once
         apart(last, mesh=mesh, reshard_after_forward=False)
     shard(stage, mesh=mesh)
+    # 4. Losses are divided by the tokens of the global batch, so gradients are summed only.
     for unit in stage.modules():
         if isinstance(unit, FSDPModule):
             unit.set_gradient_divide_factor(1.0)

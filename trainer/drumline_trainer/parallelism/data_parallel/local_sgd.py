@@ -109,6 +109,7 @@ class LocalSgd:
         for places in _runs(self._weights, limit=BUCKET_BYTES):
             moved = [self._common[p] - self._weights[p].tensor for p in places]
             if self._copies is not None:
+                # One all-reduce for many small tensors.
                 row = torch.cat([each.view(-1) for each in moved])
                 with step_part("all_reduce", Axis.REPLICATE):
                     dist.all_reduce(row, group=self._copies)

@@ -65,6 +65,7 @@ class ForwardPass:
         """Output of the previous stage, if that is on this rank."""
         for stage in self._stages:
             taken = inputs if stage.is_first else here
+            # The stage before is on another rank.
             if taken is None:
                 taken = self._received(stage.stage_index - 1, samples=len(inputs))
             with step_part("forward"):

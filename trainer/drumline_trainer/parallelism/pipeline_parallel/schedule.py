@@ -190,6 +190,7 @@ def build_schedule(
         list(stages) if schedule.interleaves else stages[0],
         n_microbatches=micro_batches,
         loss_fn=loss,
+        # The loss is a mean over the global batch already.
         scale_grads=False,
     )
 

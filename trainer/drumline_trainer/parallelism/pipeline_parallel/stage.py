@@ -34,6 +34,7 @@ class TimedStage(PipelineStage):
         done: Callable[[nn.Module], None] | None,
         clock: StepTimer | None,
     ) -> None:
+        # Shapes are given, so the first step need not exchange them. Meta tensors cost no memory.
         inputs = torch.empty(micro_batches.inputs, dtype=micro_batches.inputs_dtype, device="meta")
         hidden = torch.empty(
             micro_batches.hidden, dtype=micro_batches.dtype, device="meta", requires_grad=True
@@ -49,6 +50,7 @@ class TimedStage(PipelineStage):
         )
         self._done = done
         self._working = partial(working, clock=clock, stage=number)
+        # Recomputing layers cannot split a backward pass: their graph exists only once.
         self._forgets = type(getattr(module, "layer_loop", None)) not in (LayerLoop, type(None))
         """For its activations: torch would compute them again for each weight in turn."""
         self.documents: Sequence[tuple[Documents, ...]] = ()
@@ -66,6 +68,7 @@ class TimedStage(PipelineStage):
         self, bwd_chunk_id: int, *arguments: Any, full_backward: bool = True, **options: Any
     ) -> None:
         """Run a micro-batch's backward pass, or its part for the inputs. The schedule calls it."""
+        # Then the whole pass runs here, and nothing remains for `backward_weight_one_chunk`.
         whole = full_backward or self._forgets
         with self._working("backward"):
             super().backward_one_chunk(bwd_chunk_id, *arguments, full_backward=whole, **options)  # pyright: ignore[reportUnknownMemberType] - torch gives the loss no type
@@ -86,6 +89,7 @@ class TimedStage(PipelineStage):
         """Report the end of the stage's last micro-batch. The schedule calls it."""
         with self._working("backward"):
             super().perform_reduce_grad(grad_scale_factor)
+        # DDP and ZeRO send their last buckets now, beside the other stages' work.
         if self._done is not None and not isinstance(self.submod, FSDPModule):
             self._done(self.submod)
 

@@ -43,6 +43,7 @@ def tied_group(world: World) -> TiedGroup | None:
     """
     if _ends_share_a_rank(world.layout):
         return None
+    # All ranks make all groups in the same order, or group creation hangs.
     pipelines = world.layout.groups(Axis.PIPELINE)
     group = world.split([(ranks[0], ranks[-1]) for ranks in pipelines])
     return None if group is None else TiedGroup(group=group, device=world.device)
@@ -79,6 +80,7 @@ def sum_tied_gradients(
         tied: from `tied_group`.
     """
     mine = [g for s, g in zip(slices, gradients, strict=True) if s.name == TIED_WEIGHT]
+    # Both ends are on this rank, as in V-shaped schedules.
     if len(mine) > 1:
         first, last = mine
         first.add_(last)

@@ -136,6 +136,7 @@ class ColumnLinear(nn.Linear):
         size = linear.out_features
         piece = region.piece(size) if shared is None else shared.piece(size)
         super().__init__(linear.in_features, len(piece), bias=False, device="meta")  # pyright: ignore[reportUnknownMemberType] - torch leaves device and dtype without types
+        # Heads decide the cut of keys and values, all other layers are cut evenly.
         self.piece, self.shared = piece, shared
         self.weight = _part(linear.weight, 0, piece)
         if linear.bias is not None:  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
@@ -163,8 +164,10 @@ def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
     own = (layer for layer in block.children() if type(layer) is ColumnLinear)
     columns = [layer for layer in own if layer.enters]
     for layer in columns:
+        # From the last forward pass, which evaluation may have left unused.
         layer.carrier = None
     learning = [layer for layer in columns if layer.weight.requires_grad]
+    # Without a backward pass there is nothing to overlap.
     if not (learning and region.overlap and torch.is_grad_enabled()):
         return region.enter(x_BSD)
     entered, carriers = enter_with_carriers(
@@ -195,6 +198,7 @@ class RowLinear(nn.Linear):
         x_BSO = F.linear(input, self.weight)
         if self.leaves:
             x_BSO = self.region.leave(x_BSO)
+        # After the sum: each rank adding the bias would count it several times.
         return x_BSO if self.bias is None else x_BSO + self.region.outside(self.bias)  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
 
 

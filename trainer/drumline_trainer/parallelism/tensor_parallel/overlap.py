@@ -67,6 +67,7 @@ class _Enter(Function):
         ctx.group, ctx.by_position = group, by_position
         ctx.save_for_backward(entered if by_position else x_BSI)
         ctx.set_materialize_grads(False)  # of a layer that was left out
+        # A carrier takes no memory: one zero, expanded. It only links the gradients.
         nothing = x_BSI.new_zeros(())
         carriers = [nothing.expand(*entered.shape[:-1], weight.shape[0]) for weight in weights]
         return (entered, *carriers)
@@ -78,7 +79,9 @@ class _Enter(Function):
         if of_input is None or not ctx.needs_input_grad[0]:
             summed, work = None, None
         else:
+            # 1. Start the sum over the ranks, which the block before waits for.
             summed, work = start(of_input, ctx.group)
+        # 2. Meanwhile compute the weights' gradients, which nothing waits for.
         x_TI = ctx.saved_tensors[0].flatten(0, -2)
         of_weights = [None if g is None else g.flatten(0, -2).mT @ x_TI for g in of_outputs]
         if work is not None:

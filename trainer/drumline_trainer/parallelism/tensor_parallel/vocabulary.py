@@ -41,6 +41,7 @@ class VocabularyEmbedding(nn.Module):
         """Shape B S D, outside of the region: every word's vector comes from its rank."""
         rows_BS, here_BS = rows_of(tokens_BS, self.words)
         x_BSD = F.embedding(rows_BS, self.weight)
+        # Each token is on one rank, and zeros on all others, so the sum is its vector.
         return self.region.leave(x_BSD.masked_fill(~here_BS.unsqueeze(-1), 0.0))
 
     def logits(self, x_BSD: Tensor) -> Tensor:
@@ -84,9 +85,11 @@ class _CrossEntropySum(Function):
         ctx: Any, logits_NV: Tensor, targets_N: Tensor, words: range, group: ProcessGroup
     ) -> Tensor:
         rows_N, here_N = rows_of(targets_N, words)
+        # 1. The largest logit over all words keeps the exponentials finite.
         largest_N = logits_NV.amax(dim=-1).float()
         with step_part("all_reduce", Axis.TENSOR):
             dist.all_reduce(largest_N, op=dist.ReduceOp.MAX, group=group)
+        # 2. Sum of exponentials and logit of the target, in one all-reduce.
         sums_2N = largest_N.new_empty(2, len(largest_N))
         for part in chunks_of(logits_NV):
             shifted_CV = logits_NV[part].float() - largest_N[part].unsqueeze(-1)
@@ -95,6 +98,7 @@ class _CrossEntropySum(Function):
             sums_2N[0, part] = shifted_CV.exp_().sum(dim=-1)
         with step_part("all_reduce", Axis.TENSOR):
             dist.all_reduce(sums_2N, group=group)
+        # 3. loss = log(sum of exponentials) - logit of the target, both relative to the largest.
         log_sum_N = sums_2N[0].log()
         counted_N = targets_N != IGNORED
         ctx.save_for_backward(logits_NV, largest_N, sums_2N[0].clone(), rows_N, here_N, counted_N)
@@ -108,6 +112,7 @@ class _CrossEntropySum(Function):
             part_CV = (logits_NV[part].float() - largest_N[part].unsqueeze(-1)).exp_()
             part_CV.div_(sums_N[part].unsqueeze(-1))
             minus_C1 = -here_N[part].float().unsqueeze(-1)
+            # Gradient of a logit: its probability, minus 1 for the target.
             part_CV.scatter_add_(-1, rows_N[part].unsqueeze(-1), minus_C1)
             slopes_NV[part] = part_CV.mul_(gradients[0] * counted_N[part].unsqueeze(-1))
         return slopes_NV, None, None, None
