@@ -121,6 +121,7 @@ class Remedy:
 
     def __str__(self) -> str:
         """Return the change as a sentence."""
+        # Field names as in the CRDs, so that users can search for them.
         n, where = self.amount, self.where
         pool = f" in pool {self.pool}" if self.pool else ""
         match self.kind:

@@ -119,6 +119,7 @@ class GrownCluster:
             if node.name in names
         }
         for held in self._snapshot.admitted:
+            # Reserved pods are not in `Node.used` yet.
             for position in held.reserved - held.lost:
                 name = held.assignment[position]
                 if name in left:
@@ -165,6 +166,7 @@ class GrownCluster:
 
 
 def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:
+    # A selector on the zone label keeps the gang in the zone of the new nodes.
     zone = offer.node.labels.get(ZONE_LABEL)
     if not offer.zone or zone is None:
         return gang
@@ -242,6 +244,7 @@ def _promised(gang: Gang, *, pool: str, assignment: tuple[str, ...]) -> Admitted
         gang=replace(gang, nominated=(), nominated_pool="") if gang.nominated else gang,
         pool=pool,
         assignment=assignment,
+        # Its pods do not exist yet, so all positions are reserved.
         reserved=frozenset(range(len(assignment))),
         preemptible=False,
     )

@@ -274,8 +274,10 @@ def _needs(
     """
     ends = {node.name: node.ending for node in snapshot.nodes if node.terminating != NOTHING}
     for gang in waiting[:MAX_TRIED]:
+        # It fits beside earlier gangs on their new nodes, so it needs none of its own.
         if world.takes_free_places(gang):
             continue
+        # The first offer with which it starts. Generators: later offers are not tried.
         tried = choices(gang, in_turn(gang, snapshot), sizes=sizes)
         starts = (world.start(gang, offer=offer, most=most) for offer, most in tried)
         start = next(filter(None, starts), None)

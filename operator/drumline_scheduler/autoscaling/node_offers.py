@@ -35,6 +35,7 @@ class PoolSizes:
 
     def of(self, pool: str) -> int:
         """Return the size of the pool once all nodes are there."""
+        # Nodes that start may be the requested ones or others, so the larger number counts.
         return self._there[pool] + max(self._starting[pool], self._asked[pool])
 
     def without_starting(self, pool: str) -> int:
@@ -70,6 +71,7 @@ def choices(
 ) -> Iterator[tuple[NodeOffer, int]]:
     """Yield the offers that a gang may use, in the order of trying, with the most nodes of each."""
     wished, pods = requested_pools(gang), gang.nodes + gang.extras
+    # A gang that names pools takes them in its own order, otherwise the order of cost is kept.
     ranks = {pool: rank for rank, pool in enumerate(wished)}
     open_offers = [offer for offer in offers if not wished or offer.pool in ranks]
     for offer in sorted(open_offers, key=lambda each: ranks.get(each.pool, 0)):

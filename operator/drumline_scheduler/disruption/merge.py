@@ -39,6 +39,7 @@ def merged(announced: Iterable[Disruption]) -> Disruption | None:
         return None
     highest = max(disruption.confidence for disruption in every)
     surest = [disruption for disruption in every if disruption.confidence == highest]
+    # Ties between equal kinds go to the first source by name, so that the result is stable.
     named = min(
         surest,
         key=lambda disruption: (_MOST_SPECIFIC_FIRST.index(disruption.kind), disruption.source),
@@ -61,6 +62,8 @@ def keep_earliest_deadlines(
     kept: AnnouncedDisruptions = {}
     for disruption in seen:
         key = (disruption.source, disruption.kind)
+        # Only announcements that are still there count: a signal that
+        # ended takes its deadline along.
         known = before.get(key)
         deadlines = [
             announced.deadline

@@ -169,6 +169,8 @@ def judged(before: HealthByNode, news: News, *, rules: PoolRules, now: float) ->
 
 def score(evidence: Iterable[Evidence], *, now: float) -> float:
     """Return the score of a node. Each witness counts once, with its strongest evidence."""
+    # A witness that reports a node twice says the same thing twice, so only its strongest evidence
+    # counts. The sum is sorted, so that floats add up in one order.
     by_witness: dict[str, float] = {}
     for each in evidence:
         age = max(0.0, now - each.at)
@@ -212,6 +214,8 @@ def _newest(
     """
     newest: dict[tuple[str, str, str], Evidence] = {}
     for each in evidence:
+        # Whole hours limit how often scores change. Evidence never dates from the future,
+        # whatever the clock of its reporter.
         at = max(_whole_hours(min(each.at, now)), passed.get(each.node, -inf) + 1)
         key = (each.node, each.kind, each.by)
         known = newest.get(key)
@@ -226,6 +230,7 @@ def _within_witness_limits(evidence: Iterable[Evidence]) -> Iterable[Evidence]:
     for each in evidence:
         by_witness[each.by][each.node].append(each)
     for witness, nodes in by_witness.items():
+        # The nodes reported last count, so that one namespace cannot fill a pool with evidence.
         order = sorted(nodes, key=lambda node, nodes=nodes: (-_last(nodes[node]), node))
         for node in order[:MAX_NODES_OF_WITNESS] if witness else order:
             yield from nodes[node]

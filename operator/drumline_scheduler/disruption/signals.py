@@ -57,6 +57,7 @@ def announced_disruptions(node: NodeFacts, *, now: float) -> tuple[Disruption, .
         node: fields of the node.
         now: seconds since the epoch.
     """
+    # The table covers signals of one field. The readers cover signals that depend on several.
     rows = [disruption for signal in TABLE for disruption in _read(signal, node, now)]
     computed = [disruption for reader in _READERS for disruption in reader(node, now)]
     return (*rows, *computed)
@@ -105,6 +106,7 @@ def _cordon(node: NodeFacts, now: float) -> Iterable[Disruption]:
     """
     if not node.unschedulable:
         return
+    # The handler's label names the event. Only a spot interruption has a fixed notice.
     event = node.labels.get(f"{NTH}/event-id", "")
     if event.startswith("spot-itn"):
         kind, deadline = DisruptionKind.SPOT_RECLAIM, now + AWS_SPOT_SECONDS
@@ -127,6 +129,7 @@ def _terminating(node: NodeFacts, now: float) -> Iterable[Disruption]:
     A spot machine may be disrupted by a reclaim, so its two minutes are assumed.
     """
     disrupted = _taint(node, "karpenter.sh/disrupted")
+    # Karpenter states a deadline only if terminationGracePeriod of the NodePool is set.
     stated = _time_of(node.annotations.get("karpenter.sh/nodeclaim-termination-timestamp", ""))
     if disrupted is None and stated is None and not node.terminating:
         return
@@ -162,6 +165,7 @@ def _shutdown(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 def _google(node: NodeFacts, now: float) -> Iterable[Disruption]:
     """Yield GKE's disruptions: a termination now, or a maintenance at a stated time."""
+    # 1. A termination that has begun. A Spot VM gets less notice than others.
     taint = _taint(node, "cloud.google.com/impending-node-termination")
     if taint is not None:
         spot = node.labels.get("cloud.google.com/gke-spot") == "true"
@@ -172,6 +176,7 @@ def _google(node: NodeFacts, now: float) -> Iterable[Disruption]:
             source=taint.key,
             deadline=(taint.added_at or now) + notice,
         )
+    # 2. A maintenance at a stated time. It counts as certain only when it is near.
     label = "cloud.google.com/scheduled-maintenance-time"
     at = _number(node.labels.get(label, ""))
     if at is not None:
@@ -191,6 +196,7 @@ def _azure(node: NodeFacts, now: float) -> Iterable[Disruption]:
     `VMEventScheduled` is the older condition for all events, and its reason names the event.
     """
     for condition in node.conditions:
+        # Older agents use one condition type for all events, so the reason decides.
         preempted = condition.type == "PreemptScheduled" or (
             condition.type == "VMEventScheduled" and "Preempt" in condition.reason
         )
@@ -208,6 +214,7 @@ def _autoscaler(node: NodeFacts, now: float) -> Iterable[Disruption]:
     """Yield cluster-autoscaler's disruption. The taint's value is the Unix time of the taint."""
     taint = _taint(node, "ToBeDeletedByClusterAutoscaler")
     if taint is not None:
+        # cluster-autoscaler writes the time of the taint into its value.
         start = _number(taint.value) or taint.added_at or now
         yield Disruption(
             node=node.name,
@@ -282,6 +289,7 @@ def _taint(node: NodeFacts, key: str) -> TaintFact | None:
 
 def _number(text: str) -> float | None:
     """Return Unix seconds as labels and taint values spell them; None for other text."""
+    # Twelve digits hold any plausible time. Longer text is not a time.
     return float(text) if text.isdecimal() and len(text) <= 12 else None
 
 

@@ -91,6 +91,7 @@ class ForecastCluster:
                 if held.is_foreign and held.ends_at is not None:
                     self._end(uid=held.gang.uid, after=max(LEAVING_SECONDS, held.ends_at - now))
                 continue
+            # Residuals leave soon. Their jobs run or wait under a separate uid.
             if held.is_residual or held.gang.surplus_of:
                 self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
             elif held.leaving:
@@ -117,6 +118,8 @@ class ForecastCluster:
 
     def carry_out(self, decisions: Decisions) -> None:
         """Apply decisions."""
+        # Evictions after starts: a start of this cycle never uses capacity
+        # that an eviction frees later.
         for placed in decisions.placed:
             self._place(placed)
         for resized in decisions.resized:
@@ -130,6 +133,8 @@ class ForecastCluster:
 
     def go_on(self, *, until: float | None) -> bool:
         """Move to the next end, or to an earlier time; return False if nothing more happens."""
+        # Entries of gangs that ended or got another end stay in the
+        # heap until they come to the top.
         while self._ends and not self._counts(self._ends[0]):
             heappop(self._ends)
         before = self.now
@@ -139,6 +144,7 @@ class ForecastCluster:
             self.now = until
         else:
             return False
+        # Charge the time that has passed with what was held then, before anything ends.
         self._charge_budgets(since=before)
         while self._ends and self._ends[0][0] <= self.now:
             entry = heappop(self._ends)
@@ -150,6 +156,7 @@ class ForecastCluster:
         """Charge the budgets for the GPUs held since a time, each day's part on that day."""
         if not self._spent:
             return
+        # 1. GPUs and their price now, by queue and by user of a queue with a budget.
         gpus: dict[str, Fraction] = defaultdict(Fraction)
         priced: dict[str, Fraction] = defaultdict(Fraction)
         by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
@@ -160,6 +167,7 @@ class ForecastCluster:
                 gpus[queue] += amount
                 priced[queue] += amount * price
                 by_user[queue, held.gang.user] += amount
+        # 2. Charge them to each day of the time that has passed.
         parts = tuple(_by_day(since, self.now))
         self._spent = {
             queue: _charged(days, gpus[queue], parts) for queue, days in self._spent.items()
@@ -177,10 +185,12 @@ class ForecastCluster:
         }
 
     def _place(self, placed: Placed) -> None:
+        # A repaired gang: it continues on its new nodes.
         if placed.uid in self._running:
             held = self._running[placed.uid]
             self._hold(replace(held, assignment=placed.assignment, lost=frozenset()))
             return
+        # A gang that starts, or the surplus of a running gang.
         gang = self._pending.pop(placed.uid, None)
         if gang is None:
             self._start_surplus(placed)
@@ -279,6 +289,7 @@ class ForecastCluster:
         if held.gang.surplus is not None:
             self._running.pop(held.gang.surplus.uid, None)
             self._end_of.pop(held.gang.surplus.uid, None)
+        # An evicted gang waits again, with the rest of its limit. All other gangs have finished.
         if uid in self._comes_back:
             self._comes_back.remove(uid)
             limit = held.gang.max_runtime_seconds

@@ -146,6 +146,8 @@ class Correction:
         if start.p50_at is None:
             return start
         half, most = self.groups.get(grouped.group, self.elsewhere)
+        # The allowance keeps the ratio of short waits meaningful, so it
+        # is removed again afterwards.
         padded, farthest = _padded(now, start.p50_at), now + FARTHEST_SECONDS
         p50_at, latest = (
             now + max(0.0, ratio * padded - ALLOWANCE_SECONDS) for ratio in (half, most)
@@ -180,6 +182,7 @@ class ForecastLearner:
     def started(self, uid: str, *, at: float) -> None:
         """Record the start of a job."""
         for noted in self._notes.take(uid):
+            # A forecast made at the start itself says nothing about waiting.
             if at > noted.made_at:
                 ratios = self._ratios.setdefault(noted.group, deque(maxlen=MOST_RATIOS))
                 ratios.append(_ratio(noted, started_at=at))
@@ -241,6 +244,8 @@ def _quantile(weighted: Sequence[tuple[Sequence[float], float]], *, share: float
         return sum(weight * bisect_right(ratios, ratio) for ratios, weight in weighted)
 
     reached = share * sum(weight * len(ratios) for ratios, weight in weighted)
+    # The smallest ratio of each sequence that reaches the share. The
+    # smallest of these is the answer.
     firsts = ((ratios, bisect_left(ratios, reached, key=up_to)) for ratios, _ in weighted)
     return min(ratios[first] for ratios, first in firsts if first < len(ratios))
 

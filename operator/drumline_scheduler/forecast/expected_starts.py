@@ -155,6 +155,7 @@ def _run(
         future.carry_out(decisions)
         for placed in decisions.placed:
             starts.setdefault(placed.uid, future.now)
+        # Stop when every gang has started, or when nothing more can happen.
         if all(gang.uid in starts for gang in line) or not future.go_on(until=decisions.retry_at):
             break
     return {gang.uid: starts[gang.uid] for gang in line if gang.uid in starts}
@@ -174,6 +175,7 @@ def _lengths(*, chance: str, usual: float, honest: bool) -> RuntimeEstimate:
     def length(gang: Gang, ran: float, left: float | None) -> float:
         draw = 1.0 - Random(f"{chance}/{gang.uid}").random()  # noqa: S311 - no secret
         limit = gang.max_runtime_seconds
+        # A program that reports its steps is the best source, up to its error and its limit.
         if left is not None and left > 0:
             drawn = max(LEAST_SECONDS, left * (1.0 + REPORT_ERROR * (2.0 * draw - 1.0)))
             return drawn if limit is None else min(drawn, max(LEAST_SECONDS, limit - ran))
@@ -183,6 +185,7 @@ def _lengths(*, chance: str, usual: float, honest: bool) -> RuntimeEstimate:
             return LEAST_SECONDS
         if honest:
             return limit - ran
+        # The gang still runs, so it requested at most limit / ran times its need.
         most = min(MOST_ASKED, limit / ran) if ran > 0 else MOST_ASKED
         return limit / (1.0 + (most - 1.0) * (1.0 - draw)) - ran
 
@@ -197,6 +200,7 @@ def _usual(*, snapshot: Snapshot, now: float) -> float:
 
 def _unknown_length(draw: float, *, usual: float, ran: float) -> float:
     """Return the length that a share `draw` of the gangs exceed that have run for `ran` seconds."""
+    # Conditional on having run for `ran` seconds: scale the draw by the share that runs longer.
     longer = _NORMAL.cdf(-log(ran / usual) / SPREAD) if ran > 0 else 1.0
     chance = min(_MOST_CHANCE, max(_LEAST_CHANCE, draw * longer))
     return min(max(ran, usual * exp(-SPREAD * _NORMAL.inv_cdf(chance))), ran + MOST_SECONDS)
@@ -214,6 +218,7 @@ def _honesty(*, snapshot: Snapshot, now: float) -> float:
         limit = held.gang.max_runtime_seconds
         if limit is not None and not held.leaving:
             part = min(_NEARLY_ALL, max(0.0, now - held.admitted_at) / limit)
+            # Sum of log likelihood ratios, so that many gangs do not underflow.
             evidence -= log(_density(part))
     return 1.0 / (1.0 + exp(min(-evidence, 500.0)))
 

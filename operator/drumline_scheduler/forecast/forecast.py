@@ -42,6 +42,8 @@ class Forecast:
         now, made_at = cycle.now, self.cycle.now
         if not 0 <= now - made_at < OLDEST_SECONDS:
             return False
+        # A missed start means a wrong forecast. Repeating it from equal
+        # arguments at once would not help.
         pause = FIRST_PAUSE_SECONDS * 2.0**self.repeats
         passed = any(each.p50_at is not None and each.p50_at <= now for each in self.starts)
         if now - made_at >= pause and passed:

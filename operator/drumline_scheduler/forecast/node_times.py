@@ -37,6 +37,7 @@ class NodeTimes:
         if none is long enough.
         """
         times = self.seconds.get(pool, ())
+        # Requests that took less time than this one are ruled out already.
         longer = sorted(each for each in times if asked_at + each >= now)
         if len(times) < FEWEST or not longer:
             return None

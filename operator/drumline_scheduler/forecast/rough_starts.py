@@ -100,6 +100,7 @@ def _given_back(snapshot: Snapshot, *, now: float) -> tuple[float, float]:
     """
     rate, gpus, unknown = 0.0, 0, 0
     for held in snapshot.admitted:
+        # A foreign pod without a known end may stay for ever.
         if held.is_foreign and held.ends_at is None:
             continue
         left = expected_end(held=held, now=now) - now

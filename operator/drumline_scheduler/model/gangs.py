@@ -192,6 +192,7 @@ class Gang:
         """
         if self.nodes < 1:
             raise ValueError(f"{self.key}: nodes must be at least 1, not {self.nodes}")
+        # Sizes ascend without repetition, and the largest one is the wanted size.
         if self.sizes and (
             self.sizes != tuple(sorted(set(self.sizes)))
             or self.sizes[0] < 1
@@ -207,6 +208,8 @@ class Gang:
             raise ValueError(f"{self.key}: a role must have at least 1 pod")
         if self.pool is not None and self.pools:
             raise ValueError(f"{self.key}: pool and pools are not asked for together")
+        # Each slice must divide the one around it, and the broadest one every size. Counting slots
+        # in whole slices is exact only then.
         whole = self.nodes
         for piece in self.slices:
             if piece.pods < 1 or whole % piece.pods:
@@ -249,6 +252,7 @@ class Gang:
 
     def request_of(self, position: int) -> Resources:
         """Return the request of the pod at a position."""
+        # Positions count the roles first, in their order.
         for role in self.roles:
             if position < role.pods:
                 return role.per_pod

@@ -53,6 +53,7 @@ class Toleration:
         """Return whether this toleration covers `taint` (the rules of Kubernetes' core/v1)."""
         if self.effect not in (None, taint.effect):
             return False
+        # An empty key with `Exists` tolerates every taint.
         if self.operator is TolerationOperator.EXISTS:
             return self.key in ("", taint.key)
         return self.key == taint.key and self.value == taint.value

@@ -74,6 +74,7 @@ class PreemptionLimit:
         """
         if len(preempted_at) < self.times:
             return None
+        # The oldest of the last `times` preemptions must leave the window first.
         return sorted(preempted_at)[-self.times] + self.seconds
 
 

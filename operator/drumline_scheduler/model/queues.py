@@ -84,6 +84,7 @@ class Budget:
         Raises:
             ValueError: with the field.
         """
+        # Exactly one of window and refill.
         if (self.refill is None) != (self.window_days >= 1):
             raise ValueError(f"a budget needs a window of at least 1 day, or a refill: {self}")
         if self.credit_gpu_hours and (self.refill is None or self.gpu_hours is None):
@@ -138,6 +139,7 @@ class Queue:
     @property
     def limits_users(self) -> bool:
         """True if a start depends on the gang's user."""
+        # A limit on GPUs at a time, or on GPU-hours in a period.
         in_time = self.budget is not None and self.budget.user_gpu_hours is not None
         return bool(self.user_limit) or in_time
 

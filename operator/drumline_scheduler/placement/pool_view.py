@@ -33,6 +33,7 @@ class PoolView:
         self.capacity = axis.vectors([node.allocatable for node in tree.nodes])
         self.used = axis.vectors([node.used for node in tree.nodes])
         """`Node.used` without the bound pods of the allocations, by ordinal."""
+        # Most nodes of an idle pool are unused. They share the vector of their capacity.
         self.free: list[Vector] = [
             tuple(map(sub, whole, used)) if any(used) else whole
             for whole, used in zip(self.capacity, self.used, strict=True)

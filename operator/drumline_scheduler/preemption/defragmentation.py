@@ -130,6 +130,7 @@ class Defragmenter:
         tree = self._projection.current.pools[pool].tree
         targets = open_to - {domain.identity}
         domain_of = tree.domain_of[depth]
+        # All nodes outside of the targets are closed, so gangs move only into used domains.
         plan = relocated(
             projected=self._projection.projected,
             pool=pool,
@@ -138,6 +139,7 @@ class Defragmenter:
         )
         if not isinstance(plan, RelocationPlan):
             return []
+        # The gangs move. They are no longer candidates, and the budget shrinks.
         start_moves(projection=self._projection, pool=pool, relocations=plan.relocations)
         self._candidates.exclude(unit.uid for unit in domain.units)
         self._budget.spend(gangs=len(domain.units), gpu_seconds=domain.cost)

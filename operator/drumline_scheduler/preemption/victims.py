@@ -274,7 +274,10 @@ def _exchanged(
         if not simulation.may_restore(victim):
             continue
         simulation.restore(victim)
+        # With enough quota a unit must free slots to help. Otherwise its quota alone may be enough.
         has_quota = simulation.claim.holds()
+        # Try cheaper units in ascending order of cost. The first that
+        # works is the cheapest exchange.
         for unit in cheaper:
             if unit.cost >= victim.cost or not budget.exchanges:
                 break

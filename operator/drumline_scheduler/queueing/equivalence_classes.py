@@ -41,6 +41,8 @@ class EquivalenceClasses:
 
 
 def _key(gang: Gang) -> Hashable:
+    # Every field that can decide about a start. A missing field here would give a gang the answer
+    # of another one. Name, age, nomination and runtime are left out on purpose.
     return (
         gang.queue,
         gang.namespace,

@@ -189,6 +189,7 @@ class Timeline:
         view = self.cluster.pools[pool]
         view.withheld.limit = ceiling
         pairs = enumerate(zip(view.free, ceiling, strict=True))
+        # Views share the vectors of unchanged nodes, so identity finds the nodes that differ.
         view.withheld.update([i for i, (free, most) in pairs if free is not most])
 
     def lift(self) -> None:
@@ -259,6 +260,8 @@ def _supply(
     for event in events:
         allocation = cluster.pools[event.pool].allocations[event.gang.uid]
         free, times = supply[event.pool]
+        # GPUs that end are added even if a foreign pod over-commits the
+        # node: an upper bound is enough.
         free.append(free[-1] + sum(amount[0] for amount in allocation.amounts.values()))
         times.append(event.at)
     return supply

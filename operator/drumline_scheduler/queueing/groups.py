@@ -56,6 +56,8 @@ class GangGroup:
             yield from permutations(self.members)
             return
         yield self.members
+        # Large gangs first leaves small gaps to small gangs. Small gangs first fills
+        # gaps that large ones cannot use.
         rising = sorted(self.members, key=lambda gang: gang.gpus_at(gang.legal_sizes[0]))
         yield rising[::-1]
         yield rising

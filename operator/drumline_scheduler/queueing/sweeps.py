@@ -32,6 +32,7 @@ class SweepLimits:
         self._holders: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         """Keys of jobs by uid, by namespace and sweep."""
         for held in admitted:
+            # A residual is the rest of a job that has left. It does not count as running.
             if held.gang.sweep and not held.is_residual:
                 self.start(held.gang)
         for gang in nominated:

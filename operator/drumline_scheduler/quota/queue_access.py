@@ -62,6 +62,7 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
             message=f"queue {queue.name} is not open to namespace {gang.namespace}: use another"
             f" queue, or ask {_way_in(queue)}",
         )
+    # Without a maximum of its own, a queue still excludes the priorities of system pods.
     highest = HIGHEST_PRIORITY if queue.max_priority is None else queue.max_priority
     if gang.priority > highest:
         return Rejection(

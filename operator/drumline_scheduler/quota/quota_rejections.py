@@ -89,6 +89,7 @@ def can_never(asked: Shortage) -> Rejection | None:
     """Return the rejection of a request that exceeds quota or limit even without other usage."""
     most, queue, pool = asked.cohorts.most(asked.leaf), asked.queue, asked.pool
     limit = asked.user_limits.limits.get(asked.leaf)
+    # 1. More than the queue could hold in an empty cohort.
     if asked.gpus > most:
         remedy = raise_quota(asked)
         if not most:
@@ -102,6 +103,7 @@ def can_never(asked: Shortage) -> Rejection | None:
             available=most,
             remedy=remedy,
         )
+    # 2. More than one user may hold.
     if limit is not None and asked.gpus > limit:
         return asked.reject(
             BlockReason.EXCEEDS_QUOTA,

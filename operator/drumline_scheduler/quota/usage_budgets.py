@@ -237,6 +237,7 @@ def asked_again_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float
     pools = {pool.name: pool for pool in snapshot.pools}
     gpus: dict[str | None, Fraction] = defaultdict(Fraction)
     priced = Fraction(0)
+    # Residuals of jobs are not charged, but foreign pods are.
     for held in snapshot.admitted:
         if held.gang.queue == queue and (held.is_foreign or not held.is_residual):
             amount, price = held_in(pools.get(held.pool), held.gpus)
@@ -353,6 +354,7 @@ def _rejection(account: _Account, *, budget: Budget, now: float, opens_at: float
         "enough becomes available again" if budget.refill is None else "enough is available again"
     )
     raised = f"budget.{account.bound.field} of the queue is raised"
+    # The consequence depends on `whenSpent`, and the wording on the kind of period.
     then = {
         WhenSpent.REFUSE: f"its jobs start when {back}, on {date} (UTC) at the earliest, or when"
         f" {raised}",

@@ -32,6 +32,7 @@ class UserLimits:
 
     def add(self, *, leaf: int, user: str, gpus: int) -> None:
         """Add GPUs (a negative number removes them) to the usage of a user."""
+        # Usage is counted only in queues that have a limit.
         if leaf in self.limits:
             self.taken[leaf, user] = self.held(leaf=leaf, user=user) + gpus
 
