@@ -288,7 +288,7 @@ class _Operator:
             priority_of=self.cache.scheduling.priority_of,
             share_of=self.cache.share_of,
             signing_key=KEYS.current_id,
-            foreseen=reconciler.foreseen,
+            settled_status=reconciler.settled_status,
             announce=reconciler.announce,
             starts=CheckedStarts(check=may_start, scheduling=self.cache.scheduling),
             foreign=ForeignEvictions(

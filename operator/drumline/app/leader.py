@@ -314,7 +314,7 @@ class LeaderComponents:
             enqueue=self._queue.add,
             priority_of=self._state.scheduling.priority_of,
             share_of=self._state.share_of,
-            foreseen=self._reconciler.foreseen,
+            settled_status=self._reconciler.settled_status,
             announce=self._reconciler.announce,
             starts=self._wire_checked_starts(),
         )

@@ -44,17 +44,17 @@ class JobEvents:
             return
         shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
         where = f" in {domain}" if domain else ""
-        self._say(
+        self._record(
             job, reason="Placed", action=EventAction.PLACE, note=f"pool {pool}{where}: {shown}"
         )
 
     def waits(self, job: Job, *, reason: str, message: str) -> None:
         """Report that the gang cannot be placed now."""
-        self._say(job, reason=reason, action=EventAction.PLACE, note=message)
+        self._record(job, reason=reason, action=EventAction.PLACE, note=message)
 
     def scheduler_failed(self, job: Job, *, message: str) -> None:
         """Report that the scheduler raised an exception on the job."""
-        self._say(
+        self._record(
             job,
             reason=str(BlockReason.SCHEDULER_ERROR),
             action=EventAction.PLACE,
@@ -71,7 +71,7 @@ class JobEvents:
         before = job.status
         if status.finished_at and not before.finished_at:
             failed = status.phase == Phase.FAILED
-            self._say(
+            self._record(
                 job,
                 reason=str(status.reason),
                 action=EventAction.FINISH,
@@ -80,12 +80,12 @@ class JobEvents:
             )
         elif status.disruption and not before.disruption:
             note = status.disruption.reason or status.disruption.by
-            self._say(
+            self._record(
                 job, reason=str(status.disruption.kind), action=EventAction.DISRUPT, note=note
             )
         elif (idle := _idleness(status)) and idle != _idleness(before):
             reason, note = idle
-            self._say(
+            self._record(
                 job,
                 reason=reason,
                 action=EventAction.WATCH,
@@ -93,7 +93,7 @@ class JobEvents:
                 severity=Severity.WARNING,
             )
         elif status.incident and status.incident != before.incident:
-            self._say(
+            self._record(
                 job,
                 reason=str(status.reason),
                 action=EventAction.RECOVER,
@@ -105,7 +105,7 @@ class JobEvents:
         """Forget the event series of a deleted job."""
         self._recorder.forget(uid)
 
-    def _say(
+    def _record(
         self,
         job: Job,
         *,

@@ -8,7 +8,7 @@ import pytest
 
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
-from drumline.lifecycle.plan.acceptance import is_judged_alike, is_queued, judge
+from drumline.lifecycle.plan.acceptance import has_same_verdict, is_queued, judge
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_api.conditions import ConditionType, Reason
@@ -66,7 +66,7 @@ def test_a_job_that_runs_is_not_ended_by_a_rule_that_is_newer() -> None:
 
 def test_resources_are_judged_again_when_they_change() -> None:
     before, after = a_job().spec, a_job(resources={"ram": 8}).spec
-    assert not is_judged_alike(before, after)
+    assert not has_same_verdict(before, after)
     assert isinstance(judge(before), Schedulable)
 
 

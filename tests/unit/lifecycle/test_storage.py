@@ -50,7 +50,7 @@ def test_a_sentence_that_changes_all_the_time_is_written_as_the_budget_allows() 
 def test_a_summary_of_something_else_stays() -> None:
     job = running(admitted(a_job()))
     suspended = transitions.suspended(job, now=T0)
-    assert transitions.with_agents_words(suspended, waiting_for=FULL) is suspended
+    assert transitions.with_agents_report(suspended, waiting_for=FULL) is suspended
 
 
 @pytest.mark.parametrize("kind", RemarkKind)

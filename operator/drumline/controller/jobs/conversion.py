@@ -198,21 +198,21 @@ def gang_of(
         after=predecessors.unmet,
         max_runtime_seconds=None if deadline is None else float(deadline),
     )
-    return _with_rest(gang, job, queue_spot=queue_spot)
+    return _with_extras(gang, job, queue_spot=queue_spot)
 
 
-def _with_rest(gang: Gang, job: Job, *, queue_spot: str | None) -> Gang:
+def _with_extras(gang: Gang, job: Job, *, queue_spot: str | None) -> Gang:
     """Add the nominated nodes, the group and sweep, and the surplus to a gang."""
     nominated = job.status.nominated
     if nominated is not None:
         gang = replace(gang, nominated=nominated.node_names(), nominated_pool=nominated.gpu_pool)
     if job.spec.group is not None or job.spec.sweep is not None:
-        gang = _with_others(gang, job)
-    smallest = _smallest_beside_surplus(job, gang, queue_spot=queue_spot)
+        gang = _with_group_and_sweep(gang, job)
+    smallest = _size_without_surplus(job, gang, queue_spot=queue_spot)
     return gang if smallest is None else with_surplus(gang, smallest=smallest)
 
 
-def _smallest_beside_surplus(job: Job, gang: Gang, *, queue_spot: str | None) -> int | None:
+def _size_without_surplus(job: Job, gang: Gang, *, queue_spot: str | None) -> int | None:
     """Return the number of pods of the gang without its surplus. None if it has no surplus.
 
     A running job keeps the shape that it was admitted with, whatever its queue allows now. With a
@@ -227,7 +227,7 @@ def _smallest_beside_surplus(job: Job, gang: Gang, *, queue_spot: str | None) ->
     return smallest if assignment is None or job.size == smallest else None
 
 
-def _with_others(gang: Gang, job: Job) -> Gang:
+def _with_group_and_sweep(gang: Gang, job: Job) -> Gang:
     """Add the group and the sweep to a gang."""
     spec, status = job.spec, job.status
     # A restarted job does not wait for its group again: their common start is over.

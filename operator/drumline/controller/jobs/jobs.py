@@ -21,7 +21,7 @@ from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
-from drumline.lifecycle.plan.acceptance import is_judged_alike, judge
+from drumline.lifecycle.plan.acceptance import has_same_verdict, judge
 from drumline_api.jobstatus import TrainingJobStatus
 
 _SETTLED = (Schedulable, Refusal)
@@ -114,12 +114,12 @@ class JobCache:
         if assumed is not None:
             self._assumed[job.uid] = replace(assumed, verdict=verdict)
         # The pools may have changed while a thread judged the spec.
-        alike = verdict.hardware == self._hardware(shown)
-        if self._judge_later is not None and not alike and verdict.by_the_spec:
+        same_verdict = verdict.hardware == self._hardware(shown)
+        if self._judge_later is not None and not same_verdict and verdict.by_the_spec:
             self._judge_later(shown)  # its pools changed while it was judged
         return True
 
-    def judge_again(self) -> None:
+    def rejudge(self) -> None:
         """Judge the jobs again whose largest GPUs have changed with the pools. O(jobs).
 
         Until then a job keeps its verdict: a schedulable job stays schedulable.
@@ -144,8 +144,9 @@ class JobCache:
         # The watch may be faster than our own answer. A version that it showed already wins.
         if not _at_least(shown.resource_version, job.resource_version):
             self._changed(self.get(job.key), job)
-            alike = job.spec is shown.spec or is_judged_alike(job.spec, shown.spec)
-            verdict = shown.verdict if alike else Unjudged()  # the watch will show this spec too
+            same_verdict = job.spec is shown.spec or has_same_verdict(job.spec, shown.spec)
+            # The watch will show this spec too, and have it judged.
+            verdict = shown.verdict if same_verdict else Unjudged()
             self._assumed[job.uid] = replace(job, verdict=verdict)
 
     def forget_assumed(self) -> None:
@@ -227,7 +228,7 @@ class JobCache:
         if job.verdict is not None:
             return job
         readable = shown is not None and not shown.unreadable
-        if shown is not None and readable and is_judged_alike(shown.spec, job.spec):
+        if shown is not None and readable and has_same_verdict(shown.spec, job.spec):
             return replace(job, verdict=shown.verdict)
         # Only specs with a trainer take milliseconds to judge. All others are judged here.
         if self._judge_later is None or job.spec.trainer is None:

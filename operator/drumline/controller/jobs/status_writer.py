@@ -102,9 +102,9 @@ class StatusWriter:
         while True:
             await self._has_doubts.wait()
             await asyncio.sleep(LOOK_SECONDS)
-            await self.look_at_doubts()
+            await self.read_doubts()
 
-    async def look_at_doubts(self) -> None:
+    async def read_doubts(self) -> None:
         """Read every job in doubt once."""
         before = list(self._jobs.in_doubt())
         # Bounded: after an outage of the API server every job may be in doubt.

@@ -114,12 +114,14 @@ class NodeHealthBook:
             was = old is not None and old.quarantined_at is not None
             if new is not None and new.quarantined_at is not None and not was:
                 log.warning("node_quarantined", node=node, why=sentence(new))
-                self._say(node, reason="NodeQuarantined", known=new, severity=Severity.WARNING)
+                self._record(node, reason="NodeQuarantined", known=new, severity=Severity.WARNING)
             elif was and (new is None or new.quarantined_at is None):
                 log.info("node_released", node=node)
-                self._say(node, reason="NodeReleased", known=new, severity=Severity.NORMAL)
+                self._record(node, reason="NodeReleased", known=new, severity=Severity.NORMAL)
 
-    def _say(self, node: str, *, reason: str, known: NodeHealth | None, severity: Severity) -> None:
+    def _record(
+        self, node: str, *, reason: str, known: NodeHealth | None, severity: Severity
+    ) -> None:
         uid = self._uid_of(node)
         if uid is None:
             return

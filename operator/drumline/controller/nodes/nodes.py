@@ -23,7 +23,7 @@ from drumline.controller.nodes.conversion import (
     node_of,
     resources_of,
     seconds_of,
-    set_up_by,
+    setup_deadline,
 )
 from drumline.controller.nodes.devices import DeviceCache
 from drumline.controller.nodes.pods import ChargedPod, PodsByRole
@@ -273,8 +273,8 @@ class NodeCache:
             if name in self._values:
                 for charged in pods:
                     leaving = charged.leaving and self._ends_soon(charged.pod)
-                    hangs = charged.leaving and self._hangs(charged.pod)
-                    hanging = f"{_hanging_text(charged.pod)} on {name}" if hangs else ""
+                    hangs = charged.leaving and self._is_stuck(charged.pod)
+                    hanging = f"{_stuck_text(charged.pod)} on {name}" if hangs else ""
                     yield self._values[name], replace(charged, leaving=leaving, hanging=hanging)
 
     def contested(self) -> Mapping[str, tuple[str, ...]]:
@@ -331,7 +331,7 @@ class NodeCache:
 
         # Phase 2: when does time alone change the value? A pod becomes overdue, or the setup ends.
         leaving = [*role.terminating, *(each.pod for each in role.charged if each.leaving)]
-        due = [set_up_by(view, spec), *map(self._overdue_at, leaving)]
+        due = [setup_deadline(view, spec), *map(self._overdue_at, leaving)]
         now = self._clock()
         self._recount_at.pop(view.name, None)
         if (at := min(filter(now.__lt__, due), default=inf)) < inf:
@@ -346,9 +346,9 @@ class NodeCache:
             used=use(pods),
             terminating=use(each for each in role.terminating if self._may_end(each)),
             overdue=use(
-                each for each in role.terminating if self._may_end(each) and self._hangs(each)
+                each for each in role.terminating if self._may_end(each) and self._is_stuck(each)
             ),
-            hanging=tuple(map(_hanging_text, filter(self._hangs, leaving)))[:MAX_HANGING],
+            hanging=tuple(map(_stuck_text, filter(self._is_stuck, leaving)))[:MAX_HANGING],
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
             standing=self._standing(view.name),
@@ -366,7 +366,7 @@ class NodeCache:
 
     def _ends_soon(self, pod: PodView) -> bool:
         """Return whether to wait for the end of a pod that is, or will be, deleted."""
-        return self._may_end(pod) and not self._hangs(pod)
+        return self._may_end(pod) and not self._is_stuck(pod)
 
     def _may_end(self, pod: PodView) -> bool:
         """Return whether the grace period of a leaving pod ends soon or has ended.
@@ -377,7 +377,7 @@ class NodeCache:
         end = seconds_of(pod.deletion_time) if pod.deletion_time else 0.0
         return end is not None and end <= self._clock() + LONGEST_GRACE_SECONDS
 
-    def _hangs(self, pod: PodView) -> bool:
+    def _is_stuck(self, pod: PodView) -> bool:
         """Return whether a leaving pod should have been gone some time ago."""
         return self._overdue_at(pod) <= self._clock()
 
@@ -444,7 +444,7 @@ class NodeCache:
         )
 
 
-def _hanging_text(pod: PodView) -> str:
+def _stuck_text(pod: PodView) -> str:
     """Return the name of a stuck pod, with the finalizers that hold it."""
     name = f"{pod.namespace}/{pod.name}"
     if not pod.terminating:

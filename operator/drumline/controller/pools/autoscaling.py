@@ -33,7 +33,7 @@ _PODS: Final = "110"
 Json = dict[str, Any]
 
 
-class AskedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DemandRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Annotation of a placeholder about the demand that it belongs to."""
 
     key: str
@@ -45,7 +45,7 @@ class AskedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     placeholders: int
 
 
-_RECORD: Final = msgspec.json.Decoder(AskedRecord)
+_RECORD: Final = msgspec.json.Decoder(DemandRecord)
 
 
 def offers_of(pools: Mapping[str, GpuPoolSpec]) -> tuple[NodeOffer, ...]:
@@ -137,7 +137,7 @@ def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
     The gang's share of each node is not recorded. The placeholders' requests contain it.
     """
     # Phase 1: count the placeholders of each demand, and find its record.
-    records: dict[str, AskedRecord] = {}
+    records: dict[str, DemandRecord] = {}
     counts: Counter[str] = Counter()
     for pod in placeholders:
         uid = pod.labels.get(LABEL_NODE_DEMAND, "")
@@ -163,7 +163,7 @@ def recorded_demand(annotations: Mapping[str, str], *, uid: str) -> NodeDemand |
     return _demand_of(record, uid=uid)
 
 
-def _demand_of(record: AskedRecord, *, uid: str) -> NodeDemand:
+def _demand_of(record: DemandRecord, *, uid: str) -> NodeDemand:
     return NodeDemand(
         uid=uid,
         key=record.key,
@@ -178,7 +178,7 @@ def _demand_of(record: AskedRecord, *, uid: str) -> NodeDemand:
 
 def record_of(demand: NodeDemand) -> str:
     """Return the annotation of a demand's first object."""
-    record = AskedRecord(
+    record = DemandRecord(
         key=demand.key,
         pool=demand.pool,
         zone=demand.zone,

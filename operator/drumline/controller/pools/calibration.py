@@ -24,14 +24,14 @@ from drumline_contract import Progress, StepPart, StepPartSeconds
 
 FIELD = "stepTimePercent"
 MAX_PERCENT = 10_000
-_STILL = 2
+_LEAST_CHANGE_PERCENT = 2
 """Percent by which the figure may change without being written again."""
 PARTS_FIELD = "stepParts"
-_PART_STILL = 5
+_LEAST_PART_CHANGE_PERCENT = 5
 _PART_PERCENT = (25, 400)
-_FAULTY = 4.0
+_FAULTY_STEP_FACTOR = 4.0
 """Factor, either way, by which a job's whole step may be off before its parts are ignored."""
-_TELLING = 0.01
+_LEAST_PART_SHARE = 0.01
 """Least share of the predicted step for a part to be compared."""
 
 PartVotes = dict[StepPart, list[float]]
@@ -50,7 +50,7 @@ def step_percents(jobs: Iterable[Job]) -> dict[str, int]:
         measured, predicted = status.tokens_per_second, status.predicted_tokens_per_second
         if assignment is None or not measured or not predicted:
             continue
-        if _tells(job):
+        if _has_vote(job):
             shares[assignment.gpu_pool].append(predicted / measured)
     # The median, so that one job cannot move a pool's figure.
     return {
@@ -72,7 +72,7 @@ def part_votes(
     said: dict[str, dict[str, list[dict[StepPart, float]]]] = {}
     for job in jobs:
         assignment = job.status.assignment
-        if assignment is None or not _tells(job):
+        if assignment is None or not _has_vote(job):
             continue
         known = progress(job.uid)
         percents = _part_percents(known.step_parts) if known is not None else {}
@@ -82,7 +82,7 @@ def part_votes(
     return {pool: _votes(list(spaces.values())) for pool, spaces in said.items()}
 
 
-def _tells(job: Job) -> bool:
+def _has_vote(job: Job) -> bool:
     """Return whether a job has a vote: it runs, and in one pool only."""
     assignment = job.status.assignment
     spans = assignment is not None and assignment.surplus is not None
@@ -115,7 +115,7 @@ def part_fields(before: Mapping[str, Any], votes: PartVotes) -> dict[str, list[d
     # Small changes are not written, so that a status does not change with every observation.
     for part, percents in votes.items():
         percent = part_percent(percents, known=known.get(part))
-        if part not in known or abs(percent - known[part]) >= _PART_STILL:
+        if part not in known or abs(percent - known[part]) >= _LEAST_PART_CHANGE_PERCENT:
             after[part] = percent
     entries = [{"part": str(part), "percent": after[part]} for part in StepPart if part in after]
     return {PARTS_FIELD: entries} if entries else {}
@@ -134,12 +134,15 @@ def known_parts(status: Mapping[str, Any]) -> dict[StepPart, int]:
 def _part_percents(parts: Sequence[StepPartSeconds]) -> dict[StepPart, float]:
     measured = sum(part.measured for part in parts)
     predicted = sum(part.predicted for part in parts)
-    if predicted <= 0 or not predicted / _FAULTY <= measured <= predicted * _FAULTY:
+    if (
+        predicted <= 0
+        or not predicted / _FAULTY_STEP_FACTOR <= measured <= predicted * _FAULTY_STEP_FACTOR
+    ):
         return {}
     return {
         part.part: 100 * max(0.0, part.measured) / part.predicted
         for part in parts
-        if part.predicted >= _TELLING * predicted
+        if part.predicted >= _LEAST_PART_SHARE * predicted
     }
 
 
@@ -167,6 +170,6 @@ def calibration_fields(before: Mapping[str, Any], percent: int | None) -> dict[s
     known = before.get(FIELD)
     if percent is None:
         return {FIELD: known} if isinstance(known, int) else {}
-    if isinstance(known, int) and abs(percent - known) < _STILL:
+    if isinstance(known, int) and abs(percent - known) < _LEAST_CHANGE_PERCENT:
         percent = known
     return {FIELD: percent}

@@ -32,7 +32,7 @@ class ObjectSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class DemandInput:
     """A demand to make visible, and the input for its objects."""
 
     demand: NodeDemand
@@ -64,7 +64,7 @@ class DemandObjects(Protocol):
         """
         ...
 
-    async def ask(self, asking: Asking) -> None:
+    async def ask(self, request: DemandInput) -> None:
         """Create the missing objects of a demand. Existing objects stay as they are.
 
         Raises:

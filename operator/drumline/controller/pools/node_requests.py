@@ -20,7 +20,7 @@ from typing import Any, Final
 from drumline.controller.informers.specs import SpecCache
 from drumline.controller.nodes.pods import JobPods
 from drumline.controller.pools.autoscaling import demand_name, offers_of, timeouts_of
-from drumline.controller.pools.demand_objects import Asking, DemandObjects, bounded_answer
+from drumline.controller.pools.demand_objects import DemandInput, DemandObjects, bounded_answer
 from drumline.controller.pools.karpenter_reports import KarpenterReports
 from drumline.controller.pools.keeping_pods import KeepingPods
 from drumline.controller.pools.node_supply import NodeSupply, supply_fields, supply_of
@@ -90,7 +90,7 @@ class NodeRequests:
         """None if the demands of an earlier leader were not read yet."""
         self._gangs: dict[str, Gang] = {}
         """Gangs with a demand, by uid."""
-        self._said: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
         """Autoscaler's last message, by uid of the gang."""
         self._refused: set[str] = set()
         """Names of demands for which the autoscaler adds no nodes."""
@@ -156,7 +156,7 @@ class NodeRequests:
             started=starting,
             held_back=held_back,
             refused={each.uid for each in before.open if demand_name(each) in self._refused},
-            said=self._said,
+            said=self._messages,
             bound={each.uid for each in before.open if self._is_bound(each)},
             timeouts=timeouts_of(self._pools.by_name),
             now=now,
@@ -229,7 +229,7 @@ class NodeRequests:
 
     def said(self, uid: str) -> str:
         """Return the autoscaler's last message about the nodes that this job waits for, or ''."""
-        return self._said.get(uid, "")
+        return self._messages.get(uid, "")
 
     def expected(self, uid: str) -> ExpectedStart | None:
         """Return the expected start of a job that waits for nodes, or None."""
@@ -277,11 +277,11 @@ class NodeRequests:
         if self._kept is not None:
             await self._keeping.settle(self._kept, pools=self._pools.by_name)
         # Phase 4: read the autoscalers' messages.
-        await self._listen(demands)
+        await self._read_messages(demands)
         # Phase 5: forget gangs and messages without a demand.
         asked = {each.uid for each in self._demands.open}
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in asked}
-        self._said = {uid: text for uid, text in self._said.items() if uid in asked}
+        self._messages = {uid: text for uid, text in self._messages.items() if uid in asked}
 
     async def _ask(self, demand: NodeDemand, *, is_new: bool) -> None:
         spec, objects = self._pools.get(demand.pool), self._modes.get(self._mode(demand))
@@ -297,9 +297,9 @@ class NodeRequests:
                 nodes=demand.nodes,
                 placeholders=len(demand.shares),
             )
-        await objects.ask(Asking(demand=demand, spec=spec, gang=gang))
+        await objects.ask(DemandInput(demand=demand, spec=spec, gang=gang))
 
-    async def _listen(self, demands: Sequence[NodeDemand]) -> None:
+    async def _read_messages(self, demands: Sequence[NodeDemand]) -> None:
         """Read the autoscalers' messages about each demand.
 
         Karpenter's explanation for missing nodes wins over other messages.
@@ -321,8 +321,8 @@ class NodeRequests:
             if objects is not None and objects.is_refused(demand):
                 self._refused.add(demand_name(demand))
             # A job's message contains the text, so the scheduler must write it again.
-            heard = heard or text != self._said.get(demand.uid, "")
-            self._said[demand.uid] = text
+            heard = heard or text != self._messages.get(demand.uid, "")
+            self._messages[demand.uid] = text
         if heard or self._refused - before:
             self._wake_scheduler()
 

@@ -12,7 +12,7 @@ from typing import Final
 from drumline.controller.pools.autoscaling import demand_name, demands_in, placeholders_of
 from drumline.controller.pools.demand_objects import (
     REFUSALS,
-    Asking,
+    DemandInput,
     ObjectSettings,
     bounded_answer,
     pool_uid,
@@ -82,18 +82,18 @@ class Placeholders:
     async def _delete_all(self, uid: str) -> None:
         await self._pods.delete_selected(f"{_ASKED}={uid}")
 
-    async def ask(self, asking: Asking) -> None:
+    async def ask(self, request: DemandInput) -> None:
         """Create the missing pods, and mark all of them for autoscalers."""
         # Phase 1: create. Without the gang their shares are not known: an earlier leader asked.
-        demand, present = asking.demand, {pod.name for pod in self._there}
+        demand, present = request.demand, {pod.name for pod in self._there}
         name = demand_name(demand)
         names = [f"{name}-{index}" for index in range(len(demand.shares))]
         missing = [index for index, each in enumerate(names) if each not in present]
-        if missing and asking.gang is not None:
+        if missing and request.gang is not None:
             pods = placeholders_of(
                 demand,
-                gang=asking.gang,
-                spec=asking.spec,
+                gang=request.gang,
+                spec=request.spec,
                 pool_uid=await pool_uid(self._client, demand.pool),
                 namespace=self._settings.namespace,
                 image=self._settings.image,

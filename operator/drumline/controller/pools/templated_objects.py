@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from drumline.controller.pools.autoscaling import demand_name, recorded_demand
 from drumline.controller.pools.demand_objects import (
-    Asking,
+    DemandInput,
     ObjectSettings,
     bounded_answer,
     pool_uid,
@@ -137,10 +137,10 @@ class TemplatedObjects:
             except NotFound:
                 continue
 
-    async def ask(self, asking: Asking) -> None:
+    async def ask(self, request: DemandInput) -> None:
         """Create missing objects, and replace expired ones."""
         # Phase 1: delete requests whose booking has expired.
-        demand = asking.demand
+        demand = request.demand
         mine = self._of(demand)
         expired = [each for each in mine if has_expired(each.status)]
         for each in expired:
@@ -148,13 +148,13 @@ class TemplatedObjects:
         # Phase 2: find what is missing. Most calls end here, without a request.
         there = {(POD_TEMPLATES, each.name) for each in self._templates}
         there |= {(self._kind.resource, each.name) for each in mine if each not in expired}
-        missing = {_identity(each) for each in self._objects(asking, metadata={})} - there
+        missing = {_identity(each) for each in self._objects(request, metadata={})} - there
         if not missing:
             return
         # Phase 3: create in order. The object with the record comes last.
         try:
             metadata = await self._metadata(demand)
-            for each in self._objects(asking, metadata=metadata):
+            for each in self._objects(request, metadata=metadata):
                 if _identity(each) in missing:
                     await self._create_once(each)
         except NotFound:
@@ -178,15 +178,15 @@ class TemplatedObjects:
             ],
         }
 
-    def _objects(self, asking: Asking, *, metadata: dict[str, Any]) -> list[_DemandObject]:
+    def _objects(self, request: DemandInput, *, metadata: dict[str, Any]) -> list[_DemandObject]:
         """Return a demand's objects in the order of creation, or none if its gang is not known."""
-        demand, gang, autoscaling = asking.demand, asking.gang, asking.spec.autoscaling
+        demand, gang, autoscaling = request.demand, request.gang, request.spec.autoscaling
         if gang is None or autoscaling is None:
             return []
         templates = templates_of(
             demand,
             gang=gang,
-            spec=asking.spec,
+            spec=request.spec,
             metadata=metadata,
             image=self._settings.image,
         )

@@ -54,7 +54,7 @@ A status is also written when another whole percent of the budget is spent.
 Json = Mapping[str, Any]
 
 
-class _Charged(NamedTuple):
+class _ObservedJob(NamedTuple):
     """The state of one job at the last observation."""
 
     queue: str
@@ -66,26 +66,26 @@ class _Charged(NamedTuple):
     """GPU-seconds over the life of the job."""
 
 
-class _Look:
+class _Observation:
     """Use by jobs since the last observation, and the GPUs that they hold now."""
 
     def __init__(self) -> None:
-        self.had: dict[str, Fraction] = defaultdict(Fraction)
-        self.had_priced: dict[str, Fraction] = defaultdict(Fraction)
-        self.had_by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+        self.used: dict[str, Fraction] = defaultdict(Fraction)
+        self.used_priced: dict[str, Fraction] = defaultdict(Fraction)
+        self.used_by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
         self.gpus: dict[str, Fraction] = defaultdict(Fraction)
         self.priced: dict[str, Fraction] = defaultdict(Fraction)
         self.gpus_by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
 
-    def charge(self, known: _Charged, gpu_seconds: int, *, share: Fraction) -> None:
+    def charge(self, known: _ObservedJob, gpu_seconds: int, *, share: Fraction) -> None:
         """Add the use of one job in GPU-seconds, each GPU being `share` of a whole one."""
         if gpu_seconds > 0:
-            had = gpu_seconds * share
-            self.had[known.queue] += had
-            self.had_priced[known.queue] += had * (known.price or 0)
-            self.had_by_user[known.queue, known.user] += had
+            used = gpu_seconds * share
+            self.used[known.queue] += used
+            self.used_priced[known.queue] += used * (known.price or 0)
+            self.used_by_user[known.queue, known.user] += used
 
-    def hold(self, known: _Charged) -> None:
+    def hold(self, known: _ObservedJob) -> None:
         """Add the GPUs that a job holds from now on."""
         gpus = Fraction(0) if known.rate is None else known.rate.gpus * known.rate.share
         self.gpus[known.queue] += gpus
@@ -110,7 +110,7 @@ class QueueBudgets:
         self._queues = queues
         self._price_of = price_of
         self._tallies: dict[str, Tally] = {}
-        self._charged: dict[str, _Charged] = {}
+        self._charged: dict[str, _ObservedJob] = {}
         """Keyed by uid of the job."""
 
     def restore(self, statuses: Mapping[str, Json]) -> None:
@@ -137,7 +137,7 @@ class QueueBudgets:
         second, names = int(now), self.budgets()
         self._tallies = {name: self._tallies.get(name) or Tally(at=second) for name in names}
         before, self._charged = self._charged, {}
-        look = _Look()
+        observation = _Observation()
         # Phase 2: charge each job the growth of its account since the last observation.
         for job, rate in uses:
             known = before.pop(job.uid, None)
@@ -149,33 +149,33 @@ class QueueBudgets:
             if known is None:
                 at = self._tallies[job.spec.queue].at
                 charged = _charged_by(at, rate, created_at=job.created_at)
-                known = self._as_seen(job, rate, gpu_seconds=charged)
+                known = self._observed(job, rate, gpu_seconds=charged)
             # An account never shrinks. A status that was restored from a backup may, and is
             # ignored.
-            had = max(total, known.gpu_seconds)
-            seen = self._as_seen(job, rate, gpu_seconds=had)
-            if known.price is None and had > known.gpu_seconds:
+            used = max(total, known.gpu_seconds)
+            seen = self._observed(job, rate, gpu_seconds=used)
+            if known.price is None and used > known.gpu_seconds:
                 # It came to its places since the last look; if it has left again, nobody saw them.
-                price = self._dearest(known.queue) if seen.price is None else seen.price
+                price = self._highest_price(known.queue) if seen.price is None else seen.price
                 known = known._replace(price=price)
-            look.charge(known, had - known.gpu_seconds, share=_share(rate, known.rate))
+            observation.charge(known, used - known.gpu_seconds, share=_share(rate, known.rate))
             if job.spec.queue in self._tallies:
                 self._charged[job.uid] = seen
-                look.hold(seen)
+                observation.hold(seen)
         # Phase 3: jobs that were deleted since then count until now. Their pods take seconds to
         # end.
         for gone in before.values():
             if gone.rate is not None:
-                had = gone.rate.at(now)[1] - gone.gpu_seconds
-                look.charge(gone, had, share=gone.rate.share)
+                used = gone.rate.at(now)[1] - gone.gpu_seconds
+                observation.charge(gone, used, share=gone.rate.share)
         # Phase 4: add everything to the tallies.
-        self._take(look, foreign_gpus=foreign_gpus, second=second)
+        self._add_to_tallies(observation, foreign_gpus=foreign_gpus, second=second)
 
-    def _as_seen(self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int) -> _Charged:
+    def _observed(self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int) -> _ObservedJob:
         """Return the state of a job now, at the price of the pool of its places."""
         places = job.status.assignment
         seen = None if places is None else self._price_at(job)
-        return _Charged(
+        return _ObservedJob(
             queue=job.spec.queue,
             user=job.spec.user or "",
             price=seen,
@@ -196,14 +196,18 @@ class QueueBudgets:
         members = sum(map(len, by_pool.values()))
         return Fraction(sum(len(own) * prices[pool] for pool, own in by_pool.items()), members)
 
-    def _dearest(self, queue: str) -> int:
+    def _highest_price(self, queue: str) -> int:
         """Return the highest price of the pools that a queue may use."""
         spec = self._queues.get(queue)
         quotas = () if spec is None else spec.quotas
         return max((self._price_of(quota.gpu_pool) or 0 for quota in quotas), default=0)
 
-    def _take(
-        self, look: _Look, *, foreign_gpus: Mapping[tuple[str, str], Fraction], second: int
+    def _add_to_tallies(
+        self,
+        observation: _Observation,
+        *,
+        foreign_gpus: Mapping[tuple[str, str], Fraction],
+        second: int,
     ) -> None:
         # Foreign pods have no account: they are charged by their rate from the next observation on.
         foreign: dict[str, Fraction] = defaultdict(Fraction)
@@ -213,23 +217,27 @@ class QueueBudgets:
             foreign_priced[queue] += gpus * (self._price_of(pool) or 0)
         for name, tally in self._tallies.items():
             since = tally.at
-            tally.gpus.charge(look.had[name], since=since, until=second)
-            tally.priced.charge(look.had_priced[name], since=since, until=second)
-            tally.gpus.rate, tally.gpus.foreign_rate = look.gpus[name], foreign[name]
-            tally.priced.rate = look.priced[name]
+            tally.gpus.charge(observation.used[name], since=since, until=second)
+            tally.priced.charge(observation.used_priced[name], since=since, until=second)
+            tally.gpus.rate, tally.gpus.foreign_rate = observation.gpus[name], foreign[name]
+            tally.priced.rate = observation.priced[name]
             tally.priced.foreign_rate = foreign_priced[name]
             if self._limits_users(name):
-                self._take_users(name, look, second=second)
+                self._add_to_users(name, observation, second=second)
             tally.at = max(since, second)
 
-    def _take_users(self, name: str, look: _Look, *, second: int) -> None:
+    def _add_to_users(self, name: str, observation: _Observation, *, second: int) -> None:
         """Charge each user, and forget users without use. Jobs may name any number of users."""
         tally, budget = self._tallies[name], self.budgets()[name]
-        users = {user for of, user in (*look.had_by_user, *look.gpus_by_user) if of == name}
+        users = {
+            user
+            for of, user in (*observation.used_by_user, *observation.gpus_by_user)
+            if of == name
+        }
         for user in {*users, *tally.users}:
             amount = tally.users.setdefault(user, Amount())
-            amount.charge(look.had_by_user[name, user], since=tally.at, until=second)
-            amount.rate = look.gpus_by_user[name, user]
+            amount.charge(observation.used_by_user[name, user], since=tally.at, until=second)
+            amount.rate = observation.gpus_by_user[name, user]
         tally.drop_users(budget, now=second)
 
     def _limits_users(self, name: str) -> bool:
@@ -260,7 +268,8 @@ class QueueBudgets:
         """Return `Snapshot.spent_by_user` at this time."""
         return {
             name: {
-                user: had.spent(since=tally.at, until=int(now)) for user, had in tally.users.items()
+                user: used.spent(since=tally.at, until=int(now))
+                for user, used in tally.users.items()
             }
             for name, tally in self._known()
             if tally is not None and self._limits_users(name)

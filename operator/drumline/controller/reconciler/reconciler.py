@@ -161,7 +161,7 @@ class Reconciler:
         finally:
             self._refused_writes -= refused
 
-    def foreseen(self, job: Job) -> TrainingJobStatus:
+    def settled_status(self, job: Job) -> TrainingJobStatus:
         """Return the status that this job's plan reaches before its first action.
 
         The statuses before it need not be written: no component acts on them.
@@ -186,7 +186,7 @@ class Reconciler:
         # Everything is read at one moment. `plan_job` is pure and sees nothing else.
         pods = tuple(self._state.pods.of(job.namespace, job.uid))
         nodes = {member.node for member in members_of(job.status)}
-        report = self._listen(job, pods, memory)
+        report = self._watch_gang(job, pods, memory)
         now, queue = self._clock(), self._state.queues.get(job.spec.queue)
         return Observed(
             pods=pods,
@@ -213,7 +213,9 @@ class Reconciler:
             withdrawn=memory.withdrawn,
         )
 
-    def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: JobMemory) -> GangReport | None:
+    def _watch_gang(
+        self, job: Job, pods: tuple[PodFacts, ...], memory: JobMemory
+    ) -> GangReport | None:
         """Watch a gang once its agents know each other. Return their latest report."""
         generation = job.status.generation
         trains = job.status.phase in {Phase.RUNNING, Phase.RECOVERING}

@@ -131,8 +131,11 @@ class StartCheck:
         if gpus is None:
             return []
         made = [
-            (len(alike), pod_manifests(job, indices=alike[:1], gpus=gpus, settings=self._pods))
-            for alike in indices.values()
+            (
+                len(same_role),
+                pod_manifests(job, indices=same_role[:1], gpus=gpus, settings=self._pods),
+            )
+            for same_role in indices.values()
         ]
         return [(count, pods[0]) for count, pods in made if pods]
 

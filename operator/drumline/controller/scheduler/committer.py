@@ -109,7 +109,7 @@ class Committer:
         enqueue: Callable[[str], None],
         priority_of: Callable[[Job], int],
         share_of: Callable[[Job, str], GpuShare | None],
-        foreseen: Callable[[Job], TrainingJobStatus],
+        settled_status: Callable[[Job], TrainingJobStatus],
         announce: Callable[[Job, TrainingJobStatus], None],
         starts: CheckedStarts,
     ) -> None:
@@ -125,7 +125,7 @@ class Committer:
         self._enqueue = enqueue
         self._priority_of = priority_of
         self._share_of = share_of
-        self._foreseen = foreseen
+        self._settled_status = settled_status
         self._announce = announce
 
     async def carry_out(
@@ -154,7 +154,7 @@ class Committer:
         # order inside: foreign pods, the preemptor, the victims.
         return await write_each(
             [
-                *((job, partial(self._give, each, job, now=now)) for job, each in given),
+                *((job, partial(self._place_members, each, job, now=now)) for job, each in given),
                 *(
                     (job, partial(self._preempt, each, jobs, why=why, now=now, on_fault=on_fault))
                     for job, each, why in preemptions
@@ -164,7 +164,7 @@ class Committer:
                     (job, partial(self._evict_for_queue, each, job, now=now))
                     for job, each in evictions
                 ),
-                *((job, partial(self._stay, job, now=now)) for job in staying),
+                *((job, partial(self._let_stay, job, now=now)) for job in staying),
                 *(
                     (job, partial(self._write, job, disruption.nomination_cleared(job)))
                     for job in in_vain
@@ -189,7 +189,7 @@ class Committer:
         why = f"{preemptor_name(job)} no longer needs these GPUs"
         return await self._withdraw_eviction(job, why=why, now=now)
 
-    async def _give(self, given: JobPlacement, job: Job, *, now: float) -> bool:
+    async def _place_members(self, given: JobPlacement, job: Job, *, now: float) -> bool:
         if given.start is not None:
             return await self._place(given.start, job, surplus=given.surplus_placed, now=now)
         # Both changes of one job are one write: a crash in between must not lose one of them.
@@ -306,7 +306,7 @@ class Committer:
     ) -> bool:
         # Phase 1: check the start, and evict foreign pods. Until here no job was asked to leave.
         preemptor = jobs[preemption.uid]
-        if not await self._may_start(preemptor, preemption, jobs, now=now):
+        if not await self._can_start(preemptor, preemption, jobs, now=now):
             return False
         if not await self._foreign.evict(preemption, now=now):
             return False
@@ -333,19 +333,19 @@ class Committer:
         ]
         return await write_each(writes, on_fault=on_fault)
 
-    async def _movers_may_start(self, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
+    async def _can_movers_start(self, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
         """Return whether all jobs that must move could start again on their new nodes."""
         movers = [jobs[job_uid(victim.uid)] for victim in preemption.victims if victim.moves_to]
         refusals = [await self._starts.refusal_of(job, now=now) for job in movers]
         return all(refusal is None for refusal in refusals)
 
-    async def _may_start(self, job: Job, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
+    async def _can_start(self, job: Job, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
         """Return whether a gang, and all gangs that move for it, could start.
 
         False means that no gang is evicted for it.
         """
         victims = [
-            _giving_up(jobs[job_uid(victim.uid)], victim)
+            _with_leaving_members(jobs[job_uid(victim.uid)], victim)
             for victim in preemption.victims
             if job_uid(victim.uid) in jobs
         ]
@@ -354,7 +354,7 @@ class Committer:
             self._started(job, preemption, now=now), now=now, leaving=victims
         )
         if refusal is None:
-            return await self._movers_may_start(preemption, jobs, now=now)
+            return await self._can_movers_start(preemption, jobs, now=now)
         # A running gang keeps its places. The snapshot remembers the refusal.
         if job.status.assignment is not None:
             return False
@@ -455,7 +455,7 @@ class Committer:
             status = disruption.nominated_for_move(status, pool=pool, nodes=eviction.moves_to)
         # Phase 3: pods of a template cannot be asked to save. Write their release at once.
         if not job.runs_trainer:
-            final = self._foreseen(replace(job, status=status))
+            final = self._settled_status(replace(job, status=status))
             if final.assignment is None and final.reason in _GAVE_UP:
                 status = final
         if not await self._write(job, status):
@@ -463,7 +463,7 @@ class Committer:
         self._announce(job, status)
         return True
 
-    async def _stay(self, job: Job, *, now: float) -> bool:
+    async def _let_stay(self, job: Job, *, now: float) -> bool:
         why = reason_to_stay(job)
         return why is None or await self._withdraw_eviction(job, why=why, now=now)
 
@@ -491,7 +491,7 @@ class Committer:
         return True
 
 
-def _giving_up(job: Job, victim: Victim) -> Job:
+def _with_leaving_members(job: Job, victim: Victim) -> Job:
     """Return the job with only the members that it gives up."""
     indices, assignment = given_up_indices(victim, job), job.status.assignment
     if indices is None or assignment is None:

@@ -125,7 +125,7 @@ class FaultMemory:
             self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
         self._tried = set()
         for fault in again:
-            self._put_off(fault, now=now)
+            self._extend_pause(fault, now=now)
         # 2. The new ones.
         new = [fault for fault in raised if fault.uid not in self._entries]
         self._report(new, jobs=jobs, now=now)
@@ -135,14 +135,16 @@ class FaultMemory:
         fresh, self._fresh = tuple(self._fresh), []
         return fresh
 
-    def _put_off(self, fault: GangFault, *, now: float) -> None:
+    def _extend_pause(self, fault: GangFault, *, now: float) -> None:
         """Double the pause of a gang, and of its namespace's due gangs with the same exception."""
         before = self._entries[fault.uid]
         pause = min(2 * before.pause_seconds, LONGEST_SECONDS)
         log.error("scheduler_fault", **_described(fault), retry_in_seconds=pause)
         for uid, entry in self._entries.items():
-            alike = entry.fault.error == before.fault.error and entry.namespace == before.namespace
-            if alike and entry.retry_at <= now:
+            same_fault = (
+                entry.fault.error == before.fault.error and entry.namespace == before.namespace
+            )
+            if same_fault and entry.retry_at <= now:
                 self._entries[uid] = replace(entry, retry_at=now + pause, pause_seconds=pause)
         self._entries[fault.uid] = replace(self._entries[fault.uid], fault=fault)
 

@@ -7,8 +7,8 @@ larger cluster has older forecasts. While only the time changes, a forecast stay
 cycles.
 
 A job without a simulated forecast, because it is new or far behind, gets a rough one in the cycle
-that first rejects it (`look_at_line`). So its first status already contains one. All forecasts are
-corrected by the accuracy of earlier ones. A new leader learns again from zero.
+that first rejects it (`add_rough_forecasts`). So its first status already contains one. All
+forecasts are corrected by the accuracy of earlier ones. A new leader learns again from zero.
 
 A new leader of a large cluster has ten thousand jobs to look at and gangs to start. The first
 forecast waits until that is done, because its thread would take half of the only core that Python
@@ -163,7 +163,7 @@ class Forecasts:
                 go_on=lambda: not stopped.is_set() and time.thread_time() - began < MOST_SECONDS,
             )
 
-    def look_at_line(
+    def add_rough_forecasts(
         self,
         line: Sequence[Blocked],
         *,

@@ -179,24 +179,24 @@ class SchedulerLoop:
         # Phase 4: workloads get their part. Decisions whose nodes are not guarded yet wait.
         captured = decisions
         decisions = self._without_workloads(decisions, given=given)
-        may_be_done = self._guard.hold_back(decisions, pending=pending)
-        held_back = _starting(decisions) - _starting(may_be_done)
+        permitted = self._guard.hold_back(decisions, pending=pending)
+        held_back = _starting(decisions) - _starting(permitted)
         # Phase 5: demands for nodes. They are withdrawn before pods of starting gangs are bound.
-        with self._without_harm("request nodes"):
+        with self._contain_errors("request nodes"):
             await self._node_requests.take(
-                may_be_done, held_back=held_back, snapshot=snapshot, pending=pending, now=now
+                permitted, held_back=held_back, snapshot=snapshot, pending=pending, now=now
             )
         # Phase 6: forecasts before messages, because a message contains the expected start.
         if explains:
-            with self._without_harm("forecast"):
-                self._forecasts.look_at_line(
+            with self._contain_errors("forecast"):
+                self._forecasts.add_rough_forecasts(
                     captured.blocked, snapshot=snapshot, pending=pending, now=now
                 )
-            with self._without_harm("messages"):
-                self._explain_waiting(may_be_done)
+            with self._contain_errors("messages"):
+                self._explain_waiting(permitted)
         # Phase 7: write.
         settled &= await self._committer.carry_out(
-            may_be_done,
+            permitted,
             jobs=jobs,
             now=now,
             on_fault=self._faults.recorder("commit", jobs=jobs, now=now),
@@ -206,11 +206,11 @@ class SchedulerLoop:
         self._observe(time.perf_counter() - decided, "commit")
         fresh = self._faults.take_fresh()
         if explains or fresh:
-            with self._without_harm("capture"):
+            with self._contain_errors("capture"):
                 await self._captures.take(given, decisions=captured, fresh=fresh)
         self._count(decisions)
-        if may_be_done.placed:
-            log_cycle(may_be_done, decide_seconds=decided - gathered, started=started)
+        if permitted.placed:
+            log_cycle(permitted, decide_seconds=decided - gathered, started=started)
         if not explains:
             return 0.0
         # Phase 8: the time of the next cycle.
@@ -265,7 +265,7 @@ class SchedulerLoop:
         """Pass on the decisions about other workloads. Return the decisions about jobs."""
         if self._admission is None:
             return decisions
-        with self._without_harm("workloads"):
+        with self._contain_errors("workloads"):
             stopped = stopped_queues(given.snapshot, now=given.now)
             return self._admission.take(decisions, pending=given.pending, stopped=stopped)
         foreign = {gang.uid for gang in given.pending if gang.is_foreign}
@@ -276,7 +276,7 @@ class SchedulerLoop:
         )
 
     @contextmanager
-    def _without_harm(self, stage: str) -> Generator[None]:
+    def _contain_errors(self, stage: str) -> Generator[None]:
         """Log and count an exception in a step that no start may depend on."""
         try:
             yield

@@ -151,7 +151,7 @@ class ClusterCache:
         # Another selector or hardware may change the pool of any node and the verdict on any job.
         self.nodes.pools_changed()
         problem = self.pools.on_object(old, new)
-        self.jobs.judge_again()
+        self.jobs.rejudge()
         return problem
 
     def gpus_of(self, pool: str) -> PoolGpus | None:

@@ -57,14 +57,14 @@ RISK_SECONDS = 60.0
 """Age up to which the work that an eviction would lose is not computed again."""
 
 
-class Evicts(NamedTuple):
+class EvictionPermission(NamedTuple):
     """Permission to evict other gangs for a gang, or the reason against it."""
 
     preempts: bool
     refusal: str
 
 
-_ANYBODY: Final = Evicts(preempts=True, refusal="")
+_UNRESTRICTED: Final = EvictionPermission(preempts=True, refusal="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class _MadeOf(NamedTuple):
 
     backoff: Backoff | None
     priority: int
-    evicts: Evicts
+    permission: EvictionPermission
     added: Resources
     verdict: Verdict | None
     predecessors: Standing
@@ -383,8 +383,8 @@ class SnapshotBuilder:
         self._remaining.tidy()
         self._in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
         workloads = self._sources.workloads
-        let_go = workloads.held() if workloads else ()
-        return [*self._by_pods.held(now=now), *self._in_doubt.values(), *let_go]
+        admitted_workloads = workloads.held() if workloads else ()
+        return [*self._by_pods.held(now=now), *self._in_doubt.values(), *admitted_workloads]
 
     def _held_in_doubt(self) -> Iterable[Admitted]:
         for doubt in self._sources.jobs.in_doubt():
@@ -417,7 +417,7 @@ class SnapshotBuilder:
         made_of = _MadeOf(
             backoff=backoff,
             priority=self.priority_of(job),
-            evicts=self._evicts(job),
+            permission=self._eviction_permission(job),
             added=self._added.get(job.uid, NOTHING),
             verdict=job.verdict,
             predecessors=self._sources.chains.standing_of(job),
@@ -446,15 +446,15 @@ class SnapshotBuilder:
             self._leave_out(job, error)
             return None
         # Phase 3: what most gangs do not have, so most gangs are built without a copy.
-        if made_of.evicts is not _ANYBODY:
-            preempts, refusal = made_of.evicts
+        if made_of.permission is not _UNRESTRICTED:
+            preempts, refusal = made_of.permission
             gang = replace(gang, preempts=preempts, refusal=refusal)
         if made_of.volumes:
             gang = replace(gang, volumes=made_of.volumes)
         self._gangs[job.uid] = (job, made_of, gang)
         return gang
 
-    def _evicts(self, job: Job) -> Evicts:
+    def _eviction_permission(self, job: Job) -> EvictionPermission:
         """Return whether other gangs may be evicted for a job.
 
         A start that only a check refused is checked again after its backoff.
@@ -473,7 +473,7 @@ class SnapshotBuilder:
         ):
             refusal = failed_start_of(job)
         preempts = job.spec.priority_class_name not in sources.priorities.polite
-        return Evicts(preempts, refusal) if refusal or not preempts else _ANYBODY
+        return EvictionPermission(preempts, refusal) if refusal or not preempts else _UNRESTRICTED
 
     def _leave_out(self, job: Job, error: Exception) -> None:
         """Make the operator's failure at a job its verdict until its spec changes."""

@@ -26,37 +26,37 @@ class WorkloadEvents:
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
-        self._said: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
         """Last reason, by uid of the workload."""
 
     def waits(self, waiting: WorkloadInLine) -> None:
         """Report that a workload cannot be admitted now."""
         workload, reason = waiting.workload, waiting.reason
-        if waiting.position <= HEAD and self._said.get(workload.uid) != reason:
-            self._said[workload.uid] = reason
+        if waiting.position <= HEAD and self._reasons.get(workload.uid) != reason:
+            self._reasons[workload.uid] = reason
             log.info(
                 "workload_waits", workload=workload.key, reason=reason, message=waiting.message
             )
-            self._say(workload, reason=reason, note=waiting.message)
+            self._record(workload, reason=reason, note=waiting.message)
 
     def keep_only(self, uids: Collection[str]) -> None:
         """Forget all workloads but these."""
-        for uid in self._said.keys() - set(uids):
-            del self._said[uid]
+        for uid in self._reasons.keys() - set(uids):
+            del self._reasons[uid]
 
     def admitted(self, workload: ForeignWorkload, *, pool: str) -> None:
         """Report that its queue has admitted a workload."""
         where = f" in pool {pool}" if pool else ""
-        self._say(
+        self._record(
             workload, reason="Admitted", note=f"queue {workload.queue} has admitted it{where}"
         )
 
     def suspended(self, workload: ForeignWorkload, *, reason: str, why: str) -> None:
         """Report that an admitted workload was suspended again."""
-        self._said.pop(workload.uid, None)
-        self._say(workload, reason=reason, note=why)
+        self._reasons.pop(workload.uid, None)
+        self._record(workload, reason=reason, note=why)
 
-    def _say(self, workload: ForeignWorkload, *, reason: str, note: str) -> None:
+    def _record(self, workload: ForeignWorkload, *, reason: str, note: str) -> None:
         self._recorder.record(
             Occurrence(
                 regarding=workload.regarding,

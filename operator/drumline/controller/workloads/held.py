@@ -102,10 +102,10 @@ def foreign_pod_of(key: str, uid: str) -> ForeignPod | None:
 
 def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitted]:
     """Return one gang for each pool and pod shape, which holds the pods' resources."""
-    alike: dict[tuple[str, bool, Resources, float | None, bool], list[RemainingPod]] = {}
+    by_shape: dict[tuple[str, bool, Resources, float | None, bool], list[RemainingPod]] = {}
     for pod in sorted(pods, key=lambda pod: pod.name):
         key = (pod.pool, pod.leaving, pod.requests, pod.ends_at, bool(pod.hanging))
-        alike.setdefault(key, []).append(pod)
+        by_shape.setdefault(key, []).append(pod)
     return [
         Admitted(
             gang=replace(
@@ -120,7 +120,7 @@ def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitte
             is_residual=True,
             is_foreign=account.is_foreign,
         )
-        for number, ((pool, leaving, requests, ends_at, hangs), own) in enumerate(alike.items())
+        for number, ((pool, leaving, requests, ends_at, hangs), own) in enumerate(by_shape.items())
     ]
 
 

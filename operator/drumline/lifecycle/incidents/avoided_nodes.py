@@ -44,7 +44,7 @@ def with_failed_devices(
     return changed(status, avoided_nodes=[*kept, *nodes.values()][-MAX_AVOIDED:])
 
 
-def without_past(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
+def without_expired(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
     """Return the status without expired nodes. The same object if there are none."""
     entries = status.avoided_nodes or ()
     left = [entry for entry in entries if parse_timestamp(entry.until) > now]

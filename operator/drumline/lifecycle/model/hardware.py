@@ -60,11 +60,11 @@ class PoolGpus:
     @classmethod
     def of(cls, spec: GpuPoolSpec) -> PoolGpus:
         """Return the GPUs of a pool."""
-        said = spec.hardware
-        known = said is not None and said.gpu in GPU_MODELS
+        declared = spec.hardware
+        known = declared is not None and declared.gpu in GPU_MODELS
         return cls(
             resource=spec.gpu_resource,
-            hardware=hardware_config(said) if said and known else None,
+            hardware=hardware_config(declared) if declared and known else None,
             profile=spec.pod_profile,
             by_claims=spec.devices is not None,
         )
@@ -95,8 +95,8 @@ def largest_hardware(
     named = [spec.gpu_pool] if spec.gpu_pool else spec.gpu_pools
     known: list[PoolHardware] = []
     names = list(pools if named is None else named)
-    domain = _same({_domain(pools.get(name)) for name in names})
-    rack = _same({_rack(pools.get(name)) for name in names})
+    domain = _common({_domain(pools.get(name)) for name in names})
+    rack = _common({_rack(pools.get(name)) for name in names})
     # A pool without declared hardware makes the answer unknown.
     for name in names:
         pool = pools.get(name)
@@ -120,7 +120,11 @@ def largest_hardware(
 def _domain(pool: GpuPoolSpec | None) -> DomainSize | None:
     """Return the NVLink domains of a pool, or None without such a level."""
     hardware = pool.hardware if pool is not None else None
-    return None if hardware is None else _sized(pool, hardware.domain_level, hardware.domain_gpus)
+    return (
+        None
+        if hardware is None
+        else _domain_size(pool, hardware.domain_level, hardware.domain_gpus)
+    )
 
 
 def _rack(pool: GpuPoolSpec | None) -> DomainSize | None:
@@ -133,16 +137,18 @@ def _rack(pool: GpuPoolSpec | None) -> DomainSize | None:
     inner, outer = hardware.domain_level, hardware.rack_level
     if inner in names and outer in names and names.index(outer) >= names.index(inner):
         return None
-    return _sized(pool, outer, hardware.rack_gpus)
+    return _domain_size(pool, outer, hardware.rack_gpus)
 
 
-def _sized(pool: GpuPoolSpec | None, level: str | None, gpus: int | None) -> DomainSize | None:
+def _domain_size(
+    pool: GpuPoolSpec | None, level: str | None, gpus: int | None
+) -> DomainSize | None:
     levels = () if pool is None else pool.topology_levels or ()
     known = any(each.name == level for each in levels)
     return DomainSize(level=level, gpus=gpus) if known and level and gpus else None
 
 
-def _same(sizes: set[DomainSize | None]) -> DomainSize | None:
+def _common(sizes: set[DomainSize | None]) -> DomainSize | None:
     """Return the common value of all pools, or None if they differ."""
     return next(iter(sizes)) if len(sizes) == 1 else None
 

@@ -88,7 +88,7 @@ def _sizes(
     return auto_sizes(spec, config, hardware)
 
 
-def is_judged_alike(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:
+def has_same_verdict(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:
     """Return whether two specs are equal in everything that a verdict depends on."""
     return all(getattr(before, name) == getattr(after, name) for name in _JUDGED)
 

@@ -63,7 +63,7 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
     if job.finished:
         return _plan_finished(job, observed, now=now)
     # Changes that do not depend on what the job does.
-    noted = _noted(job, observed, now=now)
+    noted = _with_external_changes(job, observed, now=now)
     if noted != job.status:
         return JobPlan(status=noted)
     # Jobs that hold no nodes, or must give them up.
@@ -87,9 +87,9 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
     return _plan_admitted(Situation.of(job, observed, now=now, epoch=epoch))
 
 
-def _noted(job: Job, observed: Observed, *, now: float) -> TrainingJobStatus:
+def _with_external_changes(job: Job, observed: Observed, *, now: float) -> TrainingJobStatus:
     """Return the status after what has passed or ended elsewhere, whatever the job does."""
-    status = avoided_nodes.without_past(job.status, now=now)
+    status = avoided_nodes.without_expired(job.status, now=now)
     if status == job.status and status.assignment is None and observed.predecessors.met:
         return transitions.predecessors_met(job, observed.predecessors)
     return status
@@ -219,7 +219,7 @@ def _continue_training(situation: Situation) -> JobPlan:
     # Phase 1: figures and the agents' reports.
     status = _with_figures(situation)
     observed = situation.observed
-    said = transitions.with_agents_words(
+    said = transitions.with_agents_report(
         status, waiting_for=observed.waiting_for, remark=observed.remark
     )
     said = _with_hold_counted(job, said, now=situation.now)

@@ -66,12 +66,12 @@ def predecessors_met(job: Job, predecessors: Standing) -> TrainingJobStatus:
     eligible_at = job.queued_after(predecessors.ended_at)
     return changed(
         job.status,
-        after=[*_still_asked_for(job), *predecessors.met],
+        after=[*_still_required(job), *predecessors.met],
         queued_at=order_timestamp(eligible_at),
     )
 
 
-def _still_asked_for(job: Job) -> list[AfterSpec]:
+def _still_required(job: Job) -> list[AfterSpec]:
     """Return the predecessors that were met before and are still in the spec."""
     return [after for after in job.status.after or () if after in (job.spec.after or ())]
 
@@ -306,7 +306,7 @@ def _expected_end(before: str | None, left: float | None, *, now: float) -> str 
     return timestamp(now + left)
 
 
-def with_agents_words(
+def with_agents_report(
     status: TrainingJobStatus, *, waiting_for: str | None, remark: Remark | None = None
 ) -> TrainingJobStatus:
     """Return the status of a running job with its agents' report. Without one it trains.

@@ -188,7 +188,7 @@ async def site(
             enqueue=lambda _: None,
             priority_of=lambda _: 0,
             share_of=lambda *_: None,
-            foreseen=lambda job: (
+            settled_status=lambda job: (
                 plan_job(job, seen(job), now=NOW, epoch=EPOCH).status or job.status
             ),
             announce=lambda job, status: announced.append((job.name, status)),

@@ -216,7 +216,7 @@ async def test_a_first_forecast_is_compared_with_the_start() -> None:
 def look(forecasts: Forecasts, state: ClusterCache, *, now: float, reason: BlockReason) -> None:
     """A cycle in which the job that waits is rejected for that reason."""
     rejected = Blocked(key="team/waits", uid="2", reason=reason, message="")
-    forecasts.look_at_line(
+    forecasts.add_rough_forecasts(
         [rejected],
         snapshot=state.scheduling.snapshot(now=now),
         pending=state.scheduling.pending(),

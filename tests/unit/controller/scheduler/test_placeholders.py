@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.pools.demand_objects import Asking, ObjectSettings
+from drumline.controller.pools.demand_objects import DemandInput, ObjectSettings
 from drumline.controller.pools.placeholders import Placeholders
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, ServerError, StatusError
@@ -17,7 +17,7 @@ from tests.unit.controller.conversion.test_autoscaling import DEMAND, GANG, a_sp
 
 QUOTA = Forbidden(code=403, reason="Forbidden", message="exceeded quota: gpus, limited: 8")
 BUSY = ServerError(code=500, reason="InternalError", message="etcd is slow")
-ASKING = Asking(demand=DEMAND, spec=a_spec(), gang=GANG)
+ASKING = DemandInput(demand=DEMAND, spec=a_spec(), gang=GANG)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drumline.controller.pools.autoscaling import demand_name
-from drumline.controller.pools.demand_objects import Asking, ObjectSettings
+from drumline.controller.pools.demand_objects import DemandInput, ObjectSettings
 from drumline.controller.pools.templated_objects import TEMPLATED, TemplatedObjects
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import ServerError
@@ -63,7 +63,7 @@ async def test_what_is_missing_of_a_demand_is_made_later(mode: str, names: list[
             settings=ObjectSettings(namespace="ours", image="any:1"),
             kind=TEMPLATED[mode],
         )
-        asking = Asking(demand=MIXED, spec=a_spec(mode=mode), gang=GANG)
+        asking = DemandInput(demand=MIXED, spec=a_spec(mode=mode), gang=GANG)
         await objects.read()
         await objects.ask(asking)
         assert api.created == expected[:made]

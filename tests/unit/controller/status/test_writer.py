@@ -206,10 +206,10 @@ async def test_its_places_are_given_to_no_job_until_it_can_be_read(
     assert site.job.status.assignment is None
     assert site.started() == []
     site.seconds += 10 * WRITE_DEADLINE_SECONDS
-    await site.writer.look_at_doubts()
+    await site.writer.read_doubts()
     assert site.started() == []
     site.api.reads_fail = False
-    await site.writer.look_at_doubts()
+    await site.writer.read_doubts()
     assert site.job.status.assignment is not None
     assert not site.state.jobs.in_doubt()
     assert site.started() == []
@@ -231,10 +231,10 @@ async def test_a_write_that_never_arrives_holds_places_until_the_server_has_drop
     with pytest.raises(Unreachable):
         await site.admit()
     assert site.started() == []
-    await site.writer.look_at_doubts()
+    await site.writer.read_doubts()
     assert site.started() == []
     site.seconds += WRITE_DEADLINE_SECONDS
-    await site.writer.look_at_doubts()
+    await site.writer.read_doubts()
     assert not site.state.jobs.in_doubt()
     assert site.started() == ["job-1"]
 
