@@ -6,6 +6,7 @@ tests/unit/test_house.py holds the limits; the figures themselves stand in docs/
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import statistics
 import subprocess
@@ -28,6 +29,17 @@ VAGUE = frozenset(("one", "found", "told", "who", "others", "nobody", "those", "
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+def parsed(text: str) -> ast.Module:
+    """Parse a file while the garbage collector rests: it takes three quarters of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(text)
+    finally:
+        if enabled:
+            gc.enable()
+
+
 @dataclass(frozen=True)
 class Module:
     """One file, parsed."""
@@ -40,7 +52,7 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+        return parsed(self.text)
 
     @cached_property
     def lines(self) -> int:
