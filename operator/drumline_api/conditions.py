@@ -68,6 +68,7 @@ class Reason(StrEnum):
     STORAGE_UNAVAILABLE = "StorageUnavailable"
     HELD = "Held"
     RANKS_ENDED = "RanksEnded"
+    LOSS_NOT_FINITE = "LossNotFinite"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
     # Checkpointed
     MANIFEST_VERIFIED = "ManifestVerified"

@@ -195,6 +195,8 @@ class GpuPoolSpec(ApiModel):
     capacity: PoolCapacity | None = None
     """Price of the nodes, and whether the cloud may reclaim them. Unset: OnDemand, with no known
     price."""
+    share_weight: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Weight of one of these GPUs in fair shares, which add GPUs over all pools. Default: 1."""
     hardware: HardwareSpec | None = None
     """Hardware of the GPUs. Unset: the ranks detect it, and job memory is not checked before the
     start."""

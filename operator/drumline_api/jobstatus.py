@@ -135,7 +135,8 @@ class TrainingJobStatus(ApiModel):
     previous_ranks: int | None = None
     """Number of GPUs before the current generation. The job's program can read it."""
     restarts: int | None = None
-    """Number of recoveries that count against a limit of recovery, in place or with new pods."""
+    """Number of recoveries from faults, in place or with new pods, whether or not a limit of
+    recovery applies. Announced disruptions and preemptions do not count."""
     failed_starts: int | None = None
     """Number of consecutive starts that failed or were refused. recovery.maxFailedStarts limits it.
     Unset after all pods ran, and when the spec has changed."""

@@ -125,8 +125,9 @@ class PodTemplate(ApiModel):
     CPU time for recovery.hangTimeoutSeconds and for ten times its longest such pause. After a hang,
     all ranks restart. Default: Steps."""
     progress: ProgressSource | None = None
-    """Source of the command's step and loss. Only with PerGpu and PerPod. Unset: log lines in the
-    formats of Hugging Face's Trainer, Lightning, nanoGPT, torchtitan and Megatron-LM."""
+    """Source of the command's step and loss. Only with PerGpu and PerPod. Unset: lines
+    such as `step 12/200 loss 2.34`, and log lines in the formats of Hugging Face's Trainer,
+    Lightning, nanoGPT, torchtitan and Megatron-LM."""
     preload: Annotated[
         list[Annotated[str, Field(max_length=MAX_MODULE_CHARS, pattern=MODULE_PATTERN)]] | None,
         Field(min_length=1, max_length=MAX_PRELOADS, json_schema_extra=DISTINCT),

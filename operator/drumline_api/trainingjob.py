@@ -164,7 +164,10 @@ class CheckpointSpec(ApiModel):
     suspended."""
     path: RelativePath = ""
     """Path inside the claim, or key prefix inside the bucket (relative). Default: a path that only
-    this job uses. To continue another job's checkpoints, set its path. Never changes."""
+    this job uses. A job waits until no other job uses the same path. Never changes."""
+    continue_from: Name | None = None
+    """Job in the same namespace whose checkpoints in `path` this job continues. Default: only the
+    checkpoints of a job with this job's name. Changes only while suspended."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 50
     """Steps between two checkpoints. Default: 50."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3

@@ -138,7 +138,15 @@ def add_run(run: argparse.ArgumentParser) -> None:
 
 
 def _add_environment(run: argparse.ArgumentParser) -> None:
-    """Add packages, variables, claims and resources of the pods."""
+    """Add packages, variables, claims and resources of the pods, and the format of progress."""
+    run.add_argument(
+        "--progress",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="regular expression with the groups step, loss, totalSteps or tokensPerSecond, such"
+        " as 'it (?P<step>\\d+): (?P<loss>\\S+)'; may be repeated (default: known formats)",
+    )
     run.add_argument(
         "--requirements",
         type=Path,

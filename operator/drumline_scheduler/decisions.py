@@ -79,6 +79,8 @@ class BlockReason(StrEnum):
     PREDECESSOR_NOT_FOUND = "PredecessorNotFound"
     CIRCULAR_DEPENDENCY = "CircularDependency"
     """It starts after a job that starts after it."""
+    CHECKPOINT_FOLDER_IN_USE = "CheckpointFolderInUse"
+    """Another job uses its checkpoint folder and has not ended."""
     SCHEDULER_ERROR = "SchedulerError"
     """The scheduler raised an exception on it. All other gangs are decided as usual."""
 

@@ -79,6 +79,7 @@ class GangStarter:
     def gang(
         self,
         job: Callable[..., None],
+        /,
         *arguments: Any,
         world_size: int,
         **placement: Any,
@@ -112,7 +113,7 @@ class GangStarter:
                 pipe.close()
 
     def run(
-        self, job: Callable[..., None], *arguments: Any, world_size: int, **placement: Any
+        self, job: Callable[..., None], /, *arguments: Any, world_size: int, **placement: Any
     ) -> list[Any]:
         """Run `job` on every rank to its end; what the ranks sent, by rank."""
         with self.gang(job, *arguments, world_size=world_size, **placement) as gang:

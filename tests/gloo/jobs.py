@@ -110,9 +110,9 @@ def training_state(
     return slices
 
 
-def opened(placement: Placement, *, keep: int = 3) -> Checkpointer:
+def opened(placement: Placement, *, keep: int = 3, continue_from: str = "") -> Checkpointer:
     """The checkpoints of the placement's folder."""
-    checkpoints = Checkpointer.open(placement, keep=keep, device=CPU)
+    checkpoints = Checkpointer.open(placement, keep=keep, device=CPU, continue_from=continue_from)
     assert checkpoints is not None
     return checkpoints
 
@@ -132,11 +132,14 @@ def save_steps(
     dist.destroy_process_group()
 
 
-def restore_once(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
+def restore_once(
+    placement: Placement, pipe: Connection, config: TrainerConfig, continue_from: str = ""
+) -> None:
     """Try to restore; send (step, the value all weights have) or the error."""
     slices = training_state(placement, config)
     try:
-        restored = opened(placement).restore(slices, placement=placement)
+        checkpoints = opened(placement, continue_from=continue_from)
+        restored = checkpoints.restore(slices, placement=placement)
     except (CheckpointError, ValueError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
     else:

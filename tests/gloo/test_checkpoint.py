@@ -94,6 +94,16 @@ def save_with_full_disk(placement: Placement, pipe: Connection, config: TrainerC
     dist.destroy_process_group()
 
 
+def save_and_stay(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
+    """Save step 1, and train on until somebody kills this rank."""
+    slices = training_state(placement, config, seed=0)
+    checkpoints = opened(placement)
+    for local in slices:
+        local.tensor.fill_(1.0)
+    pipe.send(checkpoints.save(step=1, slices=slices, trainer={"cursor": 4}).step)
+    signal.pause()
+
+
 def save_after_replacement(
     placement: Placement, pipe: Connection, config: TrainerConfig, newer: Placement
 ) -> None:
@@ -360,9 +370,20 @@ def test_a_rank_that_cannot_write_fails_all_and_commits_nothing(
     assert steps_in(folder) == []
 
 
-@pytest.mark.parametrize("newer", [("job", 3, 0), ("job", 2, 2), ("another job", 1, 0)])
+@pytest.mark.parametrize(
+    ("newer", "kind"),
+    [
+        (("job", 3, 0), "StaleMembershipError"),
+        (("job", 2, 2), "StaleMembershipError"),
+        (("another job", 1, 0), "FolderTakenError"),
+    ],
+)
 def test_a_replaced_membership_commits_nothing(
-    gangs: GangStarter, config: TrainerConfig, folder: Path, newer: tuple[str, int, int]
+    gangs: GangStarter,
+    config: TrainerConfig,
+    folder: Path,
+    newer: tuple[str, int, int],
+    kind: str,
 ) -> None:
     owner, generation, attempt = newer
     successor = Placement(
@@ -383,7 +404,7 @@ def test_a_replaced_membership_commits_nothing(
         attempt=1,
         checkpoint_folder=folder,
     )
-    assert kinds == ["StaleMembershipError"] * 2
+    assert kinds == [kind] * 2
     assert steps_in(folder) == []
 
 
@@ -394,8 +415,22 @@ def test_a_second_launch_without_an_operator_fences_the_first(
     kinds = gangs.run(
         save_after_replacement, config, relaunched, world_size=2, checkpoint_folder=folder
     )
-    assert kinds == ["StaleMembershipError"] * 2
+    assert kinds == ["FolderTakenError"] * 2
     assert steps_in(folder) == []
+
+
+def test_a_second_run_does_not_take_the_folder_of_one_that_trains(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    asked = {"world_size": 2, "checkpoint_folder": folder}
+    with gangs.gang(save_and_stay, config, **asked) as first:
+        assert first.results() == [1, 1]
+        results = gangs.run(restore_once, config, **asked)
+        assert [kind.partition(" on ")[0].rstrip("0123456789abcdef") for kind in results] == [
+            "FolderInUseError: CheckpointFolderInUse: held by run "
+        ] * 2
+        first.kill()
+    assert gangs.run(restore_once, config, **asked) == [(1, {1.0})] * 2
 
 
 def test_a_stale_membership_cannot_even_open_the_folder(
@@ -407,13 +442,16 @@ def test_a_stale_membership_cannot_even_open_the_folder(
     assert all(r.startswith("StaleMembershipError") for r in results)
 
 
-def test_another_job_goes_on_from_the_folder_of_the_first(
+def test_another_job_continues_the_checkpoints_of_the_first_only_if_it_names_that_job(
     gangs: GangStarter, config: TrainerConfig, folder: Path
 ) -> None:
-    asked = {"world_size": 2, "checkpoint_folder": folder}
-    gangs.run(save_steps, config, [1], 3, owner="first", generation=3, **asked)
-    results = gangs.run(restore_once, config, owner="second", generation=1, **asked)
-    assert results == [(1, {1.0})] * 2
+    asked: dict[str, Any] = {"world_size": 2, "checkpoint_folder": folder}
+    first: dict[str, Any] = {"owner": "uid-1", "job": "demo/first", "generation": 3}
+    second: dict[str, Any] = {"owner": "uid-2", "job": "demo/second", "generation": 1}
+    gangs.run(save_steps, config, [1], 3, **first, **asked)
+    refused = gangs.run(restore_once, config, **second, **asked)
+    assert all("CheckpointFolderInUse: held by demo/first" in each for each in refused)
+    assert gangs.run(restore_once, config, "first", **second, **asked) == [(1, {1.0})] * 2
 
 
 def test_keeps_the_newest_verified(gangs: GangStarter, config: TrainerConfig, folder: Path) -> None:

@@ -339,6 +339,7 @@ class Run(AbstractContextManager["Run"]):
             loss=self._loss,
             total_steps=self._total_steps,
             restored_step=self._restored_step,
+            not_finite=_not_finite(self._loss),
         )
 
     def _hear(self, message: AgentMessage) -> ClientMessage | None:
@@ -392,6 +393,11 @@ def join(*, rank: int | None = None, world_size: int | None = None) -> Run:
         world_size: world size, in the same case.
     """
     return _JOINED.get(rank=rank, world_size=world_size)
+
+
+def _not_finite(loss: float | None) -> str:
+    """Return nan or inf if the loss is one of these."""
+    return "" if loss is None or math.isfinite(loss) else "nan" if math.isnan(loss) else "inf"
 
 
 def _number(loss: Any) -> float | None:

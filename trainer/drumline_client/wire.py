@@ -73,6 +73,8 @@ class StepReport:
     total_steps: int | None = None
     restored_step: int | None = None
     """Step of the snapshot that this process restored."""
+    not_finite: str = ""
+    """The loss if it is nan or inf, which no number on the wire can be."""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ class RemarkKind(StrEnum):
     """It has failed, and its pods stay for a while before they end."""
     RANKS_ENDED = "RanksEnded"
     """Some ranks of a command have ended with exit code 0, and others continue."""
+    LOSS_NOT_FINITE = "LossNotFinite"
+    """The losses that a command prints are nan or inf."""
     PROGRESS_UNREADABLE = "ProgressUnreadable"
     """The patterns of a template do not match what its program prints."""
 

@@ -25,6 +25,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     " then fails or starts again. drumline stop ends them immediately.",
     "RanksEnded": "Make all ranks end together. Read the logs of the ranks that ended first to"
     " find out why they ended.",
+    "LossNotFinite": "Stop the job. Lower the learning rate or check the data, then continue from a"
+    " checkpoint of an earlier step.",
     "ProgressUnreadable": "Compare template.progress.patterns with the output of the pod with"
     " the lowest index. Without a match, step and loss are unknown."
     " Training continues.",
@@ -79,6 +81,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     "PredecessorFailed": "Delete the failed job and create it again, or change spec.after.",
     "PredecessorNotFound": "Create the job that spec.after names, or correct the name.",
     "CircularDependency": "Change spec.after of one of the jobs in the circle.",
+    "CheckpointFolderInUse": "Wait until the named job ends, or delete this job and create it with"
+    " another checkpoint.path. To continue from that job, set checkpoint.continueFrom.",
     "ExceedsQuota": "It can never start with this request. Request less, use another queue, or"
     " raise nominalGpus.",
     "ExceedsCluster": "It can never start with this request. Request less, or add nodes.",

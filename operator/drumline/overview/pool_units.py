@@ -32,6 +32,11 @@ class PoolUnits:
             return 1
         return max(1, spec.partitions.parts_per_gpu)  # an older schema may have let 0 in
 
+    def share_weight(self, pool: str) -> int:
+        """Return the weight of one GPU of a pool in fair shares."""
+        spec = self._pools.get(pool)
+        return 1 if spec is None else max(1, spec.share_weight)
+
     def worth(self, pool: str) -> Mapping[str, int]:
         """Return the worth of one unit of each resource of a pool, in parts or GPUs."""
         spec = self._pools.get(pool)

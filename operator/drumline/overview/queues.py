@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import Lines, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
-from drumline.overview.rows import JobRow, LineRow, QueueRow, QuotaRow, ShareRow, WorkloadRow
+from drumline.overview.rows import (
+    JobRow,
+    LineRow,
+    QueueRow,
+    QuotaRow,
+    SharePart,
+    ShareRow,
+    WorkloadRow,
+)
 from drumline_api.objects.custom import StoredTrainingQueue
 from drumline_contract import plain
 
@@ -131,10 +139,11 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
     units = PoolUnits(cluster.pools)
     held = held_by_queue(cluster.jobs, units)
     had = {name: _had(queue) for name, queue in known.items()}
+    busy = {name for name in known if any(held.get(name, {}).values()) or waiting.get(name)}
     rows: list[ShareRow] = []
     for name, queue in sorted(known.items(), key=lambda entry: (cohorts[entry[0]], entry[0])):
         members = [member for member in known if cohorts[member] == cohorts[name]]
-        due = _due(name, known, tree)
+        due = _due(name, known, tree, busy=busy)
         whole = sum(had[member] for member in members)
         mine = had[name] / whole if whole else None
         quotas = quota_rows(queue, held.get(name, {}), units)
@@ -157,6 +166,15 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
                 next_job=f"{line[0].namespace}/{line[0].name}" if line else "",
                 next_start=line[0].expected_start if line else None,
                 next_start_by=line[0].expected_start_by if line else None,
+                parts=tuple(
+                    SharePart(
+                        pool=plain(pool),
+                        gpus=units.in_gpus({pool: gpus}),
+                        weight=units.share_weight(pool),
+                    )
+                    for pool, gpus in sorted(used.items())
+                    if gpus
+                ),
             )
         )
     return tuple(rows)
@@ -207,18 +225,30 @@ def _ancestors(name: str, known: Mapping[str, StoredTrainingQueue]) -> tuple[str
 
 
 def _due(
-    name: str, known: Mapping[str, StoredTrainingQueue], tree: Mapping[str, tuple[str, ...]]
+    name: str,
+    known: Mapping[str, StoredTrainingQueue],
+    tree: Mapping[str, tuple[str, ...]],
+    *,
+    busy: Collection[str],
 ) -> float:
     """Return the share of its cohort that a queue is entitled to.
 
     At each level it is the queue's weight over the sum with its siblings. The use of a queue with
     queues below it counts as a member of weight 1 beside them.
+    Without jobs of its own, such a queue is entitled to nothing.
+
+    Args:
+        name: of the queue.
+        known: all queues.
+        tree: the queues above each, nearest first.
+        busy: queues that have jobs of their own.
     """
     part = 1.0
     if below := _weights_below(name, known, tree):
-        part = 1.0 / (1 + below)
+        part = 1.0 / (1 + below) if name in busy else 0.0
     for member, parent in pairwise((name, *tree[name])):
-        part *= _weight(known[member]) / (1 + _weights_below(parent, known, tree))
+        whole = (parent in busy) + _weights_below(parent, known, tree)
+        part *= _weight(known[member]) / whole if whole else 0.0
     return part
 
 

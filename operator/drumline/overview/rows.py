@@ -151,7 +151,7 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
         total_steps: all optimizer steps.
         loss: its reported training loss.
         tokens_per_second: throughput over all ranks.
-        restarts: recoveries that count against a limit.
+        restarts: recoveries from faults.
         position: position among the waiting jobs of its queue. 1 is next.
         created_at: time of its creation.
         queued_at: time at which it began to wait. Kept over preemption.
@@ -379,6 +379,20 @@ class UsageRow(OverviewRow, frozen=True, kw_only=True):
     budget: BudgetRow | None = None
 
 
+class SharePart(OverviewRow, frozen=True, kw_only=True):
+    """GPUs of one pool in the share of a queue.
+
+    Attributes:
+        pool: its name.
+        gpus: what the queue's jobs hold there, in GPUs.
+        weight: what one of them counts.
+    """
+
+    pool: str
+    gpus: float
+    weight: int
+
+
 class ShareRow(OverviewRow, frozen=True, kw_only=True):
     """Share of a queue in its cohort, and its past use.
 
@@ -396,6 +410,7 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
         next_job: the first of them, as `namespace/name`.
         next_start: expected start of that job.
         next_start_by: 90th percentile of the forecasts of its start.
+        parts: pools whose GPUs its share adds up, each with its weight.
     """
 
     queue: str
@@ -411,6 +426,7 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
     next_job: str = ""
     next_start: float | None = None
     next_start_by: float | None = None
+    parts: tuple[SharePart, ...] = ()
 
 
 class GanttBar(OverviewRow, frozen=True, kw_only=True):

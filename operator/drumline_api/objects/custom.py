@@ -27,6 +27,7 @@ class StoredCheckpointSpec(ObjectPart, frozen=True):
     bucket: str | None = None
     secret_name: str | None = None
     path: str = ""
+    continue_from: str | None = None
     every_steps: int = 50
     keep: int = 3
 
@@ -305,6 +306,7 @@ class StoredGpuPoolSpec(ObjectPart, frozen=True):
     devices: StoredGpuDevices | None = None
     topology_levels: list[StoredTopologyLevel] | None = None
     capacity: StoredPoolCapacity | None = None
+    share_weight: int = 1
 
 
 class StoredNodeHealthStatus(ObjectPart, frozen=True):

@@ -29,6 +29,7 @@ from drumline.overview.rows import (
     OverviewRow,
     QueueRow,
     QuotaRow,
+    SharePart,
     ShareRow,
     StayRow,
     UsageRow,
@@ -65,6 +66,7 @@ _DESCRIBED: Final = {
         UserBudgetRow,
         HolderRow,
         LineRow,
+        SharePart,
         GanttBar,
     )
 }

@@ -294,7 +294,23 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
         )
         for row in rows
     ]
-    return _text([heads, *cells], left=(0, 1, 8))
+    return _text([heads, *cells], left=(0, 1, 8)) + _sums(rows)
+
+
+def _sums(rows: Sequence[ShareRow]) -> str:
+    """Return how the share of each queue adds up, for queues with GPUs of several pools."""
+    weighted = any(part.weight != 1 for row in rows for part in row.parts)
+    summed = [row for row in rows if len(row.parts) > 1 or (weighted and row.parts)]
+    if not summed:
+        return ""
+    lines = ["", "Shares add GPUs over pools, each with its pool's shareWeight:"]
+    for row in summed:
+        whole = sum(part.gpus * part.weight for part in row.parts)
+        parts = " + ".join(
+            f"{round(part.gpus, 2):g} of {part.pool} x {part.weight}" for part in row.parts
+        )
+        lines.append(f"  {row.queue}: {round(whole, 2):g} = {parts}")
+    return "\n".join(lines) + "\n"
 
 
 def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:

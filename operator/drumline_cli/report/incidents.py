@@ -27,6 +27,8 @@ _STAGES: Final = (
     ("Restore", "restore_milliseconds", "until their state was restored"),
     ("First step", "first_step_milliseconds", "until the first new optimizer step was done"),
 )
+_MEASURED_WITHOUT_STEPS: Final = 3
+"""Stages that end before the first step. The others need a program whose steps are known."""
 _TIERS: Final[Mapping[RestoreTier, str]] = {
     RestoreTier.MEMORY: "from snapshots in the memory of the pods that took them",
     RestoreTier.PEER: "from snapshots, at least one of them in the memory of another node",
@@ -53,10 +55,14 @@ def incidents_of(status: TrainingJobStatus, *, now: float) -> tuple[IncidentRepo
     last = status.last_incident
     if last is None:
         return ()
+    ended = moment(status.finished_at)
     stands_still = status.phase not in {Phase.RUNNING, Phase.SUCCEEDED}
-    until = (moment(status.finished_at) or now) if stands_still else None
-    earlier = (_incident(incident, until=None) for incident in status.earlier_incidents or [])
-    return (_incident(last, until=until), *earlier)
+    until = (ended or now) if stands_still else None
+    # the job's end, or the next incident, ends an incident whose end nobody reported
+    earlier = (
+        _incident(incident, until=None, over=True) for incident in status.earlier_incidents or []
+    )
+    return (_incident(last, until=until, over=ended is not None), *earlier)
 
 
 def budgets_of(
@@ -126,7 +132,7 @@ def _divided(whole: int, weights: Mapping[str, float]) -> Mapping[str, int]:
     return {name: part for name, part in parts.items() if part}
 
 
-def _incident(incident: IncidentStatus, *, until: float | None) -> IncidentReport:
+def _incident(incident: IncidentStatus, *, until: float | None, over: bool) -> IncidentReport:
     at = moment(incident.fault_at) or 0.0
     repeated = ""
     if incident.repeats > 1:
@@ -140,7 +146,7 @@ def _incident(incident: IncidentStatus, *, until: float | None) -> IncidentRepor
         detection=_detection(incident),
         at=at,
         stages=tuple(_stages(incident, at=at, until=until)),
-        over=incident.first_step_milliseconds is not None,
+        over=over or incident.first_step_milliseconds is not None,
         failed_step=incident.failed_step,
         restored_step=incident.restored_step,
         lost_steps=incident.steps_lost,
@@ -151,6 +157,9 @@ def _incident(incident: IncidentStatus, *, until: float | None) -> IncidentRepor
 def _stages(incident: IncidentStatus, *, at: float, until: float | None) -> Iterator[RecoveryStage]:
     """Return the stages that are over, and the current one."""
     lengths: list[int | None] = [getattr(incident, field) for _, field, _ in _STAGES]
+    if incident.first_step_milliseconds is not None and incident.restored_step is None:
+        # a command whose steps are unknown: its recovery counts as over when the ranks run
+        lengths, until = [*lengths[:_MEASURED_WITHOUT_STEPS], None, None, None], None
     over = 1 + max((n for n, length in enumerate(lengths) if length is not None), default=-1)
     for (name, _, meaning), length in zip(_STAGES[:over], lengths[:over], strict=True):
         if length is not None:

@@ -51,6 +51,8 @@ class RunRequest:
     """Packages that the image lacks, as a requirements file."""
     preload: tuple[str, ...] = ()
     """Modules that are imported before a rank needs them."""
+    progress: tuple[str, ...] = ()
+    """Patterns of the lines that show a step and a loss."""
     parameters: str = ""
     """Parameters of a sweep's job, for people: `lr=3e-4 seed=1`."""
 
@@ -99,6 +101,8 @@ def job_manifest(request: RunRequest, code: Json | None) -> Json:
     }
     if request.preload:
         template["preload"] = list(request.preload)
+    if request.progress:
+        template["progress"] = {"patterns": list(request.progress)}
     if code is not None:
         template["code"] = code
     if request.env:

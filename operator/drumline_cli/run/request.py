@@ -11,7 +11,15 @@ from drumline_cli.errors import BadInput
 from drumline_cli.run.code_from import CodeFrom, code_from
 from drumline_cli.run.manifests import RunRequest, job_stem, launch_of
 from drumline_cli.run.requirements import read_requirements
-from drumline_contract import MAX_PRELOADS, ContractError, PythonProgram, is_module_name
+from drumline_contract import (
+    MAX_PATTERNS,
+    MAX_PRELOADS,
+    PROGRESS_GROUPS,
+    ContractError,
+    LinePattern,
+    PythonProgram,
+    is_module_name,
+)
 
 _CONDITIONS: Final = get_args(AfterSpec.model_fields["condition"].annotation)
 
@@ -65,6 +73,7 @@ def run_request(
             form="cpu=8,memory=64Gi",
         ),
         preload=_preload(chosen.preload, command),
+        progress=_progress(chosen.progress),
         code_from=_code_from(chosen, environment),
         requirements=read_requirements(chosen.requirements) if chosen.requirements else "",
         options={name: value for name, value in options.items() if value},
@@ -122,6 +131,28 @@ def _preload(text: str, command: Sequence[str]) -> tuple[str, ...]:
     except ContractError as error:
         raise BadInput(f"--{error}") from None
     return modules
+
+
+def _progress(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the patterns, which the agent must be able to read."""
+    groups: set[str] = set()
+    for pattern in patterns:
+        try:
+            groups.update(LinePattern.parse(pattern).groups)
+        except ContractError as error:
+            raise BadInput(f"invalid --progress {pattern}: {error}") from None
+    if len(patterns) > MAX_PATTERNS:
+        raise BadInput(f"--progress: want at most {MAX_PATTERNS} patterns, got {len(patterns)}")
+    unknown = sorted(groups.difference(PROGRESS_GROUPS, {""}))
+    if unknown:
+        known = ", ".join(PROGRESS_GROUPS)
+        raise BadInput(f"invalid --progress: unknown group {unknown[0]}: want {known}")
+    if patterns and "step" not in groups:
+        raise BadInput(
+            "invalid --progress: no pattern has the group step: want for example"
+            r" 'it (?P<step>\d+): (?P<loss>\S+)'"
+        )
+    return tuple(patterns)
 
 
 def _after(text: str) -> dict[str, str]:

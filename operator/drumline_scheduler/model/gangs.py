@@ -73,6 +73,8 @@ class PredecessorState(StrEnum):
     NOT_FOUND = "NotFound"
     CIRCULAR = "Circular"
     """It waits for this gang itself."""
+    HOLDS_FOLDER = "HoldsFolder"
+    """It uses the checkpoint folder of this gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,8 @@ class Pool:
     counts parts. Then only gangs that name it as their `pool` are placed there."""
     parts_per_gpu: int = 1
     """Number of its `gpus` that make one GPU. Sums over pools divide by it first."""
+    share_weight: int = 1
+    """Weight of one of its GPUs in fair shares, which add GPUs over pools."""
 
     auxiliary: frozenset[str] = frozenset()
     """Devices of its nodes that gangs may request beside GPUs, and that no quota counts."""

@@ -20,6 +20,7 @@ _FIRST: Final = (
     PredecessorState.FAILED,
     PredecessorState.NOT_FOUND,
     PredecessorState.WAITED_FOR,
+    PredecessorState.HOLDS_FOLDER,
 )
 """States that need a person to act come before states that pass."""
 _CHANGE: Final = "suspend this job and change spec.after"
@@ -57,6 +58,14 @@ def waiting_for_predecessors(after: Sequence[Predecessor]) -> Rejection:
             return Rejection(
                 reason=BlockReason.WAITING_FOR_JOBS,
                 message=f"starts after {named(ends)}",
+                blockers=tuple(keys),
+                remedy=Remedy(kind=RemedyKind.WAIT_FOR),
+            )
+        case PredecessorState.HOLDS_FOLDER:
+            return Rejection(
+                reason=BlockReason.CHECKPOINT_FOLDER_IN_USE,
+                message=f"held by {named(keys)}: both jobs have the same checkpoint folder. Wait"
+                " until it ends, or delete this job and set another checkpoint.path",
                 blockers=tuple(keys),
                 remedy=Remedy(kind=RemedyKind.WAIT_FOR),
             )

@@ -1,18 +1,22 @@
 """Fair sharing: the weighted share of each queue, from its present and past use.
 
-The dominant share of a queue is the largest part that its jobs hold of any one resource: the GPUs
-of a pool, the CPU, the memory (DRF, Ghodsi et al., NSDI 2011). A cohort's dominant share counts the
-jobs of all its members. Past use is kept as dominant share times seconds and decays with a
-half-life. Divided by (half-life / ln 2) it is a share again. A queue that always used the same
-share has exactly this past share.
+The dominant share of a queue is the largest part that its jobs hold of any one resource of the
+cluster: the GPUs, the CPU, the memory (DRF, Ghodsi et al., NSDI 2011). GPUs are added up over
+pools, each with the weight of its pool, as Kueue adds a resource over flavors and Slurm weighs
+trackable resources. A cohort's dominant share counts the jobs of all its members. Past use is kept
+as dominant share times seconds and decays with a half-life. Divided by (half-life / ln 2) it is a
+share again. A queue that always used the same share has exactly this past share.
 
     share = (dominant share now + history_weight x past share) / weight
 
 Among siblings the one with the smallest share is served next (`queueing.order`). The past use of a
 cohort is the sum of its members'. A cohort's own jobs count as a member of weight 1.
 
-Example: of two queues of weight 1 in a pool of 8 GPUs, a holds 4 (0.5) and b holds none but has a
-past share of 0.25. With history_weight 4, a has 0.5 and b has 1.0: a is served next.
+Example of the sum: with 64 GPUs of weight 1 and 8 GPUs of weight 2 the cluster has 80. A queue with
+16 and 4 of these has 24 of 80, a share of 0.3.
+
+Example of the past: of two queues of weight 1 in a pool of 8 GPUs, a holds 4 (0.5) and b holds none
+but has a past share of 0.25. With history_weight 4, a has 0.5 and b has 1.0: a is served next.
 
 Shares only rise while gangs start in a cycle.
 """
@@ -22,32 +26,42 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from math import lcm, log
 from typing import Final
 
 from drumline_scheduler.model import Gang, Policy, Snapshot
 from drumline_scheduler.quota.cohorts import QueueTree
 
 _LN_2: Final = log(2.0)
-_CPU: Final = "/cpu"
-_MEMORY: Final = "/memory"
-"""`_CPU` and `_MEMORY` are keys beside the names of pools, which contain no slash."""
+_GPUS: Final = "gpus"
+_CPU: Final = "cpu"
+_MEMORY: Final = "memory"
 _FORGOTTEN: Final = 1e-6
 """Share-seconds below which past use is dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Totals that shares are parts of."""
+
+    whole: Mapping[str, int]
+    """GPUs in units, CPU and memory of the cluster."""
+    gpus_of_pools: Mapping[str, int]
+    units: Mapping[str, int]
+    """Weight of one of a pool's `gpus`, by pool. Integers, so that sums are exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueHistory:
     """Past use of every branch of the queue tree, and the capacity that it relates to."""
 
-    capacity: Mapping[str, int]
-    """Capacity of the cluster: GPUs by pool, CPU and memory."""
+    capacity: Capacity
     shares: Sequence[float]
     """Past share times `history_weight` by branch, not divided by the queue's weight."""
 
     def in_gpus(self, pool: str) -> list[float]:
         """Return the past shares in GPUs of a pool, by branch."""
-        whole = self.capacity.get(pool, 0)
+        whole = self.capacity.gpus_of_pools.get(pool, 0)
         return [share * whole for share in self.shares]
 
 
@@ -88,9 +102,10 @@ class FairShares:
             before: main pods that counted until now; None: no pods, not even role pods.
             after: main pods that count from now on; None: no pods.
         """
+        unit = self._past.capacity.units.get(pool, 0)
         old, new = (
-            _amounts(gang=gang, pool=pool, size=before),
-            _amounts(gang=gang, pool=pool, size=after),
+            _amounts(gang=gang, unit=unit, size=before),
+            _amounts(gang=gang, unit=unit, size=after),
         )
         for branch in self._branches[leaf].path:
             held = self._held[branch]
@@ -120,7 +135,7 @@ def dominant_shares(snapshot: Snapshot) -> dict[str, float]:
     for admitted in snapshot.admitted:
         mine = held.setdefault(admitted.gang.queue, defaultdict(int))
         for thing, amount in _amounts(
-            gang=admitted.gang, pool=admitted.pool, size=admitted.size
+            gang=admitted.gang, unit=capacity.units.get(admitted.pool, 0), size=admitted.size
         ).items():
             mine[thing] += amount
     return {name: _dominant(mine, capacity=capacity) for name, mine in held.items()}
@@ -154,29 +169,33 @@ def decay(
     return {name: amount for name, amount in later.items() if amount > _FORGOTTEN}
 
 
-def _capacity(snapshot: Snapshot) -> dict[str, int]:
-    whole: dict[str, int] = {pool.name: 0 for pool in snapshot.pools}
-    whole |= {_CPU: 0, _MEMORY: 0}
+def _capacity(snapshot: Snapshot) -> Capacity:
+    parts = lcm(*(pool.parts_per_gpu for pool in snapshot.pools))
+    units = {pool.name: pool.share_weight * parts // pool.parts_per_gpu for pool in snapshot.pools}
+    gpus = dict.fromkeys(units, 0)
+    whole = {_GPUS: 0, _CPU: 0, _MEMORY: 0}
     for node in snapshot.nodes:
-        if node.pool in whole:
-            whole[node.pool] += node.allocatable.gpus
+        if node.pool in units:
+            gpus[node.pool] += node.allocatable.gpus
+            whole[_GPUS] += node.allocatable.gpus * units[node.pool]
             whole[_CPU] += node.allocatable.cpu_millis
             whole[_MEMORY] += node.allocatable.memory_bytes
-    return whole
+    return Capacity(whole=whole, gpus_of_pools=gpus, units=units)
 
 
-def _dominant(held: Mapping[str, int], *, capacity: Mapping[str, int]) -> float:
-    parts = (held.get(thing, 0) / whole for thing, whole in capacity.items() if whole)
+def _dominant(held: Mapping[str, int], *, capacity: Capacity) -> float:
+    parts = (held.get(thing, 0) / whole for thing, whole in capacity.whole.items() if whole)
     return max(parts, default=0.0)
 
 
-def _amounts(*, gang: Gang, pool: str, size: int | None) -> dict[str, int]:
+def _amounts(*, gang: Gang, unit: int, size: int | None) -> dict[str, int]:
+    """Return what a gang holds. Each of its `gpus` counts `unit`."""
     if size is None:
         return {}
     pods = [(role.pods, role.per_pod) for role in gang.roles]
     pods.append((size, gang.per_pod))
     return {
-        pool: sum(count * each.gpus for count, each in pods),
+        _GPUS: unit * sum(count * each.gpus for count, each in pods),
         _CPU: sum(count * each.cpu_millis for count, each in pods),
         _MEMORY: sum(count * each.memory_bytes for count, each in pods),
     }

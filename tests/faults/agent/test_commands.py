@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_contract import ExitCode, FaultClass, Launch, LaunchSettings
+from drumline_contract import ExitCode, FaultClass, Launch, LaunchSettings, RemarkKind
 from drumline_contract.step_series import decode
 from tests.faults.agent.commands import CommandBand, launched, start_commands
 from tests.faults.agent.gang import Gang
@@ -365,3 +365,13 @@ async def test_processes_that_neither_print_nor_compute_start_again_where_that_i
     [incident] = [event["incident"] for event in pods.leader.events("incident")]
     assert incident["fault_class"] == FaultClass.HANG
     assert incident["cause"].startswith("no rank moved for ")
+
+
+async def test_losses_that_are_no_numbers_are_noticed(pods: Gang) -> None:
+    script = WAITS + "for step in range(1, 5): print(f'step {step} loss nan', flush=True)\nwait()"
+    await start_commands(pods, 1, script=script)
+    status = await pods.status()
+    while status.remark is None:
+        status = await pods.status(since=status.version)
+    assert status.remark.kind is RemarkKind.LOSS_NOT_FINITE
+    assert "nan since step 1" in status.remark.sentence

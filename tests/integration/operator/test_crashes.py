@@ -130,7 +130,7 @@ UNDISTURBED = {
     "children": {"poddisruptionbudgets": 1, "networkpolicies": 1, "secrets": 1},
     "phase": "Running",
     "generation": 3,
-    "restarts": 0,
+    "restarts": 1,
     "ready": "2/2",
 }
 

@@ -77,7 +77,7 @@ def test_a_lost_member_is_given_up_and_the_gang_stays(
     status = decided(job, standing_with(job, 1, **facts))
     assert (lost_of(status), status.reason, status.phase) == ([1], reason, Phase.RECOVERING)
     assert members_of(status) == members_of(job.status)
-    assert (status.generation, used(status), status.restarts) == (1, charges, 0)
+    assert (status.generation, used(status), status.restarts) == (1, charges, len(charges))
     assert is_true(status, ConditionType.RECOVERING)
     assert not is_true(status, ConditionType.RUNNING)
 

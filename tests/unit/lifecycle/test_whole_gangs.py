@@ -91,14 +91,15 @@ def test_what_can_never_work_is_not_tried_again(code: ExitCode, reason: Reason) 
         ({"end": ended(exit_code=None, reason="OutOfnvidia.com/gpu")}, Reason.KUBELET_REFUSED),
     ],
 )
-def test_a_lost_or_refused_pod_requeues_a_gang_with_a_template_at_no_cost(
+def test_a_lost_or_refused_pod_requeues_a_gang_with_a_template(
     pod: dict[str, Any], reason: Reason
 ) -> None:
     job = running(admitted(a_job(template=TEMPLATE)))
     pods = [a_pod(job, 0, ready=True, ip="1.1.1.1"), a_pod(job, 1, **pod)]
     status = planned(job, observed(*pods)).status
     assert status is not None
-    assert (status.assignment, status.restarts, status.reason) == (None, 0, reason)
+    lost = int(reason is Reason.POD_LOST)
+    assert (status.assignment, status.restarts, status.reason) == (None, lost, reason)
     released = with_status(job, status)
     assert is_queued(released)
     assert planned(released, observed(pods[0])).actions == (DeleteGenerations(generations=(1,)),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from drumline.overview.jobs import job_rows
@@ -183,10 +185,34 @@ def test_dues_follow_the_weights_of_each_level_and_sum_to_all() -> None:
         a_queue("alone", status=had(5)),
     )
     dues = {row.queue: row.due for row in share_rows(cluster)}
-    assert dues == {"alone": 1.0, "all": 0.25, "lab": 0.1875, "nlp": 0.375, "vision": 0.1875}
-    assert sum(due for name, due in dues.items() if name != "alone") == 1.0
+    assert dues == {"alone": 1.0, "all": 0.0, "lab": 0.0, "nlp": 0.6667, "vision": 0.3333}
     nlp = next(row for row in share_rows(cluster) if row.queue == "nlp")
-    assert (nlp.cohort, nlp.had, nlp.owed) == ("all", 0.25, 0.125)
+    assert (nlp.cohort, nlp.had, nlp.owed) == ("all", 0.25, 0.4167)
+
+
+@pytest.mark.parametrize("status", [WAITS, running()])
+def test_jobs_of_a_parent_count_as_a_member_of_weight_1(status: dict[str, Any]) -> None:
+    cluster = a_cluster(
+        a_queue("all", gpus=0),
+        a_queue("nlp", parent="all", weight=2),
+        a_queue("vision", parent="all"),
+        a_job("own", spec={"queue": "all"}, status=status),
+    )
+    dues = {row.queue: row.due for row in share_rows(cluster)}
+    assert dues == {"all": 0.25, "nlp": 0.5, "vision": 0.25}
+
+
+def test_a_share_names_the_pools_that_it_adds_up() -> None:
+    usage = [{"gpuPool": "h100", "usedGpus": 56}, {"gpuPool": "lab", "usedGpus": 4}]
+    cluster = a_cluster(
+        a_pool("h100"), a_pool("lab", shareWeight=2), a_queue("nlp", status={"usage": usage})
+    )
+    (row,) = share_rows(cluster)
+    assert [(part.pool, part.gpus, part.weight) for part in row.parts] == [
+        ("h100", 56, 1),
+        ("lab", 4, 2),
+    ]
+    assert "nlp: 64 = 56 of h100 x 1 + 4 of lab x 2" in tables.shares((row,), now=NOW)
 
 
 @pytest.mark.parametrize("parent", ["missing", "b"])

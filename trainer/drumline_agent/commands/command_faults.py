@@ -4,6 +4,7 @@ A command has no exit codes of ours and reports no exception, so its last lines 
 
     Traceback (most recent call last): ...
     ValueError: boom                                     <- the cause: the last exception
+    torch.distributed....ChildFailedError: train.py FAILED  <- of a launcher: no cause
     [W] destroy_process_group() was not called           <- not the last line
 
 Without an exception the cause is the exit code or the signal. The last line is quoted beside it.
@@ -23,11 +24,23 @@ from drumline_agent.base.exit_codes import pod_exit_code
 from drumline_agent.commands.command_process import CommandProcess
 from drumline_agent.processes import fault_classification
 from drumline_agent.processes.fault_classification import MemoryKills
+from drumline_agent.processes.full_folders import with_full_folder
 from drumline_agent.protocol.member_reports import Fault
 from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 """The last line of a Python traceback."""
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")
+"""The first line without an indentation after a traceback: `mine.Diverged: at step 3`."""
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_LAUNCHER = re.compile(
+    r"(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException"
+    r"|ProcessExitedException|SignalException)\b"
+)
+"""Exceptions of torchrun, accelerate and `mp.spawn` about a rank that ended."""
+_CHILD_SIGNAL = re.compile(r"Signal \d{1,2} \((SIG[A-Z]{1,8})\) received by PID \d{1,10}")
+_TERMINATED = re.compile(r"\s*what\(\):\s{1,4}(\S.*)")
+"""C++'s words for an uncaught exception."""
 _PEER_LOST: Final = re.compile(
     r"connection (?:was )?(?:likely )?(?:closed|reset)(?: by (?:remote )?peer)?"  # Gloo, TCPStore
     r"|broken pipe"
@@ -40,6 +53,8 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 _NOT_COMPILED = re.compile(r"(?:SyntaxError|IndentationError|TabError)\b")
 _PREFIX = re.compile(r"^(?:\[[^\]]{0,64}\]:?\s*)+")
 """Prefix of lines that a launcher prints for its ranks: `[rank1]: ValueError: boom`."""
+_TAG = re.compile(r"^(?:\[[^\]]{0,64}\]:? ?)+")
+"""Such a prefix alone: it leaves the indentation of the line."""
 
 
 class CommandFaults:
@@ -75,7 +90,7 @@ class CommandFaults:
             )
         # 2. Only the output can tell why an unknown program ended.
         lines = process.output.last_lines
-        error, last_line = last_exception(lines), last_printed(lines)
+        error, last_line = with_full_folder(last_exception(lines)), last_printed(lines)
         message = error or last_line
         # The kernel's counter is the only proof that a SIGKILL was an out-of-memory kill.
         short = self._memory.struck(placement.membership)
@@ -89,7 +104,9 @@ class CommandFaults:
             )
         )
         # An exception about memory (CUDA's, say) explains itself better than the pod's limit.
-        killed_for_memory = fault_class == FaultClass.OUT_OF_MEMORY and not error
+        killed_for_memory = fault_class == FaultClass.OUT_OF_MEMORY and (
+            not error or fault_classification.child_killed(error)
+        )
         return self._fault(
             placement.rank,
             placement.membership,
@@ -144,15 +161,36 @@ def last_exception(lines: Sequence[str]) -> str:
     does not name them.
     """
     texts = [_PREFIX.sub("", line.strip()) for line in lines]
-    numbers = [number for number, text in enumerate(texts) if _EXCEPTION.match(text)]
+    raised = _raised(lines)
+    numbers = [
+        number for number, text in enumerate(texts) if number in raised or _EXCEPTION.match(text)
+    ]
     if not numbers:
-        return ""
-    error = texts[numbers[-1]]
-    places = [match for text in texts[: numbers[-1]] if (match := _PLACE.match(text))]
+        return next((match[1] for text in texts if (match := _TERMINATED.match(text))), "")
+    own = [number for number in numbers if not _LAUNCHER.match(texts[number])]
+    if not own:
+        killed = next((match for text in texts if (match := _CHILD_SIGNAL.search(text))), None)
+        return texts[numbers[-1]] if killed is None else f"a rank: {killed[0]}"
+    error = texts[own[-1]]
+    places = [match for text in texts[: own[-1]] if (match := _PLACE.match(text))]
     # A syntax error is at the place that the traceback names last, not in the line of the error.
     if _NOT_COMPILED.match(error) and places:
         return f"{error} ({places[-1][1]}, line {places[-1][2]})"
     return error
+
+
+def _raised(lines: Sequence[str]) -> set[int]:
+    """Return the numbers of the lines that end a traceback."""
+    ends: set[int] = set()
+    inside = False
+    for number, line in enumerate(lines):
+        text = _TAG.sub("", line.rstrip())
+        if text.strip() == _TRACEBACK:
+            inside = True
+        elif inside and _RAISED.match(text):
+            ends.add(number)
+            inside = False
+    return ends
 
 
 def last_printed(lines: Sequence[str]) -> str:
@@ -172,10 +210,12 @@ def lost_peers(lines: Sequence[str], *, error: str) -> bool:
 def _cause(
     rank: int, code: int, *, error: str, last_line: str, memory_limit_bytes: int | None
 ) -> str:
-    if code >= 0 and not error:  # a command's own codes have no names here
+    if (
+        code >= 0 and not error and memory_limit_bytes is None
+    ):  # a command's own codes have no names here
         ended = f"rank {rank}: exit code {code}"
         return f"{ended}; last line: {last_line}"[:MAX_CAUSE_CHARS] if last_line else ended
-    if code >= 0:
+    if code >= 0 and memory_limit_bytes is None:
         reason = f" [exit code {code}]"
         return f"rank {rank}: {error}"[: MAX_CAUSE_CHARS - len(reason)] + reason
     return fault_classification.cause(

@@ -30,6 +30,7 @@ from drumline_agent.commands.command_starter import CommandStarter
 from drumline_agent.commands.end_notice import EndNotice
 from drumline_agent.commands.launch_environment import run_id
 from drumline_agent.commands.launch_plan import LaunchPlan
+from drumline_agent.commands.loss_watch import LossWatch
 from drumline_agent.commands.nested_launch import nested_world_size
 from drumline_agent.commands.own_patterns import work_budget
 from drumline_agent.commands.pod_clients import PodClients
@@ -107,6 +108,7 @@ class CommandRanks:
         )
         self._pattern_budget = work_budget()
         self._watch = plan.pattern_watch()
+        self._losses = LossWatch()
         self._faults = CommandFaults(index=settings.index)
         self._processes: dict[int, CommandProcess] = {}
         self._steps: dict[int, StepHistory] = {}
@@ -320,9 +322,13 @@ class CommandRanks:
             process.output.line(line)
         # The client's reports are exact. Printed steps must not overwrite them.
         if shown is not None and not self._history(process.placement).has_client:
+            self._watch.shown()
             self._beat(process.placement, shown)
         remark = self._watch.printed(at=process.heard_at)
         self._status.say(RemarkKind.PROGRESS_UNREADABLE, remark)
+        hint = self._watch.hint()
+        if hint and process.placement.rank == 0:
+            process.output.line(hint.encode())
 
     def _on_report(self, rank: int, report: StepReport) -> None:
         """Record a client's report. The lowest rank represents all ranks of a launcher."""
@@ -352,6 +358,10 @@ class CommandRanks:
         self._watch.close()
         if report.step is not None:
             self._starter.trains()
+            shown = ProgressLine(
+                step=report.step, loss=report.loss, not_finite=report.not_finite[:8]
+            )
+            self._status.say(RemarkKind.LOSS_NOT_FINITE, self._losses.read(shown))
         checkpoint = self._clients.checkpoint
         heartbeat = self._history(placement).reported(
             report,
@@ -391,6 +401,7 @@ class CommandRanks:
             return
         if shown is not None:
             self._starter.trains()
+            self._status.say(RemarkKind.LOSS_NOT_FINITE, self._losses.read(shown))
         heartbeat = self._history(placement).heartbeat(shown, placement, now=time.monotonic())
         self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)

@@ -52,6 +52,7 @@ class PatternReader:
         self._step: int | None = None
         self._total_steps = 0
         self._loss: float | None = None
+        self._not_finite = ""
         self._rate: float | None = None
 
     def read(self, line: str) -> ProgressLine | None:
@@ -62,6 +63,8 @@ class PatternReader:
         step, total = _step(groups.get("step")), _step(groups.get("totalSteps"))
         loss, rate = _number(groups.get("loss")), _number(groups.get("tokensPerSecond"))
         # Figures of one step may be spread over lines, so each line updates what it has.
+        if "loss" in groups:
+            self._not_finite = not_finite(groups["loss"])
         self._step = self._step if step is None else step
         self._total_steps = self._total_steps if total is None else total
         self._loss = self._loss if loss is None else loss
@@ -71,7 +74,8 @@ class PatternReader:
         return ProgressLine(
             step=self._step,
             total_steps=self._total_steps,
-            loss=self._loss,
+            loss=None if self._not_finite else self._loss,
+            not_finite=self._not_finite,
             tokens_per_second=self._rate,
         )
 
@@ -89,6 +93,15 @@ class PatternReader:
                 self._watch.read(names)
                 return groups
         return None
+
+
+def not_finite(text: str) -> str:
+    """Return nan or inf if a loss is one of these, otherwise the empty string."""
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return ""
+    return "" if math.isfinite(value) else "nan" if math.isnan(value) else "inf"
 
 
 def _number(text: str | None) -> float | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+SILENT_LINES: Final = 100
+"""Lines without a step after which the log gets a line about it, once."""
 LINES: Final = 2000
 SECONDS: Final = 600.0
 """Seconds after the first line, or LINES lines, after which each pattern should have matched."""
@@ -20,6 +22,8 @@ class PatternWatch:
     def __init__(self, groups: Iterable[str]) -> None:
         """Args: the names of the groups in the template's patterns; none: nothing is expected."""
         self._missing = frozenset(groups)
+        self._has_patterns = bool(self._missing)
+        self._knows_steps = False
         self._lines = 0
         self._first_at: float | None = None
         self._last_at = 0.0
@@ -27,6 +31,24 @@ class PatternWatch:
     def close(self) -> None:
         """Stop watching: the program reports steps through the client."""
         self._missing = frozenset[str]()
+        self._knows_steps = True
+
+    def shown(self) -> None:
+        """Note that a line had a step."""
+        self._knows_steps = True
+
+    def hint(self) -> str:
+        """Return what to print behind this line, usually nothing."""
+        if self._knows_steps or self._lines != SILENT_LINES:
+            return ""
+        if self._has_patterns:
+            remedy = "compare template.progress.patterns with these lines"
+        else:
+            remedy = (
+                "print lines such as `step 12/200 loss 2.34`, or name your own format by"
+                " template.progress or `drumline run --progress PATTERN`"
+            )
+        return f"drumline: none of {SILENT_LINES} printed lines has a step: {remedy}"
 
     def read(self, groups: Iterable[str]) -> None:
         """Note that a line has matched these groups of a pattern."""

@@ -7,6 +7,10 @@ Nothing has to be said about the program: the formats differ enough to be told a
     Megatron-LM    iteration 10/ 100 | consumed samples: 160 | ... | lm loss: 7.12E+00 | ...
     Lightning      Epoch 1:  10%|#  | 50/500 [00:01<00:10, 45.0it/s, v_num=0, train_loss=0.12]
     Hugging Face   10%|#  | 50/500 [00:12<01:50, 4.1it/s]  and then  {'loss': 2.34, 'epoch': 0.1}
+    drumline       step 40/200  loss 2.613  grad 0.810  18.2k tok/s  eta 0:42
+    plain          step 12 loss 10.84       Step: 12, loss = 10.84       [rank 0] step=12 loss=nan
+
+`not_finite` keeps a loss that is nan or inf.
 
 A line is cut to MAX_CHARS before it is looked at, and no expression below repeats a repetition.
 """
@@ -22,20 +26,32 @@ MAX_CHARS: Final = 1024
 MAX_STEP: Final = 1 << 53
 _COLOR = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
 _NUMBER = r"[-+]?\d[\d,]{0,20}\.?\d{0,20}(?:[eE][-+]?\d{1,3})?"
-_NANO_GPT = re.compile(rf"^iter (?P<step>\d{{1,16}}): loss (?P<loss>{_NUMBER}|nan)")
+_NANO_GPT = re.compile(rf"^iter (?P<step>\d{{1,16}}): loss (?P<loss>{_NUMBER}|nan|-?inf)")
 _TORCHTITAN = re.compile(
     rf"(?P<validate>validate )?\bstep: {{1,8}}(?P<step>\d{{1,16}}) {{1,8}}loss: {{1,8}}"
-    rf"(?P<loss>{_NUMBER}|nan)"
+    rf"(?P<loss>{_NUMBER}|nan|-?inf)"
 )
 _TORCHTITAN_RATE = re.compile(rf"\btps: {{1,8}}(?P<rate>{_NUMBER})")
 _MEGATRON = re.compile(r"\biteration {1,8}(?P<step>\d{1,16})/ {0,8}(?P<total>\d{1,16}) \|")
-_MEGATRON_LOSS = re.compile(rf"\| (?:lm )?loss: (?P<loss>{_NUMBER}|nan) \|")
+_MEGATRON_LOSS = re.compile(rf"\| (?:lm )?loss: (?P<loss>{_NUMBER}|nan|-?inf) \|")
 _LIGHTNING = re.compile(
     r"^Epoch (?P<epoch>\d{1,8}):.{0,256}\| (?P<step>\d{1,12})/(?P<total>\d{1,12}) \["
 )
-_LIGHTNING_LOSS = re.compile(rf"\b(?:train_)?loss(?:_step)?=(?P<loss>{_NUMBER}|nan)")
+_LIGHTNING_LOSS = re.compile(rf"\b(?:train_)?loss(?:_step)?=(?P<loss>{_NUMBER}|nan|-?inf)")
 _BAR = re.compile(r"^ {0,3}\d{1,3}%\|.{0,256}\| (?P<step>\d{1,12})/(?P<total>\d{1,12}) \[")
-_HUGGING_FACE = re.compile(rf"^\{{'loss': '?(?P<loss>{_NUMBER}|nan)'?, ")
+_HUGGING_FACE = re.compile(rf"^\{{'loss': '?(?P<loss>{_NUMBER}|nan|-?inf)'?[,}}]")
+_PLAIN = re.compile(
+    r"^ {0,8}(?:\[[^\]]{0,64}\]:? {0,4}){0,2}(?:training |train )?(?:global )?"
+    r"(?:step|iteration|iter)[ :=#]{1,4}(?P<step>\d{1,16})(?: ?/ ?(?P<total>\d{1,16}))?(?![\w.])",
+    re.IGNORECASE,
+)
+_PLAIN_LOSS = re.compile(
+    rf"(?:^|[\s,;|(])(?:train(?:ing)?[_ /])?loss[ :=]{{1,4}}(?P<loss>{_NUMBER}|nan|-?inf)\b",
+    re.IGNORECASE,
+)
+_OTHER_LOSS = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test)[ _/]loss", re.IGNORECASE)
+_PLAIN_RATE = re.compile(r" (?P<rate>\d{1,12}(?:\.\d{1,6})?)(?P<scale>[kM]?) tok/s\b")
+_SCALES = {"": 1.0, "k": 1e3, "M": 1e6}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +63,8 @@ class ProgressLine:
     total_steps: int = 0
     """0 where the line does not say it."""
     loss: float | None = None
+    not_finite: str = ""
+    """The loss as printed if it is nan or inf, otherwise empty."""
     tokens_per_second_of_a_rank: float | None = None
     tokens_per_second: float | None = None
     """Rate of all ranks together."""
@@ -59,14 +77,16 @@ class ProgressReader:
         self._bar: tuple[int, int] | None = None
         self._trained: int | None = None
         """Length of the progress bar that a loss has been printed for: the training's."""
-        self._loss: float | None = None
+        self._loss: str = ""
 
     def read(self, line: str) -> ProgressLine | None:
         """Return the figures in a line. None: the line has no known format."""
         text = _COLOR.sub("", line[:MAX_CHARS])
         return (
-            self._bars(text) or _lightning(text) or _nano_gpt(text) or _torchtitan(text)
-        ) or _megatron(text)
+            (self._bars(text) or _lightning(text) or _nano_gpt(text) or _torchtitan(text))
+            or _megatron(text)
+            or _plain(text)
+        )
 
     def _bars(self, text: str) -> ProgressLine | None:
         """Hugging Face's Trainer: the step is in the bar, the loss in the line after it."""
@@ -77,16 +97,16 @@ class ProgressReader:
             logged = _HUGGING_FACE.match(text)
             if logged is None or self._bar is None:
                 return None
-            self._trained, self._loss = self._bar[1], _number(logged["loss"])
+            self._trained, self._loss = self._bar[1], logged["loss"]
         step, total = self._bar
         if total != self._trained:
             return None  # of an evaluation, or of a data set
-        return ProgressLine(step=step, total_steps=total, loss=self._loss)
+        return _line(step=step, total_steps=total, loss=self._loss)
 
 
 def _nano_gpt(text: str) -> ProgressLine | None:
     match = _NANO_GPT.match(text)
-    return match and ProgressLine(step=_step(match["step"]), loss=_number(match["loss"]))
+    return match and _line(step=_step(match["step"]), loss=match["loss"])
 
 
 def _torchtitan(text: str) -> ProgressLine | None:
@@ -94,9 +114,9 @@ def _torchtitan(text: str) -> ProgressLine | None:
     if match is None or match["validate"]:
         return None
     rate = _TORCHTITAN_RATE.search(text, match.end())
-    return ProgressLine(
+    return _line(
         step=_step(match["step"]),
-        loss=_number(match["loss"]),
+        loss=match["loss"],
         tokens_per_second_of_a_rank=None if rate is None else _number(rate["rate"]),
     )
 
@@ -106,10 +126,10 @@ def _megatron(text: str) -> ProgressLine | None:
     if match is None:
         return None
     loss = _MEGATRON_LOSS.search(text, match.end())
-    return ProgressLine(
+    return _line(
         step=_step(match["step"]),
         total_steps=_step(match["total"]),
-        loss=None if loss is None else _number(loss["loss"]),
+        loss="" if loss is None else loss["loss"],
     )
 
 
@@ -118,9 +138,45 @@ def _lightning(text: str) -> ProgressLine | None:
     if match is None:
         return None
     loss = _LIGHTNING_LOSS.search(text, match.end())
-    return ProgressLine(
+    return _line(
         step=_step(str(int(match["epoch"]) * int(match["total"]) + int(match["step"]))),
-        loss=None if loss is None else _number(loss["loss"]),
+        loss="" if loss is None else loss["loss"],
+    )
+
+
+def _plain(text: str) -> ProgressLine | None:
+    """Lines of the bundled trainer, and of scripts that print a step and a loss."""
+    match = _PLAIN.match(text)
+    if match is None:
+        return None
+    rest = _OTHER_LOSS.sub("", text[match.end() :])
+    loss, rate = _PLAIN_LOSS.search(rest), _PLAIN_RATE.search(rest)
+    if loss is None and rate is None:
+        return None
+    return _line(
+        step=_step(match["step"]),
+        total_steps=_step(match["total"] or "0"),
+        loss="" if loss is None else loss["loss"],
+        tokens_per_second=None if rate is None else float(rate["rate"]) * _SCALES[rate["scale"]],
+    )
+
+
+def _line(
+    *,
+    step: int,
+    total_steps: int = 0,
+    loss: str,
+    tokens_per_second_of_a_rank: float | None = None,
+    tokens_per_second: float | None = None,
+) -> ProgressLine:
+    value = _number(loss) if loss else None
+    return ProgressLine(
+        step=step,
+        total_steps=total_steps,
+        loss=value,
+        not_finite=loss.lower() if loss and value is None else "",
+        tokens_per_second_of_a_rank=tokens_per_second_of_a_rank,
+        tokens_per_second=tokens_per_second,
     )
 
 

@@ -304,6 +304,7 @@ class MemberAgent:
                 store_host=record.store_member.address,
                 store_port=go.store_port,
                 owner=record.job_uid,
+                job=f"{settings.namespace}/{settings.job}",
                 generation=go.generation,
                 attempt=go.attempt,
                 checkpoint_folder=settings.checkpoint_folder,

@@ -15,6 +15,12 @@ from drumline_agent.protocol.membership import Membership
 from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 _OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
+_CHILD_KILLED = re.compile(
+    r"is killed by signal: Killed|killed by signal: 9|Signal 9 \(SIGKILL\)"
+    r"|exit ?code:? -9\b|terminated abruptly|BrokenProcessPool"
+)
+"""A worker of a DataLoader, a rank of torchrun or a worker of a pool was killed: torch and Python
+report it as an error of the parent."""
 _DEVICE_FAILED = re.compile(
     r"uncorrectable (?:ECC|NVLink) error|hardware stack error|no CUDA-capable device is detected"
     r"|CUDA-capable device\(s\) is/are busy or unavailable|No CUDA GPUs are available"
@@ -50,8 +56,10 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
         killed_for_memory: whether the kernel has killed a process of this pod for memory since the
             last fault.
     """
+    if _OUT_OF_MEMORY.match(error):
+        return FaultClass.OUT_OF_MEMORY
     # A SIGKILL alone proves nothing: kubelets and operators send it, too.
-    if _OUT_OF_MEMORY.match(error) or (code == -signal.SIGKILL and killed_for_memory):
+    if killed_for_memory and (code == -signal.SIGKILL or child_killed(error)):
         return FaultClass.OUT_OF_MEMORY
     if device_failed(code, error=error) or code in (
         ExitCode.PEER_LOST,
@@ -60,6 +68,11 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
     ):
         return FaultClass.INFRASTRUCTURE
     return FaultClass.APPLICATION
+
+
+def child_killed(error: str) -> bool:
+    """Return whether the error says that a child of the process was killed."""
+    return _CHILD_KILLED.search(error) is not None
 
 
 def device_failed(code: int, *, error: str) -> bool:

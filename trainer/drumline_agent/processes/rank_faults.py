@@ -8,6 +8,7 @@ from pathlib import Path
 from drumline_agent.base.exit_codes import pod_exit_code
 from drumline_agent.processes import fault_classification
 from drumline_agent.processes.fault_classification import MemoryKills
+from drumline_agent.processes.full_folders import with_full_folder
 from drumline_agent.processes.rank_process import RankProcess
 from drumline_agent.protocol.member_reports import Fault
 from drumline_agent.rank_protocol.messages import Quiesced
@@ -54,10 +55,11 @@ class RankFaults:
                 exit_code=ExitCode.APPLICATION,
             )
         # 3. Otherwise its exception, its exit code and the kernel tell the cause.
-        device = fault_classification.device_failed(code, error=rank.error)
+        error = with_full_folder(rank.error)
+        device = fault_classification.device_failed(code, error=error)
         fault_class = fault_classification.classify(
             code,
-            error=rank.error,
+            error=error,
             killed_for_memory=self._memory.struck(rank.placement.membership),
         )
         return self._fault(
@@ -66,10 +68,11 @@ class RankFaults:
             cause=fault_classification.cause(
                 number,
                 code,
-                error=rank.error,
+                error=error,
                 last_line=rank.output.last_line,
                 memory_limit_bytes=self._memory.limit_bytes()
-                if fault_class == FaultClass.OUT_OF_MEMORY and not rank.error
+                if fault_class == FaultClass.OUT_OF_MEMORY
+                and (not error or fault_classification.child_killed(error))
                 else None,
             ),
             exit_code=ExitCode.DEVICE if device else pod_exit_code(code),

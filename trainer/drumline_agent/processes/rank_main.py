@@ -114,12 +114,16 @@ def _run_rank(module: ModuleType, placement: Placement, *, messages: int, orders
     except BaseException as error:  # noqa: BLE001 - supervisor: the exit code says what it was
         from drumline_contract.buckets.failures import StoreError  # noqa: PLC0415 - not in the agent's bundle
 
-        traceback.print_exc()
+        code = module.exit_code_of(error)
+        if code == ExitCode.PREEMPTED:  # it saved and leaves as it was asked to
+            print(one_line(error).partition(": ")[2], file=sys.stderr)  # noqa: T201 - the log
+        else:
+            traceback.print_exc()
         _write_line(messages, RankError(error=one_line(error)).to_json())
         refused = isinstance(error, StoreError) and not error.may_come_back
         if refused and placement.starts_first:  # a wrong name or wrong keys, and nothing to lose
             return ExitCode.CONFIG
-        return module.exit_code_of(error)
+        return code
     _write_line(messages, RankReturned().to_json())
     return ExitCode.OK
 

@@ -27,6 +27,8 @@ class Placement:
     store_port: int = 29500
     owner: str = ""
     """Uid of the job: sets its memberships apart from those of others. Empty: no job."""
+    job: str = ""
+    """`namespace/name` of the job; empty: no job."""
     generation: int = 0
     """Raised by the operator alone, from 1; 0 is a run without an operator."""
     attempt: int = 0

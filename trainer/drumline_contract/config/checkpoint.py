@@ -20,6 +20,9 @@ class CheckpointConfig:
     """Training continues once the state is copied to host memory, which needs room for a second
     copy. The checkpoint is committed a few steps later. Training always waits for the last step's
     checkpoint and for one that a notice requests."""
+    continue_from: str = ""
+    """Name of the job whose checkpoints this one may continue. Empty: only a job of the same
+    namespace and name."""
     snapshot_every_steps: Steps | None = None
     """Snapshots in memory, for recovery without storage. None: as often as they cost at most 3 % of
     the training time."""

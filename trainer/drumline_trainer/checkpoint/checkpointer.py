@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from drumline_agent.rank_protocol.placement import Placement
+from drumline_trainer.checkpoint import takeover
 from drumline_trainer.checkpoint.background_save import BackgroundSave
 from drumline_trainer.checkpoint.bucket.storage import BucketStorage
 from drumline_trainer.checkpoint.commit import (
@@ -28,6 +29,8 @@ from drumline_trainer.checkpoint.commit import (
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
+    FolderInUseError,
+    FolderTakenError,
     PeerSaveError,
     SaveError,
     StaleMembershipError,
@@ -35,6 +38,7 @@ from drumline_trainer.checkpoint.errors import (
     is_storage_fault,
 )
 from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.lease import LeaseKeeper
 from drumline_trainer.checkpoint.ownership import Owner, run_name
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, restore
@@ -93,13 +97,23 @@ def open_storage(placement: Placement, *, owner: Owner, claim: str = "") -> Chec
         return BucketStorage.open(placement.checkpoint_bucket, owner=owner, claim=claim)
     assert placement.checkpoint_folder is not None  # noqa: S101 - it has checkpoints
     return CheckpointFolder(
-        path=placement.checkpoint_folder, owner=owner.name, membership=owner.membership
+        path=placement.checkpoint_folder,
+        owner=owner.name,
+        membership=owner.membership,
+        job=owner.job,
     )
 
 
 _CLAIM_ERRORS = {
     kind.__name__: kind
-    for kind in (CheckpointError, StaleMembershipError, CorruptCheckpointError, StorageError)
+    for kind in (
+        CheckpointError,
+        StaleMembershipError,
+        FolderTakenError,
+        FolderInUseError,
+        CorruptCheckpointError,
+        StorageError,
+    )
 }
 
 
@@ -153,6 +167,8 @@ class Checkpointer:
     """Steps this run restored (and so verified) or wrote (and so digested)."""
     _pending: _PendingSave | None = None
     _staging: StagingBuffer | None = None
+    _lease: LeaseKeeper | None = None
+    """Kept by rank 0."""
 
     @classmethod
     def open(
@@ -161,12 +177,21 @@ class Checkpointer:
         *,
         keep: int,
         device: torch.device,
+        continue_from: str = "",
         progress: Callable[[], None] = _nothing,
     ) -> Checkpointer | None:
         """Claim the storage of the job's checkpoints; None where it has none.
 
+        Args:
+            placement: of this rank.
+            keep: number of verified checkpoints to keep.
+            device: of the tensors in small messages between ranks.
+            continue_from: see `takeover.claim`.
+            progress: see the field.
+
         Raises:
             StaleMembershipError: a newer membership of this job owns it.
+            FolderInUseError, FolderTakenError: another job does.
             CorruptCheckpointError: its owner cannot be read, or a step was acknowledged and there
                 is no storage to restore it from.
             StorageError: the storage fails; it may work later.
@@ -180,9 +205,26 @@ class Checkpointer:
                     " checkpoint folder to restore it from"
                 )
             return None
-        storage = _claimed(placement, device=device)
+        storage = _claimed(placement, device=device, continue_from=continue_from, progress=progress)
         writer = RankWriter(rank=placement.rank, world_size=placement.world_size)
-        return cls(storage=storage, writer=writer, keep=keep, device=device, progress=progress)
+        lease = (
+            LeaseKeeper(place=storage.lease, owner=storage.owner) if dist.get_rank() == 0 else None
+        )
+        if lease is not None:
+            lease.begin()
+        return cls(
+            storage=storage,
+            writer=writer,
+            keep=keep,
+            device=device,
+            progress=progress,
+            _lease=lease,
+        )
+
+    def leave(self, *, done: bool) -> None:
+        """Renew the lease no more; `done`: remove it, as the run has ended."""
+        if self._lease is not None:
+            self._lease.release() if done else self._lease.stop()
 
     def restore(
         self,
@@ -330,8 +372,8 @@ class Checkpointer:
                 raise kind(f"checkpoint of step {step}: {reason}")
             case StorageFailed(reason):
                 raise StorageError(f"checkpoint of step {step}: {reason}")
-            case Superseded(reason):
-                raise StaleMembershipError(reason)
+            case Superseded(reason, by_another_job):
+                raise (FolderTakenError if by_another_job else StaleMembershipError)(reason)
             case Committed(digest, size_bytes):
                 self.verified = self._verified_with(step)
                 return SavedCheckpoint(
@@ -357,13 +399,25 @@ class Checkpointer:
         )
 
 
-def _claimed(placement: Placement, *, device: torch.device) -> CheckpointStorage:
+def _claimed(
+    placement: Placement,
+    *,
+    device: torch.device,
+    continue_from: str,
+    progress: Callable[[], None],
+) -> CheckpointStorage:
     """Return the storage, claimed by rank 0. All ranks raise its error, if any. Collective."""
     message: dict[str, str] = {}
     # One rank claims, so that ranks of one job never compete for the lock.
     if dist.get_rank() == 0:
         name = placement.owner if placement.generation else run_name()
-        message = _claim(placement, owner=name, claim=secrets.token_hex(6))
+        message = _claim(
+            placement,
+            owner=name,
+            claim=secrets.token_hex(6),
+            continue_from=continue_from,
+            progress=progress,
+        )
     message = json.loads(broadcast_bytes(json.dumps(message).encode(), device=device))
     # Sent by name, not as a pickle, and raised by all ranks.
     if "error" in message:
@@ -372,15 +426,29 @@ def _claimed(placement: Placement, *, device: torch.device) -> CheckpointStorage
 
 
 def _opened(placement: Placement, *, owner: str, claim: str) -> CheckpointStorage:
-    return open_storage(
-        placement, owner=Owner(name=owner, membership=placement.membership), claim=claim
-    )
+    return open_storage(placement, owner=_owner(placement, owner), claim=claim)
 
 
-def _claim(placement: Placement, *, owner: str, claim: str) -> dict[str, str]:
+def _owner(placement: Placement, name: str) -> Owner:
+    return Owner(name=name, membership=placement.membership, job=placement.job)
+
+
+def _claim(
+    placement: Placement,
+    *,
+    owner: str,
+    claim: str,
+    continue_from: str,
+    progress: Callable[[], None],
+) -> dict[str, str]:
     """Claim the storage on rank 0. Return the owner and the claim's id, or the error."""
     try:
-        _opened(placement, owner=owner, claim=claim).claim()
+        takeover.claim(
+            _opened(placement, owner=owner, claim=claim),
+            own=_owner(placement, owner),
+            continue_from=continue_from,
+            check=progress,
+        )
     except CheckpointError as error:
         return {"kind": type(error).__name__, "error": str(error)}
     except OSError as error:

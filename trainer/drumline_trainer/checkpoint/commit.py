@@ -13,7 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from drumline_trainer.checkpoint.errors import SaveError, StorageError, is_storage_fault
+from drumline_trainer.checkpoint.errors import (
+    FolderTakenError,
+    SaveError,
+    StorageError,
+    is_storage_fault,
+)
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
     MANIFEST_FILE,
@@ -44,6 +49,7 @@ class Superseded:
     """Another membership or another job owns the storage, so the commit was refused."""
 
     reason: str
+    by_another_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ def commit(
         # a new owner removes what this membership writes: then that is the cause of the error
         stale = storage.ownership_error()
         if stale is not None:
-            return Superseded(str(stale))
+            return Superseded(str(stale), isinstance(stale, FolderTakenError))
         by_storage = isinstance(error, OSError) and is_storage_fault(error)
         if by_storage or isinstance(error, StorageError):
             return StorageFailed(str(error))
@@ -132,8 +138,8 @@ def encode(outcome: CommitOutcome) -> bytes:
             fields = {"error": reason, "ranks": ranks}
         case StorageFailed(reason):
             fields = {"storage": reason}
-        case Superseded(reason):
-            fields = {"stale": reason}
+        case Superseded(reason, by_another_job):
+            fields = {"stale": reason, "by_another_job": by_another_job}
     return json.dumps(fields).encode()
 
 
@@ -146,8 +152,8 @@ def decode(encoded: bytes) -> CommitOutcome:
     match json.loads(encoded):
         case {"digest": str(digest), "bytes": int(size_bytes)}:
             return Committed(digest=digest, size_bytes=size_bytes)
-        case {"stale": str(reason)}:
-            return Superseded(reason)
+        case {"stale": str(reason), "by_another_job": bool(by_another_job)}:
+            return Superseded(reason, by_another_job)
         case {"storage": str(reason)}:
             return StorageFailed(reason)
         case {"error": str(reason), "ranks": [*ranks]}:

@@ -5,7 +5,9 @@ CheckpointError
 ├── SaveError                 a rank could not write its part; nothing was committed
 │   ├── PeerSaveError         another rank than this one
 │   └── StorageError          because the storage fails; it may work later
-└── StaleMembershipError      a newer membership or another job owns the folder
+├── FolderInUseError          another job's folder: held, or with checkpoints of its own
+└── StaleMembershipError      a newer membership of this job owns the folder
+    └── FolderTakenError      another job has taken the folder over
 """
 
 from __future__ import annotations
@@ -52,3 +54,11 @@ def is_storage_fault(error: OSError) -> bool:
 
 class StaleMembershipError(CheckpointError):
     """This rank belongs to a membership that has been replaced; it must not commit anything."""
+
+
+class FolderTakenError(StaleMembershipError):
+    """Another job has taken the place over. This job ends, so that the place never alternates."""
+
+
+class FolderInUseError(CheckpointError):
+    """The place belongs to another job, which still trains there or whose checkpoints lie there."""

@@ -2,6 +2,7 @@
 
     membership.json                 the job and its (generation, attempt) that own the folder
     lock                            held during a commit or a change of owner
+    lease.json                      renewed while the owner trains (`lease`)
     step-00000100/                  a committed checkpoint
     step-00000150.tmp-5f1c09ab-2-0/ being written by generation 2, attempt 0 of one job
     step-00000100.old-5f1c09ab-2-0/ a checkpoint of the same step that a new commit replaced
@@ -16,18 +17,19 @@ the claim, reads generation 3 in membership.json and raises StaleMembershipError
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shutil
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
 from drumline_trainer.checkpoint.folder_files import FolderFiles, sync_folder, write_durably
+from drumline_trainer.checkpoint.folder_lock import locked
+from drumline_trainer.checkpoint.lease import LEASE_FILE, LeaseFile
 from drumline_trainer.checkpoint.ownership import Membership, Owner, short
 from drumline_trainer.checkpoint.retention import outdated
 from drumline_trainer.checkpoint.storage import StepFiles
@@ -45,6 +47,8 @@ class CheckpointFolder:
     owner: str
     """Uid of the job, or the name of a run without an operator."""
     membership: Membership
+    job: str = ""
+    """`namespace/name` of the job; empty for a run without an operator."""
 
     @property
     def where(self) -> str:
@@ -56,19 +60,32 @@ class CheckpointFolder:
         """Its page cache holds what was just read."""
         return True
 
-    def claim(self) -> None:
+    @property
+    def lease(self) -> LeaseFile:
+        """See `CheckpointStorage`."""
+        return LeaseFile(path=self.path / LEASE_FILE)
+
+    def known_owner(self) -> Owner | None:
+        """See `CheckpointStorage`."""
+        return self._read_membership()
+
+    def claim(self, *, seen: Owner | None = None) -> None:
         """Become the folder's owner and remove what earlier owners left unfinished.
 
         Called by rank 0 alone, before anything is read or written.
 
         Raises:
             StaleMembershipError: a newer membership of this job has claimed it.
+            FolderTakenError: another job than `seen` has.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with self._locked():
-            # Another job may have ended: its folder can be taken over, but not a later
-            # membership's.
-            self._refuse_if_replaced(ignore_other_jobs=True)
+        with locked(self.path):
+            # A job that has ended can be replaced, but not a later membership of this job.
+            known = self._read_membership()
+            taken_by_another = seen is not None and known is not None and known.name != seen.name
+            self._own.refuse_if_replaced(
+                known, where=self.where, ignore_other_jobs=not taken_by_another
+            )
             self._write_membership()
             # Under the lock: a folder of an earlier membership can no longer be committed.
             for entry in sorted(self.path.iterdir()):
@@ -116,7 +133,7 @@ class CheckpointFolder:
         target, unfinished = self.step_folder(step), self.path / files.place
         aside = target.with_name(f"{target.name}.old-{self._tag}")
         # Check and rename under one lock, so that a new owner cannot come in between.
-        with self._locked():
+        with locked(self.path):
             self._refuse_if_replaced()
             # A step that is saved again: its old folder stays whole until the new one is in place.
             if os.path.lexists(target):  # whatever lies there, a broken link too
@@ -130,7 +147,7 @@ class CheckpointFolder:
     def ownership_error(self) -> StaleMembershipError | None:
         """Why this membership may no longer commit; None where it may, or that cannot be read."""
         try:
-            with self._locked():
+            with locked(self.path):
                 self._refuse_if_replaced()
         except StaleMembershipError as error:
             return error
@@ -153,7 +170,7 @@ class CheckpointFolder:
             return
         try:
             # Renames are fast. The slow removal of files follows without the lock.
-            with self._locked():
+            with locked(self.path):
                 self._refuse_if_replaced()
                 for step in steps:
                     self._set_aside(step)
@@ -174,7 +191,7 @@ class CheckpointFolder:
 
     @property
     def _own(self) -> Owner:
-        return Owner(name=self.owner, membership=self.membership)
+        return Owner(name=self.owner, membership=self.membership, job=self.job)
 
     def _clean(self, entry: Path) -> None:
         unfinished, replaced = _UNFINISHED.fullmatch(entry.name), _REPLACED.fullmatch(entry.name)
@@ -190,10 +207,8 @@ class CheckpointFolder:
         """Return whether the unfinished folder of that membership can never be committed."""
         return owner != short(self.owner) or (int(generation), int(attempt)) <= self.membership
 
-    def _refuse_if_replaced(self, *, ignore_other_jobs: bool = False) -> None:
-        self._own.refuse_if_replaced(
-            self._read_membership(), where=self.where, ignore_other_jobs=ignore_other_jobs
-        )
+    def _refuse_if_replaced(self) -> None:
+        self._own.refuse_if_replaced(self._read_membership(), where=self.where)
 
     def _read_membership(self) -> Owner | None:
         try:
@@ -213,12 +228,6 @@ class CheckpointFolder:
         # Atomic: a reader sees the old owner or the new one, never half a file.
         fresh.rename(self.path / "membership.json")
         sync_folder(self.path)
-
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        with (self.path / "lock").open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, or its holder dies
-            yield
 
 
 def _remove(path: Path) -> None:

@@ -18,8 +18,9 @@ from typing import Protocol
 from torch import Tensor
 
 from drumline_trainer.checkpoint.errors import StaleMembershipError
+from drumline_trainer.checkpoint.lease import LeasePlace
 from drumline_trainer.checkpoint.manifest import FileRecord
-from drumline_trainer.checkpoint.ownership import Membership
+from drumline_trainer.checkpoint.ownership import Membership, Owner
 from drumline_trainer.tensor_files.ranges import OpenTensorFile
 
 
@@ -111,11 +112,24 @@ class CheckpointStorage(Protocol):
         """True if data that one process of a node has read is cached for its other processes."""
         ...
 
-    def claim(self) -> None:
+    @property
+    def lease(self) -> LeasePlace:
+        """The place of the owner's lease."""
+        ...
+
+    def known_owner(self) -> Owner | None:
+        """Return the owner that the storage names. Raises CheckpointError, OSError."""
+        ...
+
+    def claim(self, *, seen: Owner | None = None) -> None:
         """Become the owner and remove what earlier owners left unfinished; rank 0 alone.
+
+        Args:
+            seen: the owner that this one replaces; None replaces any.
 
         Raises:
             StaleMembershipError: a newer membership of this job has claimed it.
+            FolderTakenError: another job than `seen` has.
             CheckpointError, OSError: it cannot be used.
         """
         ...

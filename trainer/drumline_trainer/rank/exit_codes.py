@@ -9,6 +9,8 @@ from drumline_contract.buckets.failures import StoreError
 from drumline_contract.config import ConfigError
 from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
+    FolderInUseError,
+    FolderTakenError,
     PeerSaveError,
     StaleMembershipError,
     StorageError,
@@ -37,7 +39,7 @@ _PEER_LOST_WORDS = (
 def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an exception of `run_rank`."""
     match error:
-        case ConfigError():
+        case ConfigError() | FolderInUseError() | FolderTakenError():
             return ExitCode.CONFIG
         case CorruptCheckpointError():
             return ExitCode.CORRUPT_CHECKPOINT

@@ -106,6 +106,7 @@ class TieredCheckpointer:
         """Complete a pending snapshot, from which the next membership may resume."""
         if self._checkpoints is not None:
             self._checkpoints.cancel()
+            self._checkpoints.leave(done=kind is None)
         if self._snapshots is not None:
             with suppress(OSError):
                 self._snapshots.finish()
@@ -122,6 +123,7 @@ class TieredCheckpointer:
             self.placement,
             keep=self.config.checkpoint.keep,
             device=self.device,
+            continue_from=self.config.checkpoint.continue_from,
             progress=self.progressed,
         )
         if self.placement.snapshot_folder is not None:

@@ -1,5 +1,7 @@
 """Order of jobs that start after each other (`spec.after`), updated by job events.
 
+A job also starts after a job that holds its checkpoint folder (`checkpoint_folders`).
+
 It contains only jobs that still wait for another job. Other jobs cost nothing here. A job that ends
 or is deleted wakes its successors, which write their new state (`EventHandlers`).
 """
@@ -8,10 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
+from drumline.controller.jobs.checkpoint_folders import CheckpointFolders
 from drumline.lifecycle.model.chains import FREE, Standing, circles, standing_of, unmet_of
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.acceptance import is_ours
+from drumline_scheduler import Predecessor, PredecessorState
 
 
 class Chains:
@@ -23,6 +28,7 @@ class Chains:
 
     def __init__(self, job_at: Callable[[str], Job | None]) -> None:
         self._job_at = job_at
+        self._folders = CheckpointFolders(job_at)
         self._predecessors: dict[str, tuple[str, ...]] = {}
         """Keys of the predecessors of each waiting job, by its key."""
         self._successors: defaultdict[str, set[str]] = defaultdict(set)
@@ -34,6 +40,7 @@ class Chains:
         job = after or before
         if job is None:
             return
+        self._folders.changed(before, after)
         # Jobs that wait for no other job have no edges, so most events end at the comparison below.
         waits = after is not None and after.spec.after and _is_waiting(after)
         edges = tuple(f"{job.namespace}/{each.job}" for each in unmet_of(job)) if waits else ()
@@ -76,6 +83,14 @@ class Chains:
 
         O(predecessors), plus O(edges) once for all jobs after an edge has changed.
         """
+        standing = self._standing_in_chain(job)
+        holder = self._folders.holder_for(job)
+        if holder is None:
+            return standing
+        held = Predecessor(key=holder.key, must_succeed=False, state=PredecessorState.HOLDS_FOLDER)
+        return replace(standing, unmet=(*standing.unmet, held))
+
+    def _standing_in_chain(self, job: Job) -> Standing:
         if job.spec.after is None or job.key not in self._predecessors:
             return FREE
         if self._circles is None:

@@ -111,6 +111,7 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
             sorted(each.resource for each in (partitions.resources if partitions else ()))
         ),
         parts_per_gpu=1 if partitions is None else max(1, partitions.parts_per_gpu),
+        share_weight=spec.share_weight,
         gpu_resource=spec.gpu_resource,
         auxiliary=frozenset(spec.auxiliary_resources or ()),
         gpu_model=spec.hardware.gpu if spec.hardware else "",

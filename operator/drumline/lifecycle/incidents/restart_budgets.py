@@ -88,9 +88,8 @@ def with_charge(
     budgets[fault_class] = BudgetStatus(
         fault_class=fault_class, used=before.used + 1, recent=recent
     )
-    limited = limit_of(recovery, fault_class) is not None
     return changed(
         status,
         budgets=[budgets[kind] for kind in FaultClass if kind in budgets],
-        restarts=(status.restarts or 0) + (1 if limited else 0),
+        restarts=(status.restarts or 0) + 1,
     )

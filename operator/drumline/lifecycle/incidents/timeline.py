@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from drumline.lifecycle.incidents.claim_names import with_claim_names
 from drumline.lifecycle.incidents.failures import Failure
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
@@ -74,7 +75,7 @@ def agent_incident(
         generation=incident.generation,
         attempt=incident.attempt,
         fault_class=incident.fault_class,
-        cause=incident.cause,
+        cause=with_claim_names(incident.cause, job.spec)[:1024],
         index=incident.culprit_index,
         rank=incident.culprit_rank,
         pod=pod_name(job.name, culprit.index, culprit.pod_generation) if culprit else None,

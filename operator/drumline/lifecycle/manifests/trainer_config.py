@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.job import CHECKPOINT_FOLDER, DATA_FOLDER, Job
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_api.overrides import OverridesError
 from drumline_api.trainingjob import (
@@ -28,8 +28,6 @@ from drumline_contract.config import (
 from drumline_contract.layout_validation import ViolationReason, validated_layout, violations
 from drumline_planner.auto import check_choosable, is_auto
 
-DATA_FOLDER = "/data"
-CHECKPOINT_FOLDER = "/checkpoints"
 _MODEL_REASONS = frozenset(
     {
         ViolationReason.HEADS,
@@ -129,6 +127,8 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
             "every_steps": spec.checkpoint.every_steps,
             "keep": spec.checkpoint.keep,
         }
+        if spec.checkpoint.continue_from:
+            base["checkpoint"]["continue_from"] = spec.checkpoint.continue_from
     return base
 
 

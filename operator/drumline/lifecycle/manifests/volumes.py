@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from drumline.lifecycle.manifests.pod_input import PodInput
-from drumline.lifecycle.manifests.trainer_config import CHECKPOINT_FOLDER, DATA_FOLDER
+from drumline.lifecycle.model.job import CHECKPOINT_FOLDER, DATA_FOLDER
 from drumline_api.podtemplate import PodTemplate
 from drumline_api.volumes import EphemeralVolume, Volume
 from drumline_contract import TOKEN_FILE

@@ -12,6 +12,9 @@ from drumline_api.conditions import Reason
 from drumline_api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline_contract import Launch
 
+DATA_FOLDER: Final = "/data"
+CHECKPOINT_FOLDER: Final = "/checkpoints"
+"""Mount points in pods of the bundled trainer."""
 ARRIVAL_SECONDS: Final = 1e-6
 """Distance between jobs of the same second of creation, in the order of arrival."""
 

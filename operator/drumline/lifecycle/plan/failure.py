@@ -16,6 +16,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import failures, ledger, timeline
 from drumline.lifecycle.incidents import restart_budgets as budgets
 from drumline.lifecycle.incidents.avoided_nodes import with_failed_devices
+from drumline.lifecycle.incidents.claim_names import with_claim_names
 from drumline.lifecycle.incidents.failures import (
     RESCHEDULED,
     Failure,
@@ -181,6 +182,10 @@ def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
     if failure is None:
         return None
     failure = _uncharged(situation, failure)
+    message = with_claim_names(failure.message, job.spec)
+    if failure.failure_class is FailureClass.OUT_OF_MEMORY and failure.error == "":
+        message += f": {_memory_advice(job)}"
+    failure = replace(failure, message=message[:1500])
     if job.is_supervised and _is_rank(job, pod):
         return failure
     if failure.failure_class in _OF_AGENTS:
@@ -189,6 +194,13 @@ def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
         kind = FailureClass.APPLICATION
         return replace(failure, failure_class=kind, reason=Reason.POD_FAILED)
     return failure
+
+
+def _memory_advice(job: Job) -> str:
+    """Return what to do about a pod that the kernel killed for memory; no agent reported it."""
+    limit = (job.spec.resources or {}).get("memory")
+    known = f": the limit is {limit}" if limit else ""
+    return f"out of memory{known}, raise resources.memory"
 
 
 def _uncharged(situation: Situation, failure: Failure) -> Failure:

@@ -37,6 +37,7 @@ The same holds for less than END_SECONDS.
 _REMARKED = {
     RemarkKind.HELD: Reason.HELD,
     RemarkKind.RANKS_ENDED: Reason.RANKS_ENDED,
+    RemarkKind.LOSS_NOT_FINITE: Reason.LOSS_NOT_FINITE,
     RemarkKind.PROGRESS_UNREADABLE: Reason.PROGRESS_UNREADABLE,
 }
 """Remarks of agents and their reasons."""

@@ -50,6 +50,33 @@ def a_process(lines: list[str]) -> CommandProcess:
             1,
             "SyntaxError: '(' was never closed (/code/train.py, line 12) [exit code 1]",
         ),
+        (
+            ["Traceback (most recent call last):", "    raise Diverged", "mine.Diverged: at 3"],
+            *(1, "mine.Diverged: at 3 [exit code 1]"),
+        ),
+        (
+            [
+                *("[rank1]: Traceback (most recent call last):", "[rank1]:     raise"),
+                *("[rank1]: mine.Diverged", "Traceback (most recent call last):"),
+                *(
+                    "    main()",
+                    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+                ),
+            ],
+            *(1, "mine.Diverged [exit code 1]"),
+        ),
+        (
+            [
+                *("Traceback (most recent call last):", "    main()"),
+                "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+                "  traceback : Signal 9 (SIGKILL) received by PID 4711",
+            ],
+            *(1, "a rank: Signal 9 (SIGKILL) received by PID 4711 [exit code 1]"),
+        ),
+        (
+            ["terminate called after throwing an instance of 'std::bad_alloc'", "  what():  bad"],
+            *(-6, "bad [killed by SIGABRT]"),
+        ),
         (["KeyboardInterrupt"], -2, "KeyboardInterrupt [killed by SIGINT]"),
         (["warning: no hostname"], -9, "killed by SIGKILL; last line: warning: no hostname"),
         (["loss 4.5"], 64, "exit code 64; last line: loss 4.5"),
@@ -83,6 +110,25 @@ def test_a_process_killed_for_memory_names_the_limit_and_the_remedy(
     assert fault.fault_class is FaultClass.OUT_OF_MEMORY
     words = f"out of memory{said}; raise resources.memory"
     assert fault.cause == f"rank 0: {words} [killed by SIGKILL]"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed.",
+        "concurrent.futures.process.BrokenProcessPool: a process terminated abruptly",
+    ],
+)
+def test_a_child_that_was_killed_for_memory_is_out_of_memory(error: str, tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("268435456\n")
+    (tmp_path / "memory.events").write_text("oom_kill 0\n")
+    faults = CommandFaults(index=0, memory=MemoryKills(tmp_path))
+    before = faults.process_ended(a_process([error]), 1, step=5)
+    assert before.fault_class is FaultClass.APPLICATION
+    (tmp_path / "memory.events").write_text("oom_kill 1\n")
+    fault = faults.process_ended(a_process([error]), 1, step=5)
+    assert fault.fault_class is FaultClass.OUT_OF_MEMORY
+    assert "the pod's limit is 256Mi; raise resources.memory" in fault.cause
 
 
 @pytest.mark.parametrize(

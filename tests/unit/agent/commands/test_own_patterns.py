@@ -42,7 +42,7 @@ def test_a_pattern_that_matches_is_no_more_missed_and_so_are_its_optional_groups
 def test_what_is_no_number_is_none() -> None:
     lines = reader(STEP, LOSS)
     lines.read("step 5")
-    assert lines.read("loss nan") == ProgressLine(step=5)
+    assert lines.read("loss nan") == ProgressLine(step=5, not_finite="nan")
     assert lines.read("loss -") == ProgressLine(step=5)
     assert reader("(?P<step>.*)").read("-3") is None
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from drumline_agent.commands.pattern_watch import LINES, SECONDS, PatternWatch
+import pytest
+
+from drumline_agent.commands.pattern_watch import LINES, SECONDS, SILENT_LINES, PatternWatch
 
 SENTENCE = "no line that the program printed has matched a pattern with {}: "
 
@@ -39,3 +41,27 @@ def test_without_patterns_or_with_a_client_nothing_is_expected() -> None:
     told_by_client.close()
     for watch in (PatternWatch([]), told_by_client):
         assert words(watch, lines=2 * LINES, at=2 * SECONDS) == ""
+
+
+@pytest.mark.parametrize(
+    ("groups", "remedy"),
+    [([], "drumline run --progress"), (["step"], "template.progress.patterns")],
+)
+def test_after_a_hundred_lines_without_a_step_the_log_says_so_once(
+    groups: list[str], remedy: str
+) -> None:
+    watch, hints = PatternWatch(groups), list[str]()
+    for _ in range(3 * SILENT_LINES):
+        watch.printed(at=0.0)
+        hints.append(watch.hint())
+    (hint,) = filter(None, hints)
+    assert hints.index(hint) == SILENT_LINES - 1
+    assert remedy in hint
+
+
+def test_a_program_whose_step_is_known_gets_no_hint() -> None:
+    for know in (PatternWatch.shown, PatternWatch.close):
+        watch = PatternWatch([])
+        know(watch)
+        words(watch, lines=SILENT_LINES)
+        assert watch.hint() == ""

@@ -67,6 +67,7 @@ def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
         *("--priority", "high", "--resources", "cpu=8,memory=64Gi"),
         *("--after", "tokenize", "--after", "old:Finished"),
         *("--preload", "torch, transformers,torch"),
+        *("--progress", r"it (?P<step>\d+)", "--progress", r"l=(?P<loss>\S+)"),
         packed=packed,
     )
     spec = TrainingJobSpec.model_validate(made["spec"])
@@ -85,6 +86,8 @@ def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
         ("A", "b=c"),
     ]
     assert spec.template.preload == ["torch", "transformers"]
+    assert spec.template.progress is not None
+    assert spec.template.progress.patterns == [r"it (?P<step>\d+)", r"l=(?P<loss>\S+)"]
     [install] = spec.template.init_containers or []
     assert install.image is None  # the job's
     claims = {
@@ -151,6 +154,9 @@ def test_a_script_of_a_shell_needs_the_way_in_which_it_is_started() -> None:
         ),
         (("--image", "a", "--claim", "=/data"), TRAIN, "write NAME=/FOLDER"),
         (("--image", "a", "--resources", "cpu"), TRAIN, "write cpu=8,memory=64Gi"),
+        (("--image", "a", "--progress", "(?P<step>"), TRAIN, "invalid --progress"),
+        (("--image", "a", "--progress", "x(?P<loss>y)"), TRAIN, "no pattern has the group step"),
+        (("--image", "a", "--progress", "(?P<it>y)"), TRAIN, "unknown group it: want step"),
         (("--image", "a", "--preload", "torch,"), TRAIN, "at most 16 names of Python modules"),
         (
             ("--image", "a", "--preload", ",".join(f"m{number}" for number in range(17))),

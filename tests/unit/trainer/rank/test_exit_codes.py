@@ -7,6 +7,8 @@ from drumline_contract import ExitCode
 from drumline_contract.config import ConfigError
 from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
+    FolderInUseError,
+    FolderTakenError,
     PeerSaveError,
     SaveError,
     StaleMembershipError,
@@ -22,6 +24,8 @@ from drumline_trainer.sharding.gpus import DeviceError
         (ConfigError("steps: must be greater than 0"), ExitCode.CONFIG),
         (CorruptCheckpointError("none verifies"), ExitCode.CORRUPT_CHECKPOINT),
         (StaleMembershipError("replaced"), ExitCode.PEER_LOST),
+        (FolderTakenError("held by demo/second"), ExitCode.CONFIG),
+        (FolderInUseError("held by demo/first"), ExitCode.CONFIG),
         (RuntimeError("pair.cc:561] Connection closed by peer [10.0.0.1]"), ExitCode.PEER_LOST),
         (RuntimeError("Read error [10.0.0.1]: Connection reset by peer"), ExitCode.PEER_LOST),
         (dist.DistBackendError("NCCL error: remote process exited"), ExitCode.PEER_LOST),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from drumline_contract.buckets.objects import ConflictError, ObjectBucket, StoredObject
@@ -16,6 +17,7 @@ from drumline_trainer.checkpoint.errors import (
     StaleMembershipError,
     is_storage_fault,
 )
+from drumline_trainer.checkpoint.lease import LEASE_FILE, MAX_LEASE_BYTES
 from drumline_trainer.checkpoint.ownership import Membership, Owner
 from drumline_trainer.checkpoint.retention import outdated
 from drumline_trainer.checkpoint.storage import StepFiles
@@ -29,12 +31,33 @@ _NO_VERSION: Final = {"e_tag": '"drumline"', "version": "1"}
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseObject:
+    """A lease in a bucket."""
+
+    bucket: ObjectBucket
+
+    def read(self) -> bytes | None:
+        """See `LeasePlace`."""
+        stored = self.bucket.get(LEASE_FILE, limit=MAX_LEASE_BYTES)
+        return None if stored is None else stored.body
+
+    def write(self, body: bytes) -> None:
+        """See `LeasePlace`."""
+        self.bucket.put(LEASE_FILE, body)
+
+    def remove(self) -> None:
+        """See `LeasePlace`."""
+        self.bucket.delete(LEASE_FILE)
+
+
 class BucketStorage:
     """A `CheckpointStorage`."""
 
     def __init__(self, bucket: ObjectBucket, *, owner: Owner, claim: str) -> None:
         self._bucket = bucket
         self._own = owner
+        self.lease = LeaseObject(bucket)
         self._claim = claim
         self._saves = 0
         self._in_doubt: set[str] = set()
@@ -77,7 +100,12 @@ class BucketStorage:
         """Every range is a request."""
         return False
 
-    def claim(self) -> None:
+    def known_owner(self) -> Owner | None:
+        """See `CheckpointStorage`."""
+        index, _ = self._read()
+        return None if index is None else index.owner
+
+    def claim(self, *, seen: Owner | None = None) -> None:
         """Become the owner, and delete every place that the index does not name.
 
         The places are listed before the claim. A listed place without a name in the index never
@@ -98,7 +126,10 @@ class BucketStorage:
                     " whole: restore that object, or name an empty prefix"
                 )
             known = known or Index(owner=self._own)
-            self._own.refuse_if_replaced(known.owner, where=self.where, ignore_other_jobs=True)
+            taken_by_another = seen is not None and known.owner.name != seen.name
+            self._own.refuse_if_replaced(
+                known.owner, where=self.where, ignore_other_jobs=not taken_by_another
+            )
             return known.owned_by(self._own)
 
         index = self._change(claimed)
