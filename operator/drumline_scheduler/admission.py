@@ -34,8 +34,8 @@ from drumline_scheduler.queueing.reservation_plan import ReservationRequest
 from drumline_scheduler.queueing.reservations import RESERVED_FOR
 from drumline_scheduler.quota.entitlement import Entitlements
 from drumline_scheduler.quota.queue_access import QueueAccess
-from drumline_scheduler.rejections import Rejection, noting_free_only, noting_spared
-from drumline_scheduler.sizes import few, fitting
+from drumline_scheduler.rejections import Rejection, noting_exempt, noting_free_only
+from drumline_scheduler.sizes import fitting, sampled
 from drumline_scheduler.turns import Turns
 
 
@@ -140,8 +140,8 @@ class Admission:
     def take_released(self) -> bool:
         """Return whether nominated slots became free for other gangs since the last call."""
         repair = self._session.repair
-        released = self._released or repair.gave_back
-        self._released = repair.gave_back = False
+        released = self._released or repair.released_nomination
+        self._released = repair.released_nomination = False
         return released
 
     def admit(self, gang: Gang) -> Placed | Preemption | Rejection | Yields:
@@ -151,7 +151,7 @@ class Admission:
         # The rejection of an equivalent gang is this gang's answer, if it is not backing off.
         rejection = self._rejections.rejection(gang) if is_ready else None
         if rejection is None:
-            session.candidates.take_spared()  # those of an earlier gang are not part of this answer
+            session.candidates.take_exempt()  # those of an earlier gang are not part of this answer
             outcome = self._try(gang)
             if isinstance(outcome, GangPlacement):
                 return self._start(outcome)
@@ -166,9 +166,9 @@ class Admission:
             rejection = self._merged(gang=gang, outcome=outcome)
             if isinstance(outcome, RejectedByPools) and rejection.reason in HELPED_BY_PREEMPTION:
                 rejection = noting_free_only(rejection, why=gang.evicts_not)
-            rejection = noting_spared(
+            rejection = noting_exempt(
                 rejection,
-                spared=[held.gang.key for held in session.candidates.take_spared()],
+                exempt=[held.gang.key for held in session.candidates.take_exempt()],
             )
             if is_ready:
                 self._rejections.record(gang=gang, rejection=rejection)
@@ -181,7 +181,7 @@ class Admission:
         if not group.is_complete:
             return {gang.uid: group.incomplete() for gang in members}
         is_ready = all(gang.retry_at <= session.now for gang in members)
-        rejected = self._rejections.of_group(members) if is_ready else None
+        rejected = self._rejections.for_group(members) if is_ready else None
         if rejected is None:
             outcome = self._try_together(group)
             if not isinstance(outcome, Mapping):
@@ -207,7 +207,7 @@ class Admission:
 
     def _is_class_known(self, gang: Gang) -> bool:
         """Return whether one rejection answers the gang's whole class, for all maximum runtimes."""
-        rejection = self._rejections.of_class(gang)
+        rejection = self._rejections.for_class(gang)
         return (
             rejection is not None
             and not is_individual(gang)
@@ -228,7 +228,7 @@ class Admission:
         if rejection:
             return rejection
         queue = session.queues[gang.queue]
-        pools = session.pools.of(gang=gang, queue=queue)
+        pools = session.pools.select(gang=gang, queue=queue)
         if isinstance(pools, Rejection):
             pool, least = pools.remedy.pool if pools.remedy else "", gang.legal_sizes[0]
             if not pool:
@@ -348,7 +348,7 @@ class Admission:
             return
         requests: list[ReservationRequest] = []
         for gang in gangs:
-            pools = session.pools.of(gang=gang, queue=session.queues[gang.queue])
+            pools = session.pools.select(gang=gang, queue=session.queues[gang.queue])
             if not isinstance(pools, Rejection):
                 requests.append(ReservationRequest(gang=gang, pools=pools))
         self._reservations.reserve(requests=requests, question=self._rejections.key(gangs))
@@ -370,7 +370,7 @@ class Admission:
             entitled: the gang borrows nothing that these gangs are entitled to.
         """
         session = self._session
-        pools = session.pools.of(gang=gang, queue=queue)
+        pools = session.pools.select(gang=gang, queue=queue)
         if not sizes or isinstance(pools, Rejection):
             return None
 
@@ -378,18 +378,18 @@ class Admission:
             return (
                 session.projection.has_quota(gang=gang, pool=pool, size=size)
                 and not (entitled and entitled.first_deprived_by(gang, pool=pool, size=size))
-                and session.placer.glimpse(gang=gang, pool=pool, pods=size) is not None
+                and session.placer.try_find(gang=gang, pool=pool, pods=size) is not None
             )
 
         # A smaller size fits wherever a larger one does, so the sizes that fit are found by
         # bisection. The largest size over all pools wins, and among equal sizes the preferred pool.
         open_pools = [p for p in pools if not session.unmet_demand.behind(gang=gang, pool=p)]
-        sizes_in = {p: few(fitting(sizes, fits=partial(fits, pool=p))) for p in open_pools}
+        sizes_in = {p: sampled(fitting(sizes, fits=partial(fits, pool=p))) for p in open_pools}
         for size in sorted({*chain.from_iterable(sizes_in.values())}, reverse=True):
             for pool in open_pools:
                 if size not in sizes_in[pool]:
                     continue
-                nodes = session.placer.glimpse(gang=gang, pool=pool, pods=size)
+                nodes = session.placer.try_find(gang=gang, pool=pool, pods=size)
                 spare = nodes and self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
                 if spare and not isinstance(spare, Rejection):
                     return GangPlacement(gang=gang, pool=pool, nodes=tuple(spare))
@@ -398,7 +398,7 @@ class Admission:
     def _find(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Rejection:
         """Run step 3: find slots in a pool, or return why there are none. Nothing is changed."""
         session = self._session
-        rejection = session.projection.current.quota.never(gang=gang, pool=pool, size=pods)
+        rejection = session.projection.current.quota.infeasible(gang=gang, pool=pool, size=pods)
         if rejection:
             return self._remedies.complete(rejection, gang=gang, pool=pool, pods=pods)
         rejection = session.unmet_demand.behind(gang=gang, pool=pool)

@@ -52,15 +52,15 @@ class AdmittedGangs:
             and _is_steady(held)
         ]
 
-    def beside(self, held: Admitted) -> Admitted | None:
+    def base_of(self, held: Admitted) -> Admitted | None:
         """Return the base gang of a surplus gang; None if the gang is not a surplus gang."""
         return self.with_surplus_gang.get(held.gang.surplus_of)
 
     def _is_beside_steady(self, held: Admitted) -> bool:
-        beside = self.beside(held)
+        beside = self.base_of(held)
         return beside is None or _is_steady(beside)
 
-    def are(self, admitted: Sequence[Admitted]) -> bool:
+    def are_same(self, admitted: Sequence[Admitted]) -> bool:
         """Return whether these are the same objects."""
         # Identity is enough: values are frozen, and the cache passes unchanged objects on.
         return len(admitted) == len(self.admitted) and all(map(is_, admitted, self.admitted))

@@ -196,7 +196,7 @@ def _repair_and_start_nominated(
         # Broken gangs before nominated ones, each in scheduling order. A gang
         # with slots is not tried again.
         for held in broken:
-            if _stays_broken(admitted.beside(held), answers=answers):
+            if _stays_broken(admitted.base_of(held), answers=answers):
                 continue
             if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
                 with deciding(held.gang, Stage.REPAIR):
@@ -249,7 +249,7 @@ def _admit(
         if gang.uid in answers:
             continue
         # A group is decided at the turn of its first gang. Its other members then have an answer.
-        group = groups.of(gang)
+        group = groups.group_of(gang)
         if group is None:
             for each, answer in _ask(gang, admission=admission):
                 answers[each.uid] = answer
@@ -280,7 +280,7 @@ def _grow(
     """Grow running gangs in scheduling order, then start surplus gangs beside their base gangs."""
     for held in sorted(admitted.may_grow, key=_admitted_key):
         # A surplus gang grows only beside a base gang that this cycle leaves alone.
-        beside = admitted.beside(held)
+        beside = admitted.base_of(held)
         if beside is not None and (beside.gang.uid in answers or growth.leaves(beside)):
             continue
         with deciding(held.gang, Stage.GROW):
@@ -294,7 +294,7 @@ def _grow(
         if held.gang.uid not in answers and not growth.leaves(held)
     ]
     gangs += [
-        (pending.of(uid), answer.pool)
+        (pending.gang(uid), answer.pool)
         for uid, answer in answers.items()
         if isinstance(answer, Placed) and uid in pending
     ]

@@ -64,7 +64,7 @@ class CycleCache:
 
     def admitted(self, snapshot: Snapshot) -> AdmittedGangs:
         """Return the running gangs, sorted by what they need."""
-        if not self._admitted.are(snapshot.admitted):
+        if not self._admitted.are_same(snapshot.admitted):
             self._admitted = admitted_gangs(snapshot.admitted)
         return self._admitted
 

@@ -54,7 +54,7 @@ def without(cycle: CycleInput, uids: Collection[str]) -> CycleInput:
     snapshot = replace(
         cycle.snapshot,
         admitted=tuple(
-            _inert(held) if _is_meant(held, uids) else held for held in cycle.snapshot.admitted
+            _inert(held) if _is_set_aside(held, uids) else held for held in cycle.snapshot.admitted
         ),
     )
     pending = tuple(_without_surplus(gang, uids) for gang in cycle.pending if gang.uid not in uids)
@@ -241,7 +241,7 @@ class _FaultSearch:
         return False
 
 
-def _is_meant(held: Admitted, uids: Collection[str]) -> bool:
+def _is_set_aside(held: Admitted, uids: Collection[str]) -> bool:
     """Return whether a running gang is set aside, for itself or with its surplus gang."""
     gang = held.gang
     beside = gang.surplus_of or (gang.surplus.uid if gang.surplus is not None else "")
@@ -268,7 +268,7 @@ def _without_surplus(gang: Gang, uids: Collection[str]) -> Gang:
     return replace(gang, surplus=None)
 
 
-def _of(gang: Gang, faults: Mapping[str, GangFault]) -> GangFault:
+def _fault_of_gang(gang: Gang, faults: Mapping[str, GangFault]) -> GangFault:
     """Return the fault of a gang or of its surplus gang."""
     fault = faults.get(gang.uid)
     return (
@@ -287,14 +287,14 @@ def _with_faults(
     broken = [
         held.gang
         for held in cycle.snapshot.admitted
-        if _is_meant(held, faults) and held.lost and not (held.leaving or held.gang.surplus_of)
+        if _is_set_aside(held, faults) and held.lost and not (held.leaving or held.gang.surplus_of)
     ]
     answers = tuple(
         Blocked(
             key=gang.key,
             uid=gang.uid,
             reason=BlockReason.SCHEDULER_ERROR,
-            message=message_of(_of(gang, faults)),
+            message=message_of(_fault_of_gang(gang, faults)),
             needed=gang.gpus,
         )
         for gang in (*broken, *waiting)
@@ -303,7 +303,7 @@ def _with_faults(
     stay = [
         held.gang.uid
         for held in cycle.snapshot.admitted
-        if _is_meant(held, faults) and held.leaving and held.nominated and not held.departs
+        if _is_set_aside(held, faults) and held.leaving and held.nominated and not held.departs
     ]
     return replace(
         decisions,

@@ -65,21 +65,21 @@ class Growth:
         session, projection = self._session, self._session.projection
         if not self._may_take_more(surplus):
             return None
-        pools = session.pools.of(gang=surplus, queue=session.queues[surplus.queue])
+        pools = session.pools.select(gang=surplus, queue=session.queues[surplus.queue])
         if isinstance(pools, Rejection):
             return None
         # 1. Pools with the same kind of GPU that no pending gang needs.
         unwanted = [
             pool
             for pool in pools
-            if session.pools.are_alike(pool, beside)
+            if session.pools.have_same_gpus(pool, beside)
             and not session.unmet_demand.wants(gang=surplus, pool=pool)
         ]
 
         def fits(size: int, *, pool: str) -> bool:
             return (
                 projection.has_quota(gang=surplus, pool=pool, size=size)
-                and session.placer.glimpse(gang=surplus, pool=pool, pods=size) is not None
+                and session.placer.try_find(gang=surplus, pool=pool, pods=size) is not None
             )
 
         # 2. The pool with the largest size that fits. Ties go to the earlier pool.
@@ -88,7 +88,7 @@ class Growth:
         if not pool or not sizes_in[pool]:
             return None
         size = sizes_in[pool][-1]
-        nodes = session.placer.glimpse(gang=surplus, pool=pool, pods=size)
+        nodes = session.placer.try_find(gang=surplus, pool=pool, pods=size)
         if nodes is None:
             raise AssertionError(f"{surplus.key} fits with {size} pods and finds no nodes")
         # 3. Take slots and quota.

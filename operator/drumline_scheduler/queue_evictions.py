@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from drumline_scheduler.decisions import QueueEviction, QueueEvictionReason
 from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.model import Admitted, Snapshot, WhenSpent
-from drumline_scheduler.quota.usage_budgets import Budgets, asked_again_at
+from drumline_scheduler.quota.usage_budgets import Budgets, next_check_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
             leaving.append(replace(eviction, gpus=gpus))
     # 2. The next time at which a budget expires. A drained queue has nothing left to expire.
     moments = (
-        asked_again_at(snapshot, queue=name, budget=budget, now=now)
+        next_check_at(snapshot, queue=name, budget=budget, now=now)
         for name, budget in expiring.items()
         if name not in drained
     )
@@ -102,7 +102,7 @@ def with_evictions(
     if not leave and not stay:
         return snapshot
 
-    def as_told(held: Admitted) -> Admitted:
+    def with_eviction(held: Admitted) -> Admitted:
         uid = held.gang.surplus_of or held.gang.uid
         if uid in leave:
             return replace(held, leaving=True, departs=True)
@@ -110,7 +110,7 @@ def with_evictions(
             return replace(held, leaving=False, departs=False)
         return held
 
-    return replace(snapshot, admitted=tuple(map(as_told, snapshot.admitted)))
+    return replace(snapshot, admitted=tuple(map(with_eviction, snapshot.admitted)))
 
 
 def _eviction(held: Admitted, *, drained: frozenset[str], budgets: Budgets) -> QueueEviction | None:

@@ -72,11 +72,11 @@ class Rejection:
             yield blocked
 
 
-def noting_spared(rejection: Rejection, *, spared: Sequence[str]) -> Rejection:
+def noting_exempt(rejection: Rejection, *, exempt: Sequence[str]) -> Rejection:
     """Return the rejection, with the gangs that are exempt because they were preempted recently."""
-    if not spared:
+    if not exempt:
         return rejection
-    note = f"recently preempted, so exempt: {named(spared)}"
+    note = f"recently preempted, so exempt: {named(exempt)}"
     return replace(rejection, message=f"{rejection.message}; {note}")
 
 

@@ -37,7 +37,7 @@ def fitting(sizes: Sequence[int], *, fits: Callable[[int], bool]) -> Sequence[in
     return sizes[:low]
 
 
-def few(sizes: Sequence[int]) -> Sequence[int]:
+def sampled(sizes: Sequence[int]) -> Sequence[int]:
     """Return at most `MOST_SIZES` of some sizes, the largest and the smallest among them.
 
     The larger half are the largest sizes; the others are evenly spaced.

@@ -46,7 +46,9 @@ class SnapshotCache:
         ledger = self._renewed_ledger(snapshot=snapshot, policy=policy, gone=gone, came=came)
         # 2. Update the view, or rebuild it if nodes or resources differ.
         cluster = self._cluster
-        if cluster is not None and self._is_alike(snapshot=snapshot, axis=axis, cluster=cluster):
+        if cluster is not None and self._can_be_updated(
+            snapshot=snapshot, axis=axis, cluster=cluster
+        ):
             self._renew(cluster=cluster, snapshot=snapshot, gone=gone, came=came)
         else:
             axis = axis_of((*waiting, *(held.gang for held in snapshot.admitted)))
@@ -70,7 +72,9 @@ class SnapshotCache:
         gone = _missing(self._admitted, among=admitted)
         return admitted, gone, _missing(admitted, among=self._admitted)
 
-    def _is_alike(self, *, snapshot: Snapshot, axis: ResourceAxis, cluster: ClusterView) -> bool:
+    def _can_be_updated(
+        self, *, snapshot: Snapshot, axis: ResourceAxis, cluster: ClusterView
+    ) -> bool:
         """Return whether the nodes are in the same places, and no further resource is counted."""
         before = self._snapshot
         if snapshot.pools != before.pools or len(snapshot.nodes) != len(before.nodes):
@@ -78,7 +82,7 @@ class SnapshotCache:
         if any(set(axis.names) - set(view.axis.names) for view in cluster.pools.values()):
             return False
         pairs = zip(before.nodes, snapshot.nodes, strict=True)
-        return all(_stands(old, new) for old, new in pairs if old is not new)
+        return all(_is_in_place(old, new) for old, new in pairs if old is not new)
 
     def _renew(
         self,
@@ -130,10 +134,10 @@ class SnapshotCache:
 def _missing(admitted: Mapping[str, Admitted], *, among: Mapping[str, Admitted]) -> list[Admitted]:
     """Return gangs without the same slots in `among`. Most are the same object there."""
     new = (each for uid, each in admitted.items() if among.get(uid) is not each)
-    return [each for each in new if not _stays(each, among.get(each.gang.uid))]
+    return [each for each in new if not _holds_same_slots(each, among.get(each.gang.uid))]
 
 
-def _stays(held: Admitted, other: Admitted | None) -> bool:
+def _holds_same_slots(held: Admitted, other: Admitted | None) -> bool:
     """Return whether a gang holds the same places as before."""
     return (
         other is not None
@@ -145,7 +149,7 @@ def _stays(held: Admitted, other: Admitted | None) -> bool:
     )
 
 
-def _stands(old: Node, new: Node) -> bool:
+def _is_in_place(old: Node, new: Node) -> bool:
     """Return whether a node has the same pool and domains as before."""
     return old.name == new.name and old.pool == new.pool and old.domains == new.domains
 

@@ -48,7 +48,7 @@ class Turns:
         self._order = SchedulingOrder(
             session.pending.chains,
             quota=self._quota,
-            borrowing=self._borrowing.of,
+            borrowing=self._borrowing.lowest,
             passed=lambda gang: gang.uid in self._early or passed(gang),
             closed=closed,
         )

@@ -121,7 +121,7 @@ PLACES = [
     Place(owner=Growth, method="start_surplus", uids=_first_gang),
     Place(owner=Migrator, method="_move", uids=_unit),
     Place(owner=Placer, method="find", uids=_by_keyword),
-    Place(owner=Placer, method="glimpse", uids=_by_keyword),
+    Place(owner=Placer, method="try_find", uids=_by_keyword),
     Place(owner=ClusterView, method="search", uids=_by_keyword),
     Place(owner=ClusterView, method="fits", uids=_by_keyword),
     Place(owner=ClusterView, method="take", uids=_by_keyword),

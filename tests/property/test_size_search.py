@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from drumline_scheduler import CycleInput, admission, decide, growth
 from drumline_scheduler.preemption import resizing
-from drumline_scheduler.sizes import few, fitting
+from drumline_scheduler.sizes import fitting, sampled
 from drumline_scheduler.work import Work
 from tests.property.scheduling_worlds import Feature, world
 from tests.unit.scheduler.builders import BEST_EFFORT, cluster, gang, racks
@@ -65,7 +65,7 @@ def test_few_sizes_are_tried_however_many_there_are(nodes: int) -> None:
 
 
 def test_few_of_many_sizes_keep_both_ends() -> None:
-    sizes = few(range(1, 1001))
+    sizes = sampled(range(1, 1001))
     assert (sizes[0], sizes[-1], len(sizes)) == (1, 1000, 64)
     assert list(sizes) == sorted(set(sizes))
-    assert few((1, 2, 3)) == (1, 2, 3)
+    assert sampled((1, 2, 3)) == (1, 2, 3)

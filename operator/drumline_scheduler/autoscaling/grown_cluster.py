@@ -111,7 +111,7 @@ class GrownCluster:
         )
         return GangStart(placed=placed, need=need)
 
-    def left_on(self, names: Collection[str]) -> dict[str, Resources]:
+    def free_on(self, names: Collection[str]) -> dict[str, Resources]:
         """Return the free resources of these nodes, after pods that are being deleted are gone."""
         left = {
             node.name: node.allocatable - node.used

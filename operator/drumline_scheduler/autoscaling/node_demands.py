@@ -32,7 +32,7 @@ STARTED_SECONDS: Final = 15.0
 case: Karpenter leaves nodes alone for 20 s after it last nominated them."""
 
 
-NOTHING_SAID: Final[Mapping[str, str]] = {}
+NO_MESSAGES: Final[Mapping[str, str]] = {}
 
 
 class DemandEnd(StrEnum):
@@ -133,7 +133,7 @@ def demands_after(
     started: Collection[str],
     held_back: Collection[str] = (),
     refused: Collection[str] = (),
-    said: Mapping[str, str] = NOTHING_SAID,
+    messages: Mapping[str, str] = NO_MESSAGES,
     bound: Collection[str],
     timeouts: Mapping[str, float],
     now: float,
@@ -146,7 +146,7 @@ def demands_after(
         started: uids of the gangs that it started or repaired.
         held_back: uids of gangs that it would have started, but whose nodes are not guarded yet.
         refused: uids of gangs that get no nodes, according to the autoscaler or the API server.
-        said: last message of the autoscaler about the nodes of a gang, by uid.
+        messages: last message of the autoscaler about the nodes of a gang, by uid.
         bound: uids of gangs all of whose pods are there.
         timeouts: seconds after which a demand is withdrawn, by pool.
         now: seconds on the clock of `asked_at`.
@@ -181,7 +181,7 @@ def demands_after(
     return DemandsAfter(
         demands=NodeDemands(
             open=(*kept, *asked),
-            backoffs=_backoffs(before.backoffs, ended=ended, said=said, now=now),
+            backoffs=_backoffs(before.backoffs, ended=ended, messages=messages, now=now),
         ),
         ended=tuple(ended),
     )
@@ -212,7 +212,7 @@ def _backoffs(
     before: Iterable[NodeBackoff],
     *,
     ended: Iterable[tuple[NodeDemand, DemandEnd]],
-    said: Mapping[str, str],
+    messages: Mapping[str, str],
     now: float,
 ) -> tuple[NodeBackoff, ...]:
     """Return one backoff for each pool and zone. It ends for good when a gang has started there."""
@@ -237,6 +237,6 @@ def _backoffs(
             pool_nodes=min(goals),
             until=now + pause,
             timeouts=timeouts,
-            why=said.get(demand.uid, ""),
+            why=messages.get(demand.uid, ""),
         )
     return tuple(backoffs.values())

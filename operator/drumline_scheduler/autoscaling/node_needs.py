@@ -50,11 +50,11 @@ from drumline_scheduler.autoscaling.grown_cluster import (
 )
 from drumline_scheduler.autoscaling.node_offers import (
     PoolSizes,
-    asked_before,
-    choices,
-    in_turn,
     limits_text,
-    room_of,
+    nodes_allowed,
+    offers_by_cost,
+    offers_for,
+    requested_offer,
 )
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Blocked, BlockReason, Decisions, NeedsNodes, Placed
@@ -114,17 +114,17 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
     if not line:
         return Promised(snapshot=snapshot, pending=pending)
     # 2. Let them take their places, one after the other.
-    world = GrownCluster(
+    grown = GrownCluster(
         settled(snapshot, gangs=gangs, decisions=Decisions()), now=cycle.now, decide=decide
     )
     sizes = PoolSizes(node for node in snapshot.nodes if node.ready)
     needs: list[NeedsNodes] = []
     places: dict[str, Placed] = {}
     for gang in line[:MAX_GANGS]:
-        for offer, most in asked_before(asked[gang.uid], snapshot.offers, gang=gang):
+        for offer, most in requested_offer(asked[gang.uid], snapshot.offers, gang=gang):
             # Other gangs may have taken its nodes. As many again must not exceed the pool's limit.
             room = max(0, offer.pool_limit - sizes.without_starting(offer.pool))
-            start = world.start(gang, offer=offer, most=min(most, room))
+            start = grown.start(gang, offer=offer, most=min(most, room))
             if start is not None:
                 places[gang.uid] = start.placed
                 sizes.ask(offer.pool, start.need.nodes)
@@ -133,14 +133,14 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
         # 3. Nominate these places, and show new nodes as full until they come.
         snapshot=replace(
             snapshot,
-            nodes=(*snapshot.nodes, *_promised_nodes(world.new, places=places, line=line)),
+            nodes=(*snapshot.nodes, *_promised_nodes(grown.new, places=places, line=line)),
             admitted=tuple(
                 _repaired_later(held, places.get(held.gang.uid)) for held in snapshot.admitted
             ),
         ),
         pending=tuple(_starts_later(gang, places.get(gang.uid)) for gang in pending),
         needs=tuple(needs),
-        coming=tuple(world.new),
+        coming=tuple(grown.new),
     )
 
 
@@ -172,11 +172,11 @@ def with_node_needs(
     for need in needs.values():
         sizes.ask(need.pool, need.nodes)
     # 2. Let these gangs take their places on a grown cluster.
-    if waiting and any(room_of(offer, sizes) for offer in snapshot.offers):
-        world = _world_after(
+    if waiting and any(nodes_allowed(offer, sizes) for offer in snapshot.offers):
+        grown = _world_after(
             decisions, snapshot=snapshot, promises=promises, gangs=gangs, now=now, decide=decide
         )
-        more = _needs(waiting, snapshot=snapshot, sizes=sizes, world=world)
+        more = _needs(waiting, snapshot=snapshot, sizes=sizes, grown=grown)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     # 3. Explain the answers: nodes are requested, or the pools may not grow.
     limits = {
@@ -262,7 +262,7 @@ def _needs(
     *,
     snapshot: Snapshot,
     sizes: PoolSizes,
-    world: GrownCluster,
+    grown: GrownCluster,
 ) -> Iterator[NeedsNodes]:
     """Yield the nodes that gangs without earlier requests need, the first in line first.
 
@@ -270,26 +270,26 @@ def _needs(
         waiting: the gangs.
         snapshot: the cluster with its offers.
         sizes: sizes of the pools; needed nodes are added.
-        world: the cluster on which the gangs take their places.
+        grown: the cluster on which the gangs take their places.
     """
     ends = {node.name: node.ending for node in snapshot.nodes if node.terminating != NOTHING}
     for gang in waiting[:MAX_TRIED]:
         # It fits beside earlier gangs on their new nodes, so it needs none of its own.
-        if world.takes_free_places(gang):
+        if grown.takes_free_places(gang):
             continue
         # The first offer with which it starts. Generators: later offers are not tried.
-        tried = choices(gang, in_turn(gang, snapshot), sizes=sizes)
-        starts = (world.start(gang, offer=offer, most=most) for offer, most in tried)
+        tried = offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes)
+        starts = (grown.start(gang, offer=offer, most=most) for offer, most in tried)
         start = next(filter(None, starts), None)
         if start is None or not start.need.nodes:
             continue
-        if not _waits_for_pods(gang, start.placed, ends=ends, world=world):
+        if not _waits_for_pods(gang, start.placed, ends=ends, grown=grown):
             sizes.ask(start.need.pool, start.need.nodes)
-            yield replace(start.need, pool_nodes=sizes.of(start.need.pool))
+            yield replace(start.need, pool_nodes=sizes.final(start.need.pool))
 
 
 def _waits_for_pods(
-    gang: Gang, placed: Placed, *, ends: Mapping[str, Resources], world: GrownCluster
+    gang: Gang, placed: Placed, *, ends: Mapping[str, Resources], grown: GrownCluster
 ) -> bool:
     """Return whether a gang with its places does not fit beside the pods that end there.
 
@@ -297,11 +297,11 @@ def _waits_for_pods(
         gang: the gang.
         placed: its places.
         ends: resources of ending pods, by node.
-        world: the cluster on which it has taken its places.
+        grown: the cluster on which it has taken its places.
     """
     taken = shares_by_node(gang, placed)
     shares = {name: share for name, share in taken.items() if name in ends}
-    left = world.left_on(shares) if shares else {}
+    left = grown.free_on(shares) if shares else {}
     return any(not share.fits_in(left[name] + share - ends[name]) for name, share in shares.items())
 
 

@@ -33,7 +33,7 @@ class PoolSizes:
         """Add requested nodes."""
         self._asked[pool] += nodes
 
-    def of(self, pool: str) -> int:
+    def final(self, pool: str) -> int:
         """Return the size of the pool once all nodes are there."""
         # Nodes that start may be the requested ones or others, so the larger number counts.
         return self._there[pool] + max(self._starting[pool], self._asked[pool])
@@ -47,7 +47,7 @@ class PoolSizes:
         return self._starting[pool]
 
 
-def asked_before(
+def requested_offer(
     asked: AskedNodes, offers: Iterable[NodeOffer], *, gang: Gang
 ) -> Iterator[tuple[NodeOffer, int]]:
     """Yield the offer of an open request, with the number of requested nodes."""
@@ -56,7 +56,7 @@ def asked_before(
             yield offer, min(gang.nodes + gang.extras, asked.nodes)
 
 
-def in_turn(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
+def offers_by_cost(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
     """Return the offers in the order of cost, like the pools of a gang that names none."""
     queue = next((queue for queue in snapshot.queues if queue.name == gang.queue), None)
     if queue is None:
@@ -66,7 +66,7 @@ def in_turn(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
     return sorted(known, key=lambda offer: turn_of(pools[offer.pool], gang=gang, queue=queue))
 
 
-def choices(
+def offers_for(
     gang: Gang, offers: Iterable[NodeOffer], *, sizes: PoolSizes
 ) -> Iterator[tuple[NodeOffer, int]]:
     """Yield the offers that a gang may use, in the order of trying, with the most nodes of each."""
@@ -75,15 +75,15 @@ def choices(
     ranks = {pool: rank for rank, pool in enumerate(wished)}
     open_offers = [offer for offer in offers if not wished or offer.pool in ranks]
     for offer in sorted(open_offers, key=lambda each: ranks.get(each.pool, 0)):
-        most = min(pods, room_of(offer, sizes))
+        most = min(pods, nodes_allowed(offer, sizes))
         if most:
             yield offer, most
 
 
-def room_of(offer: NodeOffer, sizes: PoolSizes) -> int:
+def nodes_allowed(offer: NodeOffer, sizes: PoolSizes) -> int:
     """Return the number of nodes that a gang without an open request may request."""
     limits = [each for each in (offer.pool_limit, offer.new_limit) if each is not None]
-    return max(0, min(limits) - sizes.of(offer.pool))
+    return max(0, min(limits) - sizes.final(offer.pool))
 
 
 def limits_text(gang: Gang, snapshot: Snapshot, *, sizes: PoolSizes) -> str:
@@ -92,19 +92,19 @@ def limits_text(gang: Gang, snapshot: Snapshot, *, sizes: PoolSizes) -> str:
     An administrator looks for a text like `pool h100 can grow to 32 nodes at most (maxNodes)`.
     """
     wished, pods = requested_pools(gang), gang.nodes + gang.extras
-    said: list[str] = []
-    for offer in in_turn(gang, snapshot):
+    limits: list[str] = []
+    for offer in offers_by_cost(gang, snapshot):
         if wished and offer.pool not in wished:
             continue
-        if room_of(offer, sizes) >= pods:
+        if nodes_allowed(offer, sizes) >= pods:
             return ""
-        said.append(_limit_text(offer, pods=pods, sizes=sizes))
-    return "; ".join(said[:MAX_LIMITS])
+        limits.append(_limit_text(offer, pods=pods, sizes=sizes))
+    return "; ".join(limits[:MAX_LIMITS])
 
 
 def _limit_text(offer: NodeOffer, *, pods: int, sizes: PoolSizes) -> str:
     where = f"pool {offer.pool}" + (f" in {offer.zone}" if offer.zone else "")
-    if offer.new_limit is None or offer.pool_limit - sizes.of(offer.pool) < pods:
+    if offer.new_limit is None or offer.pool_limit - sizes.final(offer.pool) < pods:
         return f"{where} can grow to {counted(offer.pool_limit, 'node')} at most (maxNodes)"
     until = datetime.fromtimestamp(offer.limited_until, tz=UTC).strftime("%H:%M:%S UTC")
     why = f" ({offer.limited_why})" if offer.limited_why else ""

@@ -147,7 +147,7 @@ def judged(before: HealthByNode, news: News, *, rules: PoolRules, now: float) ->
     by_node: dict[str, list[Evidence]] = defaultdict(list)
     for each in _within_witness_limits(_newest(kept, passed=news.passed, now=now)):
         by_node[each.node].append(each)
-    evidence = {node: _heaviest(every) for node, every in by_node.items()}
+    evidence = {node: _strongest(every) for node, every in by_node.items()}
     worst = sorted(evidence, key=lambda node: (-_rounded(evidence[node], now), node))[:MAX_NODES]
     # 3. Quarantine the worst nodes, up to the limit. A node that is in quarantine stays longer.
     since = {node: before[node].quarantined_at if node in before else None for node in worst}
@@ -155,7 +155,7 @@ def judged(before: HealthByNode, news: News, *, rules: PoolRules, now: float) ->
         node
         for node in worst
         if node not in rules.trusted
-        and _is_out(score(evidence[node], now=now), quarantined=since[node] is not None)
+        and _is_quarantined(score(evidence[node], now=now), quarantined=since[node] is not None)
     ]
     taken_out = set(quarantined[: rules.most_quarantined])
     return {
@@ -200,7 +200,7 @@ def sentence(health: NodeHealth) -> str:
     )
 
 
-def _is_out(height: float, *, quarantined: bool) -> bool:
+def _is_quarantined(height: float, *, quarantined: bool) -> bool:
     return height >= QUARANTINE_FROM or (quarantined and height > RELEASED_AT)
 
 
@@ -236,7 +236,7 @@ def _within_witness_limits(evidence: Iterable[Evidence]) -> Iterable[Evidence]:
             yield from nodes[node]
 
 
-def _heaviest(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+def _strongest(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
     """Return the evidence of a node that counts most, in a fixed order."""
     order = sorted(evidence, key=lambda each: (-each.weight, -each.at, each.kind, each.by))
     return tuple(order[:MAX_EVIDENCE])

@@ -62,7 +62,7 @@ class PreemptionLimit:
         if self.times < 1 or not self.seconds > 0:
             raise ValueError(f"want at least 1 preemption in more than 0 seconds, got {self}")
 
-    def spared_until(self, preempted_at: Sequence[float]) -> float | None:
+    def exempt_until(self, preempted_at: Sequence[float]) -> float | None:
         """Return the time until which a gang with these preemptions is exempt; None if it is not.
 
         So a gang leaves at most `times` times in any window for gangs of its own queue and for

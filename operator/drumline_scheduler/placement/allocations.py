@@ -60,7 +60,7 @@ class Allocations(dict[str, Allocation]):
     ) -> None:
         super().__init__(allocations or {})
         self._tree = tree
-        self._line: list[EvictionOrder] | None = None
+        self._ordered: list[EvictionOrder] | None = None
         """All allocations in eviction order. None until the order is needed for the first time."""
         self._leaves: dict[int, set[str]] = defaultdict(set)
         """Uids of gangs with pods in a leaf domain, by leaf domain."""
@@ -73,7 +73,7 @@ class Allocations(dict[str, Allocation]):
         before = self.get(uid)
         self._before.setdefault(uid, before)
         # The line and the key index exist only after their first use. Most cycles need neither.
-        if self._line is not None:
+        if self._ordered is not None:
             if before is not None:
                 self._remove(before)
             self._enter(allocation)
@@ -84,7 +84,7 @@ class Allocations(dict[str, Allocation]):
     def __delitem__(self, uid: str) -> None:
         before = self[uid]
         self._before.setdefault(uid, before)
-        if self._line is not None:
+        if self._ordered is not None:
             self._remove(before)
         if self._uids_of is not None:
             self._uids_of[before.gang.key].discard(uid)
@@ -103,7 +103,7 @@ class Allocations(dict[str, Allocation]):
             elif uid in self:
                 del self[uid]
 
-    def of_key(self, key: str) -> list[Allocation]:
+    def for_job(self, key: str) -> list[Allocation]:
         """Return the allocations of the job with this key: its gang, and its residuals."""
         if self._uids_of is None:
             self._uids_of = defaultdict(set)
@@ -113,9 +113,9 @@ class Allocations(dict[str, Allocation]):
 
     def in_eviction_order(self, domain: Domain) -> Iterator[Allocation]:
         """Yield the allocations with pods in a domain, in eviction order."""
-        ordered = self._line
+        ordered = self._ordered
         if ordered is None:
-            ordered = self._line = []
+            ordered = self._ordered = []
             for allocation in self.values():
                 self._enter(allocation, sort=False)
             ordered.sort()
@@ -134,21 +134,21 @@ class Allocations(dict[str, Allocation]):
         yield from (allocation for _, allocation in inside)
 
     def _enter(self, allocation: Allocation, *, sort: bool = True) -> None:
-        if self._line is None or not allocation.places:
+        if self._ordered is None or not allocation.places:
             return
         if sort:
-            insort(self._line, _eviction_order(allocation))
+            insort(self._ordered, _eviction_order(allocation))
         else:
-            self._line.append(_eviction_order(allocation))
+            self._ordered.append(_eviction_order(allocation))
         row = self._tree.domain_of[self._tree.leaf_depth]
         for ordinal in allocation.places:
             self._leaves[row[ordinal]].add(allocation.gang.uid)
 
     def _remove(self, allocation: Allocation) -> None:
-        if self._line is None or not allocation.places:
+        if self._ordered is None or not allocation.places:
             return
         # The key is unique because it ends with the uid, so bisection finds the exact entry.
-        del self._line[bisect_left(self._line, _eviction_order(allocation))]
+        del self._ordered[bisect_left(self._ordered, _eviction_order(allocation))]
         row = self._tree.domain_of[self._tree.leaf_depth]
         for ordinal in allocation.places:
             self._leaves[row[ordinal]].discard(allocation.gang.uid)

@@ -126,7 +126,7 @@ class CapacityIndex:
         if not could.any():  # saves the frontiers
             return np.full(len(could), NO_ROOM, dtype=np.int64)
         frontiers = self.frontiers(demand)
-        return np.array([frontiers.of(depth, i)[-1] for i in range(len(could))])
+        return np.array([frontiers.frontier(depth, i)[-1] for i in range(len(could))])
 
     def main_slots_to_keep(self, *, demand: Demand, depth: int, identity: int) -> int:
         """Return the main slots in a domain that its role pods must leave free.

@@ -65,7 +65,7 @@ def _blockers_among_gangs(search: Search, identity: int, domain: Domain) -> list
     view = search.view
     # With evictions in progress, a release changes what is withheld. Slot counts alone do not show
     # it.
-    if view.leaving or not HypotheticalCapacity.can_be(search):
+    if view.leaving or not HypotheticalCapacity.applies_to(search):
         return []
     hypothetical = HypotheticalCapacity(search)
     blockers = minimal_subset(

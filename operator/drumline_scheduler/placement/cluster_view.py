@@ -66,7 +66,7 @@ class ClusterView:
         self._idle: dict[Hashable, CapacityIndex] = {}
         """Capacities under hypothetical conditions (`what_if`)."""
         self._plans: dict[tuple[str, int, Hashable, Kept], _SearchPlan | Rejection] = {}
-        self.never: dict[Hashable, Rejection | None] = {}
+        self.infeasible: dict[Hashable, Rejection | None] = {}
         """Rejections of gangs that hold nothing and do not fit even into the empty pool, by
         question."""
         self._latest: Search | None = None
@@ -125,7 +125,7 @@ class ClusterView:
         ordinal = view.renew(node)
         # `used` alone changes often and reaches the indexes by the log. Everything else is rare.
         if before.allocatable != node.allocatable or not _equally_eligible(before, node):
-            self.never.clear()
+            self.infeasible.clear()
             for capacity in (*self._capacities.values(), *self._idle.values()):
                 if capacity.index.tree is view.tree:
                     capacity.renew(ordinal)
@@ -141,7 +141,7 @@ class ClusterView:
             self._idle.clear()
             self._plans.clear()
             self._eligible.clear()
-            self.never.clear()
+            self.infeasible.clear()
             for view in self.pools.values():
                 view.clear_log()
 

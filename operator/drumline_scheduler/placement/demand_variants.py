@@ -102,12 +102,12 @@ def variants(
             start=max(required, preferred),
             spread=tree.depth_of(gang.balanced_level or "") or 0,
         )
-        for slices in _fewer_and_fewer(gang.slices)
+        for slices in _with_fewer_preferred(gang.slices)
     ]
     return [way for way in ways if way is not None]
 
 
-def _fewer_and_fewer(slices: tuple[Slice, ...]) -> list[tuple[Slice, ...]]:
+def _with_fewer_preferred(slices: tuple[Slice, ...]) -> list[tuple[Slice, ...]]:
     """Return all slices, then one broadest preferred slice less in each step."""
     rows = [slices]
     while any(not piece.required for piece in rows[-1]):

@@ -85,11 +85,11 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
         search: the search that failed.
         helped: whether only nodes are missing, so that a remedy can be given.
     """
-    rejection = _never(search, helped=helped)
-    return None if rejection is None else _stated(search, rejection)
+    rejection = _infeasible(search, helped=helped)
+    return None if rejection is None else _noting_inexact(search, rejection)
 
 
-def _never(search: Search, *, helped: bool) -> Rejection | None:
+def _infeasible(search: Search, *, helped: bool) -> Rejection | None:
     # The largest domain of the empty pool decides. Ties go to the lowest id, so messages are
     # stable.
     most = search.most(capacity_if_empty(search, all_nodes=True))
@@ -98,7 +98,7 @@ def _never(search: Search, *, helped: bool) -> Rejection | None:
         return None
     room = 0 if best is None else max(0, most[best])
     name = search.domain(best).name if best is not None else ""
-    such = _such(search, room)
+    such = _pods_text(search, room)
     # The tail names the most specific limit: own pods, size of the domain, combination of pods,
     # node.
     if search.demand.beside:
@@ -106,7 +106,7 @@ def _never(search: Search, *, helped: bool) -> Rejection | None:
     elif room:
         tail = f"{f'the largest, {name},' if name else 'it'} has room for {such} even when empty"
     elif any(search.demand.roles) or search.demand.slice_levels:
-        tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
+        tail = f"{name or 'it'} cannot hold {_smallest_text(search)} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
     advice = "request less or add nodes"
@@ -128,10 +128,10 @@ def why_blocked(search: Search, *, names: bool = True) -> Rejection:
         search: the search that failed.
         names: whether to search for blockers, if the end of other gangs would help.
     """
-    return _stated(search, _why(search, names=names and is_exact(search)))
+    return _noting_inexact(search, _blocked(search, names=names and is_exact(search)))
 
 
-def _stated(search: Search, rejection: Rejection) -> Rejection:
+def _noting_inexact(search: Search, rejection: Rejection) -> Rejection:
     """Add to the message that the search was not exact, if that is so."""
     if is_exact(search):
         return rejection
@@ -143,8 +143,8 @@ def _stated(search: Search, rejection: Rejection) -> Rejection:
     )
 
 
-def _why(search: Search, *, names: bool) -> Rejection:
-    never = _never(search, helped=True)
+def _blocked(search: Search, *, names: bool) -> Rejection:
+    never = _infeasible(search, helped=True)
     if never is not None:
         return never
     # The empty pool could hold the gang. Check whether it can on the eligible nodes.
@@ -177,7 +177,7 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
         search=search,
         reason=BlockReason.NODES_UNAVAILABLE,
         tail=f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
-        f" {where} has room for {_such(search, room)} when empty",
+        f" {where} has room for {_pods_text(search, room)} when empty",
         room=room,
     )
 
@@ -208,14 +208,14 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
     if scarce:
         free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
     # 3. Describe what is free there, and what the rest of the pool could hold.
-    whole = _whole(search=search, identity=best, resource=scarce)
+    whole = _capacity_of(search=search, identity=best, resource=scarce)
     needed = search.total[scarce]
     resource = search.view.axis.names[scarce]
     tail = f"{_free_text(resource=resource, free=free, whole=whole)} free"
     if search.depth:
         tail = f"the best {search.level}, {search.domain(best).name}, has {tail}"
     if free >= needed:
-        tail += f" but room for {_such(search, max(0, most[best]))}"
+        tail += f" but room for {_pods_text(search, max(0, most[best]))}"
     if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
         whole_pool = int(search.index.slots[0][0])
         tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
@@ -238,24 +238,24 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
     )
 
 
-def _such(search: Search, room: int) -> str:
+def _pods_text(search: Search, room: int) -> str:
     """Return `2 such pods`, with a note if whole slices or pods beside the roles were counted."""
     text = counted(room, "such pod")
     text += " in whole slices" if search.demand.slice_levels else ""
-    return f"{text} beside {_roles(search)}" if any(search.demand.roles) else text
+    return f"{text} beside {_roles_text(search)}" if any(search.demand.roles) else text
 
 
-def _all_but(search: Search) -> str:
+def _smallest_text(search: Search) -> str:
     main = "one slice" if search.demand.slice_levels else "such a pod"
-    return f"{main} beside {_roles(search)}" if any(search.demand.roles) else main
+    return f"{main} beside {_roles_text(search)}" if any(search.demand.roles) else main
 
 
-def _roles(search: Search) -> str:
+def _roles_text(search: Search) -> str:
     roles = zip(search.gang.roles, search.demand.roles, strict=True)
     return " and ".join(f"{count} {role.name}" for role, count in roles if count)
 
 
-def _whole(*, search: Search, identity: int, resource: int) -> int:
+def _capacity_of(*, search: Search, identity: int, resource: int) -> int:
     """Return the amount of a resource on the counted nodes of a domain."""
     if not resource and search.gang.uid not in search.view.allocations:
         return int(capacity_if_empty(search, all_nodes=False).index.gpus[search.depth][identity])

@@ -232,7 +232,7 @@ class Frontiers:
         self._read = index.read
         self._refresh(set(range(len(self._rows[-1]))))
 
-    def of(self, depth: int, identity: int) -> Frontier:
+    def frontier(self, depth: int, identity: int) -> Frontier:
         """Return the frontier of a domain. Its last entry is for all role pods together."""
         tree = self._index.tree
         if depth > tree.leaf_depth:

@@ -18,7 +18,7 @@ class HypotheticalCapacity:
     """The domains of a search that has no room now, without some gangs.
 
     Args:
-        search: for main pods only, none of them anchored or in slices (`can_be`).
+        search: for main pods only, none of them anchored or in slices (`applies_to`).
     """
 
     def __init__(self, search: Search) -> None:
@@ -35,7 +35,7 @@ class HypotheticalCapacity:
         """Additional slots by domain id."""
 
     @staticmethod
-    def can_be(search: Search) -> bool:
+    def applies_to(search: Search) -> bool:
         """Return whether counting slots alone answers a search."""
         demand = search.demand
         # Slices, anchors and roles need more than a sum of slots.
@@ -62,10 +62,13 @@ class HypotheticalCapacity:
     def _shift(self, allocation: Allocation, change: Callable[[int, int], int]) -> None:
         index, changed, gains = self._index, self._changed, self._gains
         for ordinal, amount in allocation.amounts.items():
-            before, had = changed.get(ordinal) or (index.free[ordinal], index.cells[ordinal][1])
+            before, slots_before = changed.get(ordinal) or (
+                index.free[ordinal],
+                index.cells[ordinal][1],
+            )
             after = tuple(map(change, before, amount))
-            has = index.slots_of(ordinal, after)
-            changed[ordinal] = (after, has)
-            if has != had:
+            slots_after = index.slots_of(ordinal, after)
+            changed[ordinal] = (after, slots_after)
+            if slots_after != slots_before:
                 domain = self._domain_of[ordinal]
-                gains[domain] = gains.get(domain, 0) + has - had
+                gains[domain] = gains.get(domain, 0) + slots_after - slots_before

@@ -114,7 +114,7 @@ class Packer:
             near = self._near(depth=depth, children=children, pods=pods)
             pods -= sum(share for _, share in near)
             ids = ids[~np.isin(ids, [child for child, _ in near])]
-        return near + self._few(depth=depth, ids=ids, pods=pods) if pods else near
+        return near + self._fewest_domains(depth=depth, ids=ids, pods=pods) if pods else near
 
     def _near(self, *, depth: int, children: range, pods: int) -> PodShares:
         """Return shares of the domains of the gang's other pods, those with most pods first."""
@@ -131,7 +131,7 @@ class Packer:
                 pods -= share
         return shares
 
-    def _few(self, *, depth: int, ids: Counts, pods: int) -> PodShares:
+    def _fewest_domains(self, *, depth: int, ids: Counts, pods: int) -> PodShares:
         """Return the fewest domains that hold the pods, with their shares."""
         ids = ids[self.index.slots_in_slices(self.slice_levels)[depth][ids] > 0]
         rooms = self.index.slots_in_slices(self.slice_levels)[depth][ids]

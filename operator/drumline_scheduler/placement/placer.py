@@ -65,7 +65,7 @@ class Placer:
         """Return whether a search in the current view finds nodes now."""
         return search.question not in self._rejected and search.has_room()
 
-    def glimpse(
+    def try_find(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | None:
         """Return nodes like `find`, or None without a reason, which is cheaper."""
@@ -85,7 +85,7 @@ class Placer:
         # question, so the answer is not shared.
         if gang.uid in search.view.allocations:  # its own pods never make room
             return never_fits(search, helped=False)
-        known = self._projection.current.never
+        known = self._projection.current.infeasible
         if question not in known:
             known[question] = never_fits(search, helped=False)
         return known[question]

@@ -54,13 +54,13 @@ class PoolView:
 
     def copy(self) -> PoolView:
         """Return a view of the same moment that can be changed separately. O(nodes)."""
-        twin = copy(self)
-        twin.used, twin.free, twin.log = list(self.used), list(self.free), []
-        twin._distinct_of = {}  # noqa: SLF001 - a new object of this class
-        twin.allocations, twin.nominees = Allocations(self.tree, self.allocations), {}
-        twin.withheld, twin.leaving = WithheldCapacity(free=twin.free, log=twin.log), set()
-        twin.overdue = set()
-        return twin
+        clone = copy(self)
+        clone.used, clone.free, clone.log = list(self.used), list(self.free), []
+        clone._distinct_of = {}  # noqa: SLF001 - a new object of this class
+        clone.allocations, clone.nominees = Allocations(self.tree, self.allocations), {}
+        clone.withheld, clone.leaving = WithheldCapacity(free=clone.free, log=clone.log), set()
+        clone.overdue = set()
+        return clone
 
     def allocation(
         self, *, gang: Gang, nodes: Sequence[str], positions: Iterable[int] | None = None

@@ -209,7 +209,7 @@ class Projection:
         if view is None:
             return
         self._leaving = [evicting for evicting in self._leaving if evicting.held.gang.uid != uid]
-        _go_on(cluster=self.projected, held=held, kept=range(len(held.assignment)))
+        _enter_kept(cluster=self.projected, held=held, kept=range(len(held.assignment)))
         view.leaving.discard(uid)
         # Its nodes are not freed, so less is withheld for the gangs nominated there.
         view.withheld.update(view.allocations[uid].places)
@@ -298,10 +298,10 @@ def _leave(*, cluster: ClusterView, evicting: EvictingGang) -> None:
     """Remove the places that an evicted gang gives up."""
     cluster.dismiss(gang=evicting.held.gang, pool=evicting.held.pool)
     if evicting.kept:
-        _go_on(cluster=cluster, held=evicting.held, kept=evicting.kept)
+        _enter_kept(cluster=cluster, held=evicting.held, kept=evicting.kept)
 
 
-def _go_on(*, cluster: ClusterView, held: Admitted, kept: Sequence[int]) -> None:
+def _enter_kept(*, cluster: ClusterView, held: Admitted, kept: Sequence[int]) -> None:
     """Enter a gang that holds nothing with some of its positions."""
     gang, view = held.gang, cluster.pools[held.pool]
     stays = [position for position in kept if position not in held.lost]

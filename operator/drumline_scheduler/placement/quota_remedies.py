@@ -59,11 +59,11 @@ def _with_further_blockers(
     *, rejection: Rejection, more: Sequence[str], search: Search
 ) -> Rejection:
     """Return the rejection with further blockers whose nodes are needed as well."""
-    of_key = search.view.allocations.of_key
-    going = [allocation for key in rejection.blockers for allocation in of_key(key)]
+    for_job = search.view.allocations.for_job
+    going = [allocation for key in rejection.blockers for allocation in for_job(key)]
     # A gang that moves inside the pool is listed twice: its allocation and its nomination.
     rest = [key for key in dict.fromkeys(more) if key not in rejection.blockers]
-    further = [allocation for key in rest for allocation in of_key(key)]
+    further = [allocation for key in rest for allocation in for_job(key)]
     release, fits = _release_and_check(search=search, allocations=(*going, *further))
     # Remove the gangs that hold the quota, then the smallest set of others that makes room.
     undo = [release(allocation) for allocation in going]
@@ -86,7 +86,7 @@ def _release_and_check(
 ) -> tuple[Callable[[Allocation], Undo], Callable[[], bool]]:
     """Return a function that removes an allocation, and one that checks whether the pods fit."""
     leaving = search.view.leaving
-    if HypotheticalCapacity.can_be(search) and not any(
+    if HypotheticalCapacity.applies_to(search) and not any(
         allocation.gang.uid in leaving for allocation in allocations
     ):
         imagined = HypotheticalCapacity(search)

@@ -37,11 +37,11 @@ def remedy_for(search: Search, *, away: bool) -> Remedy | None:
         search: the search that failed.
         away: whether the gang would fit with all nodes in service.
     """
-    remedy = next(filter(None, _tried(search, away=away)), None)
+    remedy = next(filter(None, _remedies_in_order(search, away=away)), None)
     return None if remedy is None else replace(remedy, pool=search.view.tree.pool.name)
 
 
-def _tried(search: Search, *, away: bool) -> Iterator[Remedy | None]:
+def _remedies_in_order(search: Search, *, away: bool) -> Iterator[Remedy | None]:
     if away:
         yield _return_nodes(search)
     yield _relax_topology(search)
@@ -162,7 +162,7 @@ def _add_nodes(search: Search) -> Remedy | None:
         return None
     # One node for each pod is the most that can help, so the search starts above it.
     fewest, where = search.vacant + sum(demand.roles) + 1, ""
-    for ordinal in _firsts(search, deepest):
+    for ordinal in _first_nodes(search, deepest):
         # New nodes must be in a domain that the gang may use, with a label at every level it names.
         around = tree.domain_of[search.depth][ordinal]
         labelled = (tree.known[depth][tree.domain_of[depth][ordinal]] for depth in depths)
@@ -184,7 +184,7 @@ def _add_nodes(search: Search) -> Remedy | None:
     return Remedy(kind=RemedyKind.ADD_NODES, amount=fewest, where=where)
 
 
-def _firsts(search: Search, deepest: int) -> list[int]:
+def _first_nodes(search: Search, deepest: int) -> list[int]:
     """Return the first node of each domain to which nodes might be added, most slots first."""
     tree, slots = search.view.tree, search.index.slots[deepest].tolist()
     ids = sorted(range(len(slots)), key=lambda i: (-slots[i], i))

@@ -111,7 +111,7 @@ class RolePlacer:
 
         It counts as used only with main pods, not with role pods alone.
         """
-        frontier = self.frontiers.of(depth, identity)
+        frontier = self.frontiers.frontier(depth, identity)
         tree = self.index.tree
         levels = {
             depth,
@@ -155,18 +155,18 @@ class RolePlacer:
         # Slots are kept for pods that are anchored here, too, down to the nodes. With anchors,
         # `placement.main` is not used.
         kept = pods + self.frontiers.anchored_in(depth, identity)
-        for share in self._few(depth + 1, tree.children(depth, identity), target, kept):
+        for share in self._fewest_domains(depth + 1, tree.children(depth, identity), target, kept):
             main = min(kept, share.option.room)
             kept -= main
             self._descend(
                 placement, (depth + 1, share.identity), target=share.option.roles, pods=main
             )
 
-    def _few(self, depth: int, ids: range, target: int, pods: int) -> list[BinChoice]:
+    def _fewest_domains(self, depth: int, ids: range, target: int, pods: int) -> list[BinChoice]:
         """Return the fewest domains that hold everything, those with the most room first."""
         near = neighbours(index=self.index, beside=self.packer.beside, depth=depth)
         gpus = self.index.gpus[depth]
-        parts = {i: self.frontiers.of(depth, i) for i in ids}
+        parts = {i: self.frontiers.frontier(depth, i) for i in ids}
         alone = [i for i, frontier in parts.items() if frontier[target] >= pods]
         if alone:
             best = min(alone, key=lambda i: (-near[i], int(gpus[i]), i))

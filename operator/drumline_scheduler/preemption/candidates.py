@@ -67,7 +67,7 @@ class Candidates:
         """Unit of a gang when it was last a candidate, by uid."""
         self.retry_at: list[float] = []
         """Times at which the minimum runtimes and exemptions end that protected gangs."""
-        self._spared: dict[str, Admitted] = {}
+        self._exempt: dict[str, Admitted] = {}
 
     def exclude(self, uids: Iterable[str]) -> None:
         """Remove gangs from the candidates."""
@@ -77,10 +77,10 @@ class Candidates:
         """Add gangs to the candidates again."""
         self._out.difference_update(uids)
 
-    def take_spared(self) -> list[Admitted]:
+    def take_exempt(self) -> list[Admitted]:
         """Return the gangs that were permitted but exempt since the last call, by key."""
-        spared, self._spared = self._spared, {}
-        return [spared[key] for key in sorted(spared)]
+        exempt, self._exempt = self._exempt, {}
+        return [exempt[key] for key in sorted(exempt)]
 
     def running(self, pool: str) -> list[Admitted]:
         """Return the running gangs of a pool that may be candidates at all."""
@@ -178,7 +178,7 @@ class Candidates:
             not (held.lost or held.giving_up or held.is_foreign or self._is_protected(held))
             and not held.gang.refusal  # it could not start again
             and not (held.gang.surplus or held.gang.surplus_of)  # they would move one by one
-            and not self._is_spared(held)
+            and not self._is_exempt(held)
             and self._budgets.rejection(held.gang) is None  # it could not start again
         )
 
@@ -215,8 +215,8 @@ class Candidates:
                 continue
             with deciding(gang, Stage.PREEMPT):
                 # An exempt gang is remembered for the message. Reclaim ignores the exemption.
-                if why is VictimReason.LOWER_PRIORITY and self._is_spared(held):
-                    self._spared[gang.key] = held
+                if why is VictimReason.LOWER_PRIORITY and self._is_exempt(held):
+                    self._exempt[gang.key] = held
                 elif not self._is_protected(held):
                     allowed.append((held, gpus, why))
         return allowed
@@ -235,10 +235,10 @@ class Candidates:
         self.retry_at.append(until)
         return True
 
-    def _is_spared(self, held: Admitted) -> bool:
+    def _is_exempt(self, held: Admitted) -> bool:
         """Return whether a gang reached the preemption limit."""
         limit = self._policy.preemption_limit
-        until = None if limit is None else limit.spared_until(held.preempted_at)
+        until = None if limit is None else limit.exempt_until(held.preempted_at)
         if until is None or until <= self._now:
             return False
         self.retry_at.append(until)

@@ -83,7 +83,7 @@ class Migrator:
     def _preferred(self, unit: EvictionUnit) -> list[str]:
         """Return the pools before its own in a gang's list that it may use."""
         gang, queue = unit.held.gang, self.queues.get(unit.held.gang.queue)
-        pools = () if queue is None else self.pools.of(gang=gang, queue=queue)
+        pools = () if queue is None else self.pools.select(gang=gang, queue=queue)
         if isinstance(pools, Rejection):
             return []
         earlier = gang.pools[: gang.pools.index(unit.held.pool)]
@@ -94,7 +94,7 @@ class Migrator:
             return None
         if not self.projection.has_quota(gang=gang, pool=pool, size=size):
             return None
-        return self.placer.glimpse(gang=gang, pool=pool, pods=size)
+        return self.placer.try_find(gang=gang, pool=pool, pods=size)
 
 
 def _turn(unit: EvictionUnit) -> tuple[int, float, str]:

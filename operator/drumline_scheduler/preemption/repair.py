@@ -67,7 +67,7 @@ class GangRepair:
         self._now = now
         self._most_free: dict[str, int] = {}
         """Most GPUs that were free on an open node when a gang was to be relocated, by pool."""
-        self.gave_back = False
+        self.released_nomination = False
         """True if a gang got other slots than its nominated ones, which are free again."""
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked | None:
@@ -100,7 +100,7 @@ class GangRepair:
             return self._not_repaired(held=held, rejection=nodes, nomination=nomination)
         if nomination is not None and tuple(nodes) != nomination.nodes:
             self._placer.forget()
-            self.gave_back = True
+            self.released_nomination = True
         # 3. The lost positions get the nodes. All other pods keep their nodes.
         self._candidates.exclude((gang.uid,))
         lost = tuple(sorted(held.lost))
@@ -121,7 +121,7 @@ class GangRepair:
             return None
         positions = tuple(sorted(held.displaced))
         staying = {i: name for i, name in enumerate(held.assignment) if i not in held.displaced}
-        nodes = self._placer.glimpse(gang=gang, pool=held.pool, pods=held.size, kept=staying)
+        nodes = self._placer.try_find(gang=gang, pool=held.pool, pods=held.size, kept=staying)
         if nodes is None or not {held.assignment[i] for i in positions}.isdisjoint(nodes):
             return None  # no room, or a node that is open again and was not about to go after all
         self._candidates.exclude((gang.uid,))

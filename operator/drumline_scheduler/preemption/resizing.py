@@ -75,7 +75,7 @@ class Resizer:
         if held.gang.extras + size == len(kept):
             return []
         stays = {new: held.assignment[old] for new, old in enumerate(kept)}
-        return self.placer.glimpse(gang=held.gang, pool=held.pool, pods=size, kept=stays)
+        return self.placer.try_find(gang=held.gang, pool=held.pool, pods=size, kept=stays)
 
     def _resized(self, *, held: Admitted, kept: Sequence[int], added: list[str]) -> Resized:
         gang, pool = held.gang, held.pool

@@ -4,7 +4,7 @@ A running gang gives up its surplus size by size, in whole slices. Slices with m
 that the preemptor needs come first. Then come slices whose node is empty soonest, so that an
 autoscaler can remove it, then slices from the last node on. A shrinking gang loses only the restart
 of the evicted pods, because the others keep its work. So surplus is cheaper than the same GPUs of a
-gang that loses its work. If there are many sizes, only some are considered (`sizes.few`).
+gang that loses its work. If there are many sizes, only some are considered (`sizes.sampled`).
 
 Example: a gang of legal sizes 2, 4 and 8 runs with 8 pods. Its first unit has 4 pods, after which
 it continues with 4. The second unit has 2 pods, after which it continues with 2. The last unit has
@@ -22,7 +22,7 @@ from drumline_scheduler.model import Admitted
 from drumline_scheduler.placement.allocations import Allocation
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.preemption.eviction_simulation import EvictionUnit
-from drumline_scheduler.sizes import few
+from drumline_scheduler.sizes import sampled
 
 
 def has_surplus(held: Admitted) -> bool:
@@ -51,7 +51,7 @@ def split_surplus(
     units: list[EvictionUnit] = []
     left, size, before, cost = list(range(len(held.assignment))), held.size, 0, 0.0
     # One unit for each smaller size. It costs the restart of its pods only.
-    for smaller in reversed(few(gang.sizes[: bisect_left(gang.sizes, held.size)])):
+    for smaller in reversed(sampled(gang.sizes[: bisect_left(gang.sizes, held.size)])):
         out, leaving = leaving[: size - smaller], leaving[size - smaller :]
         evicted = frozenset(out)
         left = [position for position in left if position not in evicted]

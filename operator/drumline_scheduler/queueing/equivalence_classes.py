@@ -27,7 +27,7 @@ class EquivalenceClasses:
         """A gang of each class, by number."""
         self._numbers: dict[Hashable, int] = {}
 
-    def of(self, gang: Gang) -> int:
+    def number_of(self, gang: Gang) -> int:
         """Return the number of the gang's class."""
         key = _key(gang)
         if gang.queue in self.capped:

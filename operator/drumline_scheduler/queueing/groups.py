@@ -122,7 +122,7 @@ class GangGroups:
             for key, gangs in members.items()
         }
 
-    def of(self, gang: Gang) -> GangGroup | None:
+    def group_of(self, gang: Gang) -> GangGroup | None:
         """Return the group with which a gang has to start; None if it may start alone."""
         group = self._groups.get((gang.namespace, gang.group)) if gang.group else None
         return None if group is None or group.running else group

@@ -61,7 +61,7 @@ class BorrowingLevels:
         self._known: dict[tuple[object, ...], Mapping[str, Above]] = {}
         self._version = quota.version
 
-    def of(self, gang: Gang) -> Above:
+    def lowest(self, gang: Gang) -> Above:
         """Return the lowest levels of any pool, by branch from the root to the gang's leaf."""
         path = self._quota.tree.branches[self._quota.tree.leaf_of[gang.queue]].path
         return min(self._by_pool(gang).values(), default=(0,) * len(path))
@@ -84,7 +84,7 @@ class BorrowingLevels:
 
     def _above(self, gang: Gang, *, least: int) -> Mapping[str, Above]:
         leaf, queue = self._quota.tree.leaf_of[gang.queue], self._queues.get(gang.queue)
-        pools = () if queue is None else self._pools.of(gang=gang, queue=queue)
+        pools = () if queue is None else self._pools.select(gang=gang, queue=queue)
         above: dict[str, Above] = {}
         for pool in () if isinstance(pools, Rejection) else pools:
             cohorts = self._quota.cohorts(pool)
@@ -146,7 +146,7 @@ class SchedulingOrder:
         quota: ledger of the current view; gangs that start in between change it, and its fair
             shares decide, if it has any.
         borrowing: returns whether a gang would take branches above their quota
-            (`BorrowingLevels.of`).
+            (`BorrowingLevels.lowest`).
         passed: returns whether a gang is skipped; asked when it is its turn.
         closed: returns whether the rest of a gang's chain is skipped.
     """

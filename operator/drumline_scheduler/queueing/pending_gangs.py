@@ -85,7 +85,7 @@ class PendingGangs:
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
-    def of(self, uid: str) -> Gang:
+    def gang(self, uid: str) -> Gang:
         """Return the gang with this uid."""
         return self._by_uid[uid]
 
@@ -139,7 +139,7 @@ class PendingGangs:
 
     def _register(self, gang: Gang) -> None:
         self._by_uid[gang.uid] = gang
-        number = self._class_of[id(gang)] = self._classes.of(gang)
+        number = self._class_of[id(gang)] = self._classes.number_of(gang)
         if gang.after:
             return
         if is_individual(gang):

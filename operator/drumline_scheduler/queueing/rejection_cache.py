@@ -52,7 +52,7 @@ class RejectionCache:
         """Return the rejection of an equivalent gang, if it is still true."""
         return self._known.rejection(self._pending.class_of(gang), gang)
 
-    def of_class(self, gang: Gang) -> Rejection | None:
+    def for_class(self, gang: Gang) -> Rejection | None:
         """Return the rejection that holds for the gang's whole class, for all runtimes."""
         return self._known.by_class.get(self._pending.class_of(gang))
 
@@ -84,7 +84,7 @@ class RejectionCache:
         else:
             self._known.by_class[number] = rejection
 
-    def of_group(self, members: Sequence[Gang]) -> Mapping[int, Rejection] | None:
+    def for_group(self, members: Sequence[Gang]) -> Mapping[int, Rejection] | None:
         """Return the rejections of an equivalent group, by position in it."""
         return self._groups.get(self.key(members))
 

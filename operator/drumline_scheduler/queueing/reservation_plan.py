@@ -144,14 +144,14 @@ class ReservationPlan:
             if sum(max(0, node[0]) // unit for node in free) * unit < placement.gpus:
                 return None
         # Make all reservations again, in their order, beside the gang.
-        twin = ReservationPlan(projection=self._projection, running=self._running, now=self._now)
-        twin.start(placement, until=latest_end(gang=placement.gang, now=self._now))
+        clone = ReservationPlan(projection=self._projection, running=self._running, now=self._now)
+        clone.start(placement, until=latest_end(gang=placement.gang, now=self._now))
         for reservation in self.reserved:
-            made = twin.reserve(reservation.requests)
+            made = clone.reserve(reservation.requests)
             if made is None or made.start > reservation.start:
                 return None
-        twin.expect_end(placement)
-        return twin
+        clone.expect_end(placement)
+        return clone
 
     def expect_end(self, placement: GangPlacement) -> None:
         """Let later reservations see a gang end at its expected end instead of its latest one."""

@@ -105,9 +105,9 @@ class CohortQuota:
 
     def copy(self) -> CohortQuota:
         """Return the same quota with a usage that can be changed separately."""
-        twin = copy(self)
-        twin.usage = list(self.usage)
-        return twin
+        clone = copy(self)
+        clone.usage = list(self.usage)
+        return clone
 
     def add(self, *, leaf: int, gpus: int) -> None:
         """Add GPUs (a negative number removes them) to the usage of a leaf and its ancestors."""

@@ -58,7 +58,7 @@ class Entitlements:
 
     def _is_entitled(self, gang: Gang, *, pool: str) -> bool:
         """Return whether the gang's smallest size needs GPUs of a pool, all within quota."""
-        pools = self.pools.of(gang=gang, queue=self.queues[gang.queue])
+        pools = self.pools.select(gang=gang, queue=self.queues[gang.queue])
         if isinstance(pools, Rejection) or pool not in pools:
             return False
         leaf, gpus = self.quota.tree.leaf_of[gang.queue], gang.gpus_at(gang.legal_sizes[0])

@@ -77,10 +77,10 @@ class FairShares:
 
     def copy(self, past: QueueHistory) -> FairShares:
         """Return the same current use with another past use, to be changed separately."""
-        twin = FairShares(tree=self._tree, past=past)
-        twin._held = [defaultdict(int, held) for held in self._held]
-        twin._now = [_dominant(held, capacity=past.capacity) for held in self._held]
-        return twin
+        clone = FairShares(tree=self._tree, past=past)
+        clone._held = [defaultdict(int, held) for held in self._held]
+        clone._now = [_dominant(held, capacity=past.capacity) for held in self._held]
+        return clone
 
     def now(self, branch: int) -> float:
         """Return the dominant share that a branch holds now."""

@@ -39,7 +39,7 @@ class PoolSelector:
         self._open: dict[tuple[object, ...], tuple[str, ...]] = {}
         """Names of usable pools, by queue and by everything of a gang that concerns pools."""
 
-    def of(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
+    def select(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
         """Return the names of the pools to try, in order, or the rejection if there are none."""
         names = requested_pools(gang)
         is_surplus = bool(gang.surplus_of)
@@ -66,7 +66,7 @@ class PoolSelector:
             return False
         return accepts(known, gang=gang, queue=queue)
 
-    def are_alike(self, pool: str, other: str) -> bool:
+    def have_same_gpus(self, pool: str, other: str) -> bool:
         """Return whether two pools have and count GPUs of one kind, as far as is known."""
         known = [self._pools[name] for name in (pool, other) if name in self._pools]
         if len({each.parts_per_gpu for each in known}) > 1:

@@ -27,7 +27,12 @@ from drumline_scheduler.model import (
 from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
 from drumline_scheduler.quota.fair_sharing import FairShares, QueueHistory, past_of
 from drumline_scheduler.quota.preemption_policy import FairShareWeights, PreemptionClaim
-from drumline_scheduler.quota.quota_rejections import Shortage, can_never, has_to_wait, raise_quota
+from drumline_scheduler.quota.quota_rejections import (
+    Shortage,
+    exhausted_rejection,
+    infeasible_rejection,
+    raise_quota,
+)
 from drumline_scheduler.quota.usage import GangUsage, UsageByQueue
 from drumline_scheduler.quota.user_limits import UserLimits, user_limits
 from drumline_scheduler.rejections import Rejection
@@ -84,20 +89,20 @@ class QuotaLedger:
 
     def copy(self) -> QuotaLedger:
         """Return a ledger with the same usage, without fair shares, to be changed separately."""
-        twin = QuotaLedger(self.tree, past=self.past)
-        twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
+        clone = QuotaLedger(self.tree, past=self.past)
+        clone._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
         # Rejections hold for both until one of the ledgers is changed.
-        twin._rejections, twin._shares_rejections = self._rejections, True
+        clone._rejections, clone._shares_rejections = self._rejections, True
         self._shares_rejections = True
-        return twin
+        return clone
 
     def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
         """Return a ledger with the same usage for one cycle, with the past use at its time."""
-        twin = self.copy()
+        clone = self.copy()
         if self.past is not None:
-            twin.past = past_of(snapshot=snapshot, policy=policy, tree=self.tree)
-            twin.shares = self.shares.copy(twin.past) if self.shares is not None else None
-        return twin
+            clone.past = past_of(snapshot=snapshot, policy=policy, tree=self.tree)
+            clone.shares = self.shares.copy(clone.past) if self.shares is not None else None
+        return clone
 
     def account(self, pool: str) -> PoolAccount:
         """Return the usage of a pool."""
@@ -120,7 +125,7 @@ class QuotaLedger:
     def hold(self, *, gang: Gang, pool: str, size: int) -> Undo:
         """Set the usage of a gang to `size` main pods and its roles."""
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
-        before = account.usage.of(leaf=leaf, uid=gang.uid)
+        before = account.usage.usage_of(leaf=leaf, uid=gang.uid)
         self._write(pool=pool, leaf=leaf, gang=gang, size=size)
         if before is None:
             return lambda: self._write(pool=pool, leaf=leaf, gang=gang, size=None)
@@ -133,7 +138,7 @@ class QuotaLedger:
             KeyError: the gang holds nothing of the pool.
         """
         leaf = self.tree.leaf_of[gang.queue]
-        held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
+        held = self.account(pool).usage.usage_of(leaf=leaf, uid=gang.uid)
         if held is None:
             raise KeyError(f"{gang.key} holds nothing of pool {pool}")
         self._write(pool=pool, leaf=leaf, gang=held.gang, size=None)
@@ -146,7 +151,7 @@ class QuotaLedger:
         """
         leaf = self.tree.leaf_of[gang.queue]
         moves = any(
-            account.usage.of(leaf=leaf, uid=gang.uid) is not None
+            account.usage.usage_of(leaf=leaf, uid=gang.uid) is not None
             for account in self._accounts.values()
         )
         if self.shares is not None and not moves:
@@ -158,7 +163,7 @@ class QuotaLedger:
     def needs(self, *, gang: Gang, pool: str, size: int) -> int:
         """Return the GPUs that a gang needs beside its usage there to hold `size` main pods."""
         leaf = self.tree.leaf_of[gang.queue]
-        held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
+        held = self.account(pool).usage.usage_of(leaf=leaf, uid=gang.uid)
         return gang.gpus_at(size) - (held.gpus if held else 0)
 
     def has_room(self, *, gang: Gang, pool: str, size: int) -> bool:
@@ -170,9 +175,9 @@ class QuotaLedger:
             and account.user_limits.room(leaf=leaf, user=gang.user) >= gpus
         )
 
-    def never(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
+    def infeasible(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
         """Return the rejection of a gang that exceeds an idle cohort's quota or the user limit."""
-        return can_never(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
+        return infeasible_rejection(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
         """Return the rejection of a gang that waits for other jobs of its queue, user or cohort."""
@@ -182,7 +187,7 @@ class QuotaLedger:
         asked = self._shortage(gang=gang, pool=pool, gpus=gpus)
         question = asked.question
         if question not in self._rejections:
-            self._rejections[question] = has_to_wait(asked)
+            self._rejections[question] = exhausted_rejection(asked)
         return self._rejections[question]
 
     def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:
@@ -233,14 +238,14 @@ class QuotaLedger:
         if self._shares_rejections:
             self._rejections, self._shares_rejections = {}, False
         account = self.account(pool)
-        before = account.usage.of(leaf=leaf, uid=gang.uid)
+        before = account.usage.usage_of(leaf=leaf, uid=gang.uid)
         gpus = 0 if size is None else gang.gpus_at(size)
         held = before.gpus if before else 0
         if gpus != held:
             account.add(leaf=leaf, user=gang.user, gpus=gpus - held)
         if self.shares is not None:
-            had = before.size if before else None
-            self.shares.change(leaf=leaf, pool=pool, gang=gang, before=had, after=size)
+            size_before = before.size if before else None
+            self.shares.change(leaf=leaf, pool=pool, gang=gang, before=size_before, after=size)
         if size is None:
             account.usage.drop(leaf=leaf, uid=gang.uid)
         else:

@@ -85,7 +85,7 @@ class Shortage:
         )
 
 
-def can_never(asked: Shortage) -> Rejection | None:
+def infeasible_rejection(asked: Shortage) -> Rejection | None:
     """Return the rejection of a request that exceeds quota or limit even without other usage."""
     most, queue, pool = asked.cohorts.most(asked.leaf), asked.queue, asked.pool
     limit = asked.user_limits.limits.get(asked.leaf)
@@ -125,7 +125,7 @@ def raise_quota(asked: Shortage) -> Remedy | None:
     )
 
 
-def has_to_wait(asked: Shortage) -> Rejection:
+def exhausted_rejection(asked: Shortage) -> Rejection:
     """Return the rejection of a request that has to wait for other jobs to end."""
     # 1. Name the jobs that hold the quota, and pods that should have ended.
     blockers = _find_blockers(asked)

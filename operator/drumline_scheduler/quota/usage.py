@@ -68,18 +68,18 @@ class UsageByQueue:
 
     def copy(self) -> UsageByQueue:
         """Return the same usage, to be changed separately. O(queues)."""
-        twin = UsageByQueue()
-        twin._usage = dict(self._usage)
+        clone = UsageByQueue()
+        clone._usage = dict(self._usage)
         # From now on both share every queue, so the next change of either copies the queue first.
         self._own = {}
-        return twin
+        return clone
 
     def all(self) -> Iterator[GangUsage]:
         """Yield the usage of every gang."""
         for usage in self._usage.values():
             yield from usage.by_uid.values()
 
-    def of(self, *, leaf: int, uid: str) -> GangUsage | None:
+    def usage_of(self, *, leaf: int, uid: str) -> GangUsage | None:
         """Return the usage of a gang; None if it holds nothing."""
         usage = self._usage.get(leaf)
         return usage.by_uid.get(uid) if usage else None

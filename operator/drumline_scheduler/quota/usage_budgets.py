@@ -165,43 +165,43 @@ def window_amount(
     today = _day(now)
     if budget.refill is None:
         first = today - budget.window_days + 1
-        return sum(had for day, had in days.items() if day >= first)
+        return sum(used for day, used in days.items() if day >= first)
     # The clock of another leader may be ahead: its use counts in the present period.
-    had = _by_period(days, refill=budget.refill, today=today)
+    used = _by_period(days, refill=budget.refill, today=today)
     # Carry the debt from period to period. It is due in the period right after the overrun.
     present, debt, due = _period(today, budget.refill)[0], 0, 0
-    for start, amount in had.items():
+    for start, amount in used.items():
         if start < present and whole is not None:
             debt = debt if start == due else 0  # a period without use pays all
             debt = _carried(amount, debt=debt, whole=whole, credit=credit)
             due = _period(start, budget.refill)[1]
-    return had[present] + (debt if present == due else 0)
+    return used[present] + (debt if present == due else 0)
 
 
 def _by_period(days: Mapping[int, int], *, refill: Refill, today: int) -> Counter[int]:
     """Return the use by the first day of each week or month, in their order."""
-    had: Counter[int] = Counter()
+    used: Counter[int] = Counter()
     start = end = 0
     for day, amount in sorted(days.items()):
         if not start <= day < end:
             start, end = _period(min(day, today), refill)
-        had[start] += amount
-    return had
+        used[start] += amount
+    return used
 
 
-def _carried(had: int, *, debt: int, whole: int, credit: int) -> int:
+def _carried(used: int, *, debt: int, whole: int, credit: int) -> int:
     """Return the use of a week or month that is deducted from the next one.
 
     Args:
-        had: use in it.
+        used: use in it.
         debt: use of the one before that was deducted from it.
         whole: limit of each period.
         credit: credit of each period.
     """
     # The overrun of this period counts in full. Of older debt only credit
     # that was never paid back does.
-    unpaid = min(credit, had + debt - whole)
-    return max(0, min(whole, max(had - whole, unpaid)))
+    unpaid = min(credit, used + debt - whole)
+    return max(0, min(whole, max(used - whole, unpaid)))
 
 
 def spent_percents(
@@ -228,7 +228,7 @@ def held_in(pool: Pool | None, amount: int) -> tuple[Fraction, int]:
     return pool.in_gpus(amount), pool.price or 0
 
 
-def asked_again_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float) -> float | None:
+def next_check_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float) -> float | None:
     """Return when to check a budget again if its queue keeps holding the same.
 
     None if it holds nothing. Otherwise this is the time at which one of its limits is reached, or
@@ -293,8 +293,8 @@ def _accounts_of_all(
 
 
 def _is_reached(account: _Account, *, budget: Budget, now: float) -> bool:
-    had = _counted(account, budget=budget, now=now)
-    return had >= account.bound.whole + account.bound.credit
+    used = _counted(account, budget=budget, now=now)
+    return used >= account.bound.whole + account.bound.credit
 
 
 def _percent(account: _Account, *, budget: Budget, now: float) -> int:
@@ -313,10 +313,10 @@ def _flows_back_at(account: _Account, *, budget: Budget, now: float) -> float:
     today = _day(now)
     if budget.refill is None:
         # Window: from today backwards, find the day whose use must leave the window first.
-        had, midnight = 0, today + 1
+        used, midnight = 0, today + 1
         for day, amount in sorted(account.days.items(), reverse=True):
-            had += amount
-            if had >= account.bound.whole:  # with this day it is too much: it has to flow back
+            used += amount
+            if used >= account.bound.whole:  # with this day it is too much: it has to flow back
                 midnight = max(midnight, day + budget.window_days)
                 break
         return float(DAY_SECONDS * midnight)

@@ -156,7 +156,7 @@ class NodeRequests:
             started=starting,
             held_back=held_back,
             refused={each.uid for each in before.open if demand_name(each) in self._refused},
-            said=self._messages,
+            messages=self._messages,
             bound={each.uid for each in before.open if self._is_bound(each)},
             timeouts=timeouts_of(self._pools.by_name),
             now=now,

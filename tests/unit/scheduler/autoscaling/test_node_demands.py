@@ -9,7 +9,7 @@ from drumline_scheduler import AskedNodes, NeedsNodes, NodeOffer
 from drumline_scheduler.autoscaling.node_demands import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    NOTHING_SAID,
+    NO_MESSAGES,
     STARTED_SECONDS,
     DemandEnd,
     DemandsAfter,
@@ -43,7 +43,7 @@ def step(
     started: Collection[str] = (),
     held_back: Collection[str] = (),
     refused: Collection[str] = (),
-    said: Mapping[str, str] = NOTHING_SAID,
+    messages: Mapping[str, str] = NO_MESSAGES,
     bound: Collection[str] = (),
 ) -> DemandsAfter:
     return demands_after(
@@ -52,7 +52,7 @@ def step(
         started=started,
         held_back=held_back,
         refused=refused,
-        said=said,
+        messages=messages,
         bound=bound,
         timeouts=TIMEOUTS,
         now=now,
@@ -100,8 +100,8 @@ def test_what_nobody_would_start_with_is_withdrawn_at_once_and_may_be_asked_agai
 
 def test_after_the_timeout_the_pool_is_to_grow_as_far_in_this_zone_only_after_a_pause() -> None:
     asked = step(EMPTY, need(nodes=4, zone="a", of=2), now=0).demands
-    said = {"uid-a": "no capacity"}
-    late = step(asked, need(nodes=2, zone="a", of=4), now=600, said=said)
+    messages = {"uid-a": "no capacity"}
+    late = step(asked, need(nodes=2, zone="a", of=4), now=600, messages=messages)
     assert ends(late) == [("uid-a", DemandEnd.TIMED_OUT)]
     assert late.demands.open == ()
     offers = tuple(NodeOffer(node=node("new"), zone=zone, pool_limit=9) for zone in ("a", "b"))

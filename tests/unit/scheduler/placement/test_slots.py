@@ -83,7 +83,7 @@ class World:
 
     def folded(self, frontiers: Frontiers) -> object:
         return [
-            [frontiers.of(depth, i) for i in range(len(row))]
+            [frontiers.frontier(depth, i) for i in range(len(row))]
             for depth, row in enumerate(self._tree.starts)
         ]
 

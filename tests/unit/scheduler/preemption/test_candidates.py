@@ -66,7 +66,7 @@ def test_without_a_rule_nobody_is_sent_away() -> None:
 def test_who_was_preempted_often_is_spared_until_one_of_the_last_is_old(
     times: tuple[float, ...], until: float | None
 ) -> None:
-    assert PreemptionLimit(times=3, seconds=3600.0).spared_until(times) == until
+    assert PreemptionLimit(times=3, seconds=3600.0).exempt_until(times) == until
 
 
 @pytest.mark.parametrize(("times", "seconds"), [(0, 1.0), (1, 0.0)])

@@ -40,7 +40,7 @@ def line_by_line(gangs: Iterable[Gang], ledger: QuotaLedger) -> Iterator[Gang]:
     """The order in which gangs come forward of which nobody is passed over."""
     chains = [[each_gang] for each_gang in gangs]
     return SchedulingOrder(
-        chains, quota=ledger, borrowing=borrowing(ledger).of, passed=never, closed=never
+        chains, quota=ledger, borrowing=borrowing(ledger).lowest, passed=never, closed=never
     )
 
 
@@ -201,7 +201,7 @@ def first_of(above: int | None, *, depth: int, ledger: QuotaLedger, heads: dict[
     ranked: list[tuple[tuple[Above, float, OrderKey], Gang]] = []
     for member in members:
         first_of_a = first_of(member, depth=depth + 1, ledger=ledger, heads=heads)
-        beyond = borrowing(ledger).of(first_of_a)[: depth + 1]
+        beyond = borrowing(ledger).lowest(first_of_a)[: depth + 1]
         ranked.append(((beyond, ledger.shares.share(member), order_key(first_of_a)), first_of_a))
     return min(ranked, key=lambda entry: entry[0])[1]
 

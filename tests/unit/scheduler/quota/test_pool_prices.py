@@ -151,8 +151,8 @@ def test_a_job_borrows_only_where_it_may_start() -> None:
     quota = ledger_of(snapshot=snapshot, policy=BEST_EFFORT)
     pools = PoolSelector(pools=snapshot.pools, quota=quota)
     levels = BorrowingLevels(quota=quota, pools=pools, queues=quota.tree.queues)
-    assert not any(levels.of(gang("a", price_rule=spot(SpotRule.NEVER))))
-    assert any(levels.of(gang("b", price_rule=spot(SpotRule.ONLY))))
+    assert not any(levels.lowest(gang("a", price_rule=spot(SpotRule.NEVER))))
+    assert any(levels.lowest(gang("b", price_rule=spot(SpotRule.ONLY))))
 
 
 @pytest.mark.parametrize(("rule", "pool"), [(SpotRule.AVOID, "demand"), (SpotRule.PREFER, "spot")])
