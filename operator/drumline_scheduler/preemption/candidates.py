@@ -73,10 +73,6 @@ class Candidates:
         """Remove gangs from the candidates."""
         self._out.update(uids)
 
-    def include(self, uids: Iterable[str]) -> None:
-        """Add gangs to the candidates again."""
-        self._out.difference_update(uids)
-
     def take_exempt(self) -> list[Admitted]:
         """Return the gangs that were permitted but exempt since the last call, by key."""
         exempt, self._exempt = self._exempt, {}

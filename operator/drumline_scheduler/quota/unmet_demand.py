@@ -55,11 +55,6 @@ class UnmetDemand:
         self._wanted_by_users: set[tuple[str, str, str]] = set()
         """Demand of users at their limit, by (queue, user, pool)."""
 
-    @property
-    def holding_back(self) -> int:
-        """Number of blocking gangs; it never falls within a cycle."""
-        return len(self._first)
-
     def behind(self, *, gang: Gang, pool: str) -> Rejection | None:
         """Return the rejection of a gang behind a blocking one; None: it may pass."""
         if not self._first:
