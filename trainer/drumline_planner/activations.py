@@ -38,7 +38,7 @@ class Kept:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """Bytes of all kinds together."""
         return self.norms + self.attention + self.feed_forward + self.dropout
 
 
@@ -82,7 +82,11 @@ def _attention(setup: TrainingSetup) -> float:
 
 
 def _latent_attention(setup: TrainingSetup, latent: LatentAttention) -> float:
-    """Latents and their norms on all tensor ranks; queries, keys, padded values, the result."""
+    """Return the bytes of latent attention.
+
+    Latents and their norms are on all tensor ranks. Queries, keys, padded values and the result are
+    divided.
+    """
     model, tokens = setup.model, setup.tokens
     of_queries = latent.query_rank or 0
     made = of_queries + latent.key_value_rank + latent.turned_size
@@ -169,7 +173,7 @@ def layers_kept(setup: TrainingSetup, layers: range) -> float:
 
 
 def run_length(setup: TrainingSetup, layers: int) -> int:
-    """Layers of a run, with blocks."""
+    """Return the number of layers in a run, for recompute by blocks."""
     return setup.memory.recompute_every or max(1, math.isqrt(layers))
 
 

@@ -55,9 +55,10 @@ def _of_attention(model: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 _WHOLE = frozenset({"query_latent", "key_value_latent"})
-"""Not cut."""
+"""Weights that tensor parallelism does not cut."""
 _ROW_CUT = frozenset({"output", "down"})
-"""Cut by their inputs, as is the adapter's first matrix; the others and their second by outputs."""
+"""Products cut by their inputs, like the adapter's first matrix. All other products, and their
+adapters' second matrix, are cut by outputs."""
 
 
 def _adapted(
@@ -73,13 +74,13 @@ def _adapted(
 
 
 def layer_adapters(model: ModelConfig, lora: LoraConfig, *, tensor: int) -> float:
-    """Weights of one layer's adapters on a rank: the matrix that is not cut is on all of them."""
+    """Return the adapter weights of one layer on a rank. Every rank holds the uncut matrix."""
     each = _adapted(model, lora, tensor=tensor)
     return lora.rank * sum(inputs + outputs for _, inputs, outputs in each)
 
 
 def trained_by_lora(setup: TrainingSetup) -> float:
-    """Weights of the adapters on the fullest rank."""
+    """Return the adapter weights on the fullest rank."""
     if setup.lora is None:
         return 0.0
     lora, tensor = setup.lora, setup.layout.tensor
@@ -87,7 +88,7 @@ def trained_by_lora(setup: TrainingSetup) -> float:
 
 
 def packed_weights(setup: TrainingSetup) -> float:
-    """Weights of the fullest rank that lie in 4 bits."""
+    """Return the weights of the fullest rank that are stored in 4 bits."""
     if setup.lora is None or setup.lora.base_bits == 16:
         return 0.0
     return _of_fullest(setup, lambda kind: layer_packed(setup, kind))
@@ -102,7 +103,7 @@ def layer_packed(setup: TrainingSetup, kind: ModelConfig) -> float:
 
 
 def largest_packed(setup: TrainingSetup) -> float:
-    """Weights of the largest product that is unpacked on a rank."""
+    """Return the weights of the largest product that is unpacked on a rank."""
     if setup.lora is None or setup.lora.base_bits == 16:
         return 0.0
     lora, tensor = setup.lora, setup.layout.tensor

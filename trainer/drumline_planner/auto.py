@@ -33,13 +33,13 @@ from drumline_planner.space import Choice, Goal, KeptChoices, Outer, configured
 
 UNLIMITED = 1 << 62
 _BEST = 4
-"""Layouts that are compared in the log."""
+"""Number of layouts that are compared in the log."""
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A layout, and why it is this one."""
+    """The chosen layout and the reasons for it."""
 
     config: TrainerConfig
     """Configuration with this layout as explicit settings."""
@@ -53,7 +53,7 @@ class Chosen:
     fits: bool
     """True if this leaves the reserve of the device free."""
     summary: str
-    """Layout, micro-batch, recompute and what they cost, in one line."""
+    """Layout, micro-batch, recompute and their cost, in one line."""
     reasons: tuple[str, ...]
     """One sentence each about its bottleneck, the runner-up and rejected layouts."""
 
@@ -111,10 +111,13 @@ def goal_of(config: TrainerConfig, cluster: GpuCluster) -> Goal:
 
 
 def check_choosable(config: TrainerConfig, *, world_size: int) -> None:
-    """Return where some layout can train this: bounded, without a search and without devices.
+    """Check that some layout can train this, without a search and without devices.
+
+    The check is bounded.
 
     Raises:
-        ConfigError: none of those that save most is legal; the first violation of the plainest.
+        ConfigError: none of the layouts that save most memory is legal. The message is the first
+            violation of the plainest layout.
     """
     goal = goal_of(config, cluster_of(PROCESSOR, gpus=world_size, network=LINKS["ethernet-100g"]))
     for choice in _saving(goal):
@@ -130,7 +133,8 @@ def smallest(goal: Goal) -> Planned:
     """Return the layout with the least memory, among the layouts that save most.
 
     Raises:
-        ConfigError: none of them is legal; the first violation of the plainest.
+        ConfigError: none of them is legal. The message is the first violation of the plainest
+            layout.
     """
     legal = [
         planned
@@ -143,7 +147,7 @@ def smallest(goal: Goal) -> Planned:
 
 
 def summary(planned: Planned, cluster: GpuCluster) -> str:
-    """Layout, micro-batch, recompute, seconds of a step, memory."""
+    """Return layout, micro-batch, recompute, seconds of a step and memory as text."""
     return (
         f"{planned.layout}, micro-batch {planned.setup.micro_batch}, recompute"
         f" {recompute_words(planned)}: {planned.time.seconds:.3g} s per step and"
@@ -170,7 +174,7 @@ def _written(degree: int) -> int | None:
 
 
 def _saving(goal: Goal) -> Iterator[Choice]:
-    """Choices that take little memory: all recomputed, single samples, everything sharded."""
+    """Yield choices that need little memory: full recompute, single samples, everything sharded."""
     kept, gpus, model = goal.kept, goal.cluster.gpus, goal.config.model
     heads = [n for n in divisors(model.heads) if shares_heads(model, n)]
     tensors = [kept.tensor] if kept.tensor else [n for n in heads if n <= goal.cluster.domain]

@@ -37,14 +37,14 @@ class OuterBounds:
     layers: dict[Outer, tuple[float, float, float]] = field(
         default_factory=dict[Outer, tuple[float, float, float]]
     )
-    """Seconds of the three passes of a layer, the least of all kinds of layers."""
+    """Seconds of the three passes of a layer, the minimum over all kinds of layers."""
     spans: dict[tuple[int, int, int], Spans] = field(
         default_factory=dict[tuple[int, int, int], Spans]
     )
-    """Location of tensor, context and expert ranks, by their numbers."""
+    """Location of tensor, context and expert ranks, by the numbers of these ranks."""
 
     def of(self, outer: Outer) -> float | None:
-        """Seconds that no inner choice is below; None where none can fit in memory."""
+        """Return a lower bound on the seconds of all inner choices; None if none fits in memory."""
         if outer not in self.seconds:
             self.seconds[outer] = self._of(outer)
         return self.seconds[outer]
@@ -155,7 +155,7 @@ def of_kind(setup: TrainingSetup, choice: Choice) -> TrainingSetup:
 
 
 def least_state(setup: TrainingSetup, *, ranks: int) -> float:
-    """Bytes of weights, moments and a frozen copy, shared out over all ranks."""
+    """Return the bytes of weights, moments and a frozen copy, divided by all ranks."""
     host = setup.memory
     on_device = host.offload_parameters == "none" and host.offload_optimizer == "none"
     copy = setup.width * weights(setup.model) / ranks if setup.frozen_copy else 0.0
@@ -165,7 +165,7 @@ def least_state(setup: TrainingSetup, *, ranks: int) -> float:
 
 
 def _copies(goal: Goal, outer: Outer) -> int:
-    """Parts that a global batch is split in."""
+    """Return the number of parts into which a global batch is divided."""
     return goal.cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
 
 
@@ -173,7 +173,7 @@ def _copies(goal: Goal, outer: Outer) -> int:
 def _shares(
     model: ModelConfig, layout: Layout, sequence_length: int
 ) -> tuple[tuple[int, int], ...]:
-    """Numbers of layers that a rank may have, and of each the most that lie before its first."""
+    """Return the possible numbers of layers of a rank, each with the layers before it."""
     sizes = list(map(len, stage_layers(model, layout.stages, sequence_length)))
     before, most = 0, dict[int, int]()
     for place in range(layout.pipeline):
@@ -183,7 +183,7 @@ def _shares(
 
 
 def _least_memory(setup: TrainingSetup, outer: Outer, *, ranks: int) -> float:
-    """Bytes that the fullest rank has at least, whatever the inner choice."""
+    """Return a lower bound on the bytes of the fullest rank, for any inner choice."""
     layers, pipeline = setup.model.layers, setup.layout.pipeline
     kept = 0.0
     on_device = setup.memory.offload_activations is Offload.NONE

@@ -1,6 +1,6 @@
-"""Constants for one pool, by what its own jobs measured.
+"""Constants for one pool, from measurements of its own jobs.
 
-The global ones were found once, on published measurements: `constants`.
+The global constants were found once, on published measurements (`constants`).
 """
 
 from __future__ import annotations

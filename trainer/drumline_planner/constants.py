@@ -19,17 +19,17 @@ class Constants:
     matmul: float = 0.92
     """Share of a device's sustained speed that a step's products reach when they are large."""
     half_width: float = 16.0
-    """Features of a rank's products at which they reach half of that."""
+    """Features of a rank's products at which they reach half of that share."""
     passes: float = 2.42
-    """Times that what a layer keeps goes through memory in a forward pass."""
+    """Number of times that a layer's kept bytes go through memory in a forward pass."""
     kernel: float = 13e-6
-    """Seconds between kernels, beside their work."""
+    """Seconds between kernels, in addition to their work."""
     domain: float = 0.85
     """Share of a domain's line rate that collectives reach."""
     network: float = 0.95
-    """Constants of the network."""
+    """Share of the network's line rate that collectives reach."""
     latency: float = 1.0
-    """Latency of a collective's hop over that of the link."""
+    """Latency of a collective's hop, relative to that of the link."""
     step: float = 0.002
     """Seconds of a step that no part explains."""
 
@@ -44,7 +44,7 @@ class PoolConstants(Constants):
     """Constants for one pool, by the measured step parts of its jobs (`calibration.calibrated`)."""
 
     parts: tuple[tuple[StepPart, float], ...] = ()
-    """Times that the exposed messages of an axis take longer than by the other fields."""
+    """Correction factors of the exposed messages of an axis, beyond the other fields."""
 
     def exposed(self, part: StepPart) -> float:
         """Return the correction factor of this part."""

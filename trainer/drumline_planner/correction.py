@@ -21,7 +21,7 @@ _SAID = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCorrection:
-    """Factors; 1 where nothing was measured."""
+    """Factors on the memory estimate. 1 if nothing was measured."""
 
     state: float = 1.0
     """Factor for weights, gradients and optimizer state."""

@@ -28,14 +28,14 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One measure, and what it gives."""
+    """One measure and its result."""
 
     name: str
     gpus: int
     batch: int
     """Sequences of a step."""
     layout: str
-    """Empty: none is legal and fits."""
+    """The best layout. Empty if none is legal and fits."""
     seconds: float | None
     """Seconds of a step. None without a layout."""
     tokens_per_second: float | None
@@ -48,7 +48,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionSequence:
-    """Measures in their order, and what follows from them in words."""
+    """Measures in their order, and the conclusions as sentences."""
 
     failure: str
     """Problem: `batch is too small` or `run takes too long`."""
@@ -119,7 +119,10 @@ def with_batch(goal: Goal, batch: int) -> Goal:
 
 
 def _keeping(goal: Goal, degrees: dict[str, int]) -> Goal:
-    """With these degrees at 1; what the user has written stays and leaves the measure no layout."""
+    """Return the goal with these degrees fixed.
+
+    If the user has set another degree, it stays, and the measure has no layout.
+    """
     kept: KeptChoices = goal.kept
     for axis, degree in degrees.items():
         if getattr(kept, axis) is None:

@@ -34,12 +34,12 @@ class Rung:
 
     name: str
     size: float | None
-    """Bytes of the fullest rank; None: it is not possible here."""
+    """Bytes of the fullest rank. None: the measure is not possible here."""
     fits: bool
     seconds: float | None
     """Seconds of a step."""
     saves: float | None = None
-    """Bytes less than the rung above that is possible; below 0 where it needs more."""
+    """Bytes saved relative to the possible rung above it. Negative if it needs more."""
     why_not: str = ""
 
 
@@ -50,7 +50,7 @@ class Advice:
     rule: str
     rungs: tuple[Rung, ...]
     sequences: tuple[DecisionSequence, ...]
-    """For the failures that this goal has besides."""
+    """Measures for other failures of this goal."""
     sentences: tuple[str, ...]
 
 
@@ -77,7 +77,7 @@ def advice(goal: Goal, best: Planned | None, *, total_tokens: float | None = Non
 
 
 def _with_savings(rungs: list[Rung]) -> tuple[Rung, ...]:
-    """Each with what it saves over the possible rung above it."""
+    """Return the rungs with the bytes that each saves over the possible rung above it."""
     possible = [rung for rung in rungs if rung.size is not None]
     saves = {
         after.name: (before.size or 0.0) - (after.size or 0.0)

@@ -1,7 +1,7 @@
-"""The cluster that ranks run on, from what they see and what `hardware` of the configuration says.
+"""The cluster that ranks run on, from detected devices and from `hardware` of the configuration.
 
-A device that the table does not have is taken to be as large as its driver says, and as fast as its
-name and a guess: that orders layouts, it does not time them.
+A device that is not in the table gets the memory that its driver reports, and a speed guessed from
+its name. This is good enough to order layouts, but not to predict their time.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ PROCESSOR = GpuModel(
     link_bandwidth=1e9,
     domain=8,
 )
-"""A rank without a GPU, with Gloo to the others: for tests. The same on every host, as hosts of one
-gang differ."""
+"""A rank without a GPU, for tests, with Gloo to the others. It is the same on every host, because
+the hosts of one gang differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenDevice:
-    """Properties of its device that a process sees."""
+    """Properties of the device that a process detects."""
 
     name: str
-    """The driver's, such as `NVIDIA H100 80GB HBM3`; empty: the processor."""
+    """Name from the driver, such as `NVIDIA H100 80GB HBM3`. Empty: the processor."""
     memory_bytes: int
-    """All of it."""
+    """Total memory."""
 
 
 def machine(

@@ -70,7 +70,7 @@ class Measured:
     cluster: GpuCluster
     code_base: str
     seconds: float | None
-    """None: it was not measured, or did not fit."""
+    """Measured seconds of a step. None: not measured, or the layout did not fit."""
     memory_bytes: float | None
     ran: bool
     """True if the layout fit in memory."""
@@ -80,7 +80,7 @@ def read_rows(text: str) -> list[Measured]:
     """Return the rows of a file.
 
     Raises:
-        ConfigError: a column is missing, or a value is not usable; says the line.
+        ConfigError: a column is missing, or a value is not usable. The message names the line.
     """
     if len(text) > _MOST_BYTES:
         raise ConfigError(

@@ -45,7 +45,7 @@ class Line:
 
     name: str
     size: float
-    """Bytes."""
+    """Size in bytes."""
     note: str
 
 
@@ -55,13 +55,13 @@ class Bill:
 
     lines: tuple[Line, ...]
     capacity: int
-    """Bytes of the device."""
+    """Memory of the device in bytes."""
     place: int
     """Position of the rank in the pipeline."""
 
     @property
     def total(self) -> float:
-        """Bytes."""
+        """Sum of all lines in bytes."""
         return sum(line.size for line in self.lines)
 
     @property
@@ -91,7 +91,7 @@ def memory_bill(
 
 
 def held_activations(setup: TrainingSetup) -> HeldActivations:
-    """Lines that all kinds of data parallelism share, of the ranks that may be fullest."""
+    """Return the lines that all kinds of data parallelism share, for ranks that may be fullest."""
     return {place: tuple(_activations(setup, place)) for place in _full_places(setup)}
 
 
@@ -102,10 +102,10 @@ def moving_bytes(held: HeldActivations) -> float:
 
 
 def _full_places(setup: TrainingSetup) -> tuple[int, ...]:
-    """Places of the pipeline of which one is the fullest.
+    """Return the places of the pipeline that may be the fullest.
 
-    Of those that have as many layers and the same ends of the model, only the one with most
-    micro-batches in flight can be.
+    Of places with as many layers and the same ends of the model, only the one with the most
+    micro-batches in flight can be the fullest.
     """
     layout = setup.layout
     if layout.pipeline == 1:
@@ -131,7 +131,7 @@ def _full_of_order(
 ) -> tuple[int, ...]:
     """Return the memory of a pipeline with a number of layers of each kind per stage.
 
-    All kinds of data parallelism ask it.
+    It is cached, because all kinds of data parallelism use it.
     """
     best: dict[tuple[object, ...], tuple[int, int]] = {}
     for place in range(layout.pipeline):
@@ -145,7 +145,7 @@ def _full_of_order(
 
 
 def ranks_in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
-    """Micro-batches that are alive at once, by place of the pipeline and by its stages."""
+    """Return the micro-batches that are alive at once, by place of the pipeline and its stages."""
     layout = setup.layout
     if layout.pipeline == 1:
         return ((1,),)
@@ -160,7 +160,7 @@ def ranks_in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
 def rank_lines(
     setup: TrainingSetup, place: int, held: Sequence[Line] | None = None
 ) -> tuple[Line, ...]:
-    """Every line of the rank at this place of the pipeline; `held` are those of activations."""
+    """Return every line of the rank at a place of the pipeline. `held` has the activations."""
     dense, experts = rank_parameters(setup, place)
     held = _activations(setup, place) if held is None else held
     lines = [*_state(setup, dense, experts), *_frozen_copy(setup, dense, experts), *held]
@@ -196,7 +196,7 @@ _MOVING = frozenset(
 
 
 def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
-    """Weights, copies, gradients, optimizer state: bytes of each and what divides them."""
+    """Return the lines of weights, copies, gradients and optimizer state."""
     if setup.software.mixed_state is not None:
         return _foreign_state(setup, dense + experts)
     if setup.lora is not None:
@@ -254,7 +254,10 @@ def _frozen_copy(setup: TrainingSetup, dense: float, experts: float) -> Iterator
 
 
 def _gathered(setup: TrainingSetup, whole: float) -> float:
-    """With FSDP: two units in use with the gradients of a third, or all where they are kept."""
+    """Return the gathered weights of FSDP.
+
+    These are two units in use and the gradients of a third, or all units if they are kept.
+    """
     if setup.layout.keeps_gathered:
         return setup.width * whole
     parts, tensor = parameters(setup.model), setup.layout.tensor
@@ -269,7 +272,7 @@ def _gathered(setup: TrainingSetup, whole: float) -> float:
 
 
 def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
-    """Packed weights are on every rank; FSDP shares out the rest of the base, and the adapters."""
+    """Return the state of LoRA. Packed weights are on every rank, and FSDP shards the others."""
     assert setup.lora is not None  # noqa: S101 - the caller looked
     trained, packed = trained_by_lora(setup), packed_weights(setup)
     ranks = setup.shard_ranks

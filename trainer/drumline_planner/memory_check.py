@@ -28,12 +28,12 @@ from drumline_planner.setup import TrainingSetup
 _MOST_STAGES = 256
 _MOST_LAYERS = 1024
 _FACTORS = (2, 4, 8, 16)
-"""Times more ranks that are tried."""
+"""Factors by which the number of ranks is increased in a trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryChange:
-    """Fields to set, by the trainer's names, and how many ranks it then has."""
+    """Fields to set, by the trainer's names, and the number of ranks after the change."""
 
     fields: tuple[tuple[str, str], ...]
     ranks: int
@@ -48,7 +48,8 @@ class MemoryCheck:
     needed_bytes: float
     capacity_bytes: int
     change: MemoryChange | None
-    """The smallest with which it fits; None: it fits, or none of those that were tried does."""
+    """The smallest change with which it fits. None: it fits already, or no tried change is enough.
+    """
 
     @property
     def fits(self) -> bool:
@@ -121,7 +122,7 @@ def _changes(config: TrainerConfig, cluster: GpuCluster) -> Iterator[MemoryChang
 
 
 def _settings(config: TrainerConfig, cluster: GpuCluster) -> Iterator[dict[str, str]]:
-    """Fields by name, one setting a measure; each keeps what came before where that is cheap."""
+    """Yield fields by name, one setting for each measure. Cheap earlier settings are kept."""
     offload = {"memory.offload_optimizer": Offload.CPU.value}
     if is_auto(config):
         yield offload

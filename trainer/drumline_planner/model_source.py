@@ -1,4 +1,4 @@
-"""The model to be planned for: a preset, Hugging Face's config.json, or its sizes."""
+"""The model to plan for: a preset, Hugging Face's config.json, or its sizes."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ class Topology(StrEnum):
     """Topology of the network between nodes."""
 
     FAT_TREE = "fat-tree"
-    """Leaves of `group` GPUs below spines; what leaves a leaf shares 1/oversubscription."""
+    """Leaves of `group` GPUs below spines. Traffic that leaves a leaf shares 1/oversubscription."""
     RAIL = "rail"
     """A leaf connects the GPUs of one position in many nodes: `group` is 8 times as large for the
     neighbors in data parallelism."""
     DRAGONFLY = "dragonfly"
-    """Groups that are fully wired inside; between groups a longer way, tapered."""
+    """Groups that are fully connected inside. Between groups the path is longer and tapered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,10 @@ class Wiring:
 
     topology: Topology = Topology.FAT_TREE
     group: int = 1 << 30
-    """GPUs below one leaf, or of a dragonfly's group; more than there are: one level."""
+    """GPUs below one leaf, or in one group of a dragonfly. One level if this exceeds the cluster.
+    """
     oversubscription: float = 1.0
-    """Times less bandwidth out of a group than into it; of a dragonfly its taper."""
+    """Ratio of bandwidth into a group to bandwidth out of it. For a dragonfly, its taper."""
 
 
 def cluster_of(
@@ -62,15 +63,12 @@ def cluster_of(
 
     Args:
         gpu: the device.
-        gpus: how many.
-        network: from each GPU to other nodes.
-        inside: between the GPUs of a domain; None: what the device has itself.
-        gpus_per_node: those of one host.
+        gpus: number of devices.
+        network: link from each GPU to other nodes.
+        inside: link between the GPUs of a domain; None: the device's own.
+        gpus_per_node: GPUs of one host.
         domain: GPUs of one NVLink domain; None: the device's own, at least a node.
-        wiring: of the network; None: it is flat.
-
-    Raises:
-        ConfigError: a size is not positive, or the oversubscription below 1.
+        wiring: wiring of the network; None: it is flat.
     """
     wiring = wiring or Wiring()
     size = domain or max(gpu.domain if gpu.domain > 8 else 1, gpus_per_node)
@@ -111,26 +109,26 @@ class Span:
     bandwidth: float
     """Return the bandwidth of a ring through all ranks: its slowest link."""
     latency: float
-    """Latency of one pass along it."""
+    """Latency of one pass along the ring."""
     crosses: int
-    """The outermost level that it reaches."""
+    """The outermost level that the group reaches."""
     direct: float
-    """Bandwidth between two of them that are furthest apart."""
+    """Bandwidth between the two ranks that are furthest apart."""
     reach: tuple[tuple[int, float], ...] = ()
     """Number of other ranks that a rank reaches, and the bandwidth, by level."""
 
     def all_reduce(self, size: float) -> float:
-        """Seconds for `size` bytes on every rank."""
+        """Return the seconds for `size` bytes on every rank."""
         return 2 * self.all_gather(size)
 
     def all_gather(self, size: float) -> float:
-        """Seconds until every rank has `size` bytes, or has its part of their sum."""
+        """Return the seconds until every rank has `size` bytes, or its part of their sum."""
         if self.ranks == 1:
             return 0.0
         return self.latency + size * (self.ranks - 1) / self.ranks / self.bandwidth
 
     def all_to_all(self, size: float) -> float:
-        """Seconds until each rank has sent `size` bytes, in equal parts to all."""
+        """Return the seconds until each rank has sent `size` bytes, in equal parts to all ranks."""
         if self.ranks == 1:
             return 0.0
         each = size / self.ranks

@@ -12,7 +12,7 @@ from drumline_planner.setup import TrainingSetup, layer_parameters, parameters
 
 
 def rank_parameters(setup: TrainingSetup, place: int) -> tuple[float, float]:
-    """Weights of the rank at this place of the pipeline before they are sharded; of experts."""
+    """Return the weights of a rank before sharding: dense, and of experts."""
     layout, partition = setup.layout, setup.stage_layers()
     stages = layout.stages_of(place)
     return _weights_of(
@@ -53,7 +53,7 @@ def _weights_of(
 
 
 def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
-    """Weights of the rank with most of them: at one of the two ends of the pipeline."""
+    """Return the weights of the largest rank, which is at one of the ends of the pipeline."""
     ends = {0, setup.layout.pipeline - 1}
     return max((rank_parameters(setup, place) for place in ends), key=sum)
 
@@ -65,7 +65,7 @@ def largest_learning(setup: TrainingSetup) -> tuple[float, float]:
 
 
 def largest_layer(setup: TrainingSetup) -> float:
-    """Weights of a rank's largest layer before they are sharded, but for packed ones."""
+    """Return the weights of a rank's largest layer before sharding, without packed weights."""
     layout = setup.layout
     return max(
         sum(layer_parameters(kind.model).on_rank(tensor=layout.tensor, expert=layout.expert))

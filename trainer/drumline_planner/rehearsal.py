@@ -37,9 +37,10 @@ from drumline_planner.memory import Line, memory_bill, rank_lines, ranks_in_flig
 from drumline_planner.setup import DRUMLINE, TORCH_ON_CPU, TrainingSetup
 
 STEPS = 3
-"""Steps of a rehearsal: the first allocates, the second settles, the third is measured."""
+"""Number of steps of a rehearsal. The first allocates, the second settles, the third is measured.
+"""
 _FACTORS = (0.25, 4.0)
-"""A slice that is further off than this tells of an error, not of a bill to be corrected."""
+"""Range of plausible factors. A slice outside of it points to an error."""
 _MOST_FLOPS, _MOST_BYTES = 2e11, 256 << 20
 """Maximum operations of a slice's step on CPUs, and maximum bytes of a rank there: some seconds."""
 _LEAST_SEQUENCE, _LEAST_WORDS, _LEAST_WIDTH = 64, 1024, 64
@@ -47,12 +48,12 @@ _LEAST_SEQUENCE, _LEAST_WORDS, _LEAST_WIDTH = 64, 1024, 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalHost:
-    """The machine that a slice is to be trained on."""
+    """The machine that trains a slice."""
 
     gpu: str
-    """The driver's name of its GPUs; empty: it has none, processors compute."""
+    """Driver's name of its GPUs. Empty: it has none, and processors compute."""
     devices: int
-    """Ranks that fit on it."""
+    """Number of ranks that fit on it."""
     memory_bytes: int
     """Memory of each device."""
 
@@ -75,7 +76,8 @@ class SliceMeasurement:
     state_bytes: int
     """Weights, gradients and optimizer state, counted tensor by tensor."""
     kept_bytes: int | None
-    """Most that autograd kept at once; None: not all of it can be seen (selective, offloaded)."""
+    """Most bytes that autograd kept at once. None: not all of it is visible (selective, offloaded).
+    """
     peak_bytes: int | None
     """Peak of the device's allocator. None: CPUs have no such allocator."""
     step_seconds: float
@@ -99,12 +101,12 @@ def slice_of(config: TrainerConfig, layout: Layout, *, host: RehearsalHost) -> R
     """Return the smallest valid slice with every kind of parallelism that the host supports.
 
     Args:
-        config: of the whole run, with its layout written out.
-        layout: of the whole run.
-        host: where the slice is to be trained.
+        config: configuration of the whole run, with explicit layout settings.
+        layout: layout of the whole run.
+        host: the machine that trains the slice.
 
     Raises:
-        ConfigError: there is none, or images are trained, for which no samples are at hand.
+        ConfigError: no slice is valid, or the run trains images, for which no samples exist.
     """
     if config.model.family is Family.VIT:
         raise ConfigError(
@@ -171,7 +173,7 @@ def correction_of(parts: Sequence[ComparedPart]) -> MemoryCorrection:
     """Return the correction of the whole memory estimate. The allocator's peak takes precedence.
 
     Raises:
-        ConfigError: a part is so far off that the slice was not what it was meant to be.
+        ConfigError: a part is so far off that the slice does not represent the run.
     """
     for each in parts:
         if not _FACTORS[0] <= each.factor <= _FACTORS[1]:
@@ -209,7 +211,11 @@ def _plain(config: TrainerConfig, *, on_gpu: bool) -> TrainerConfig:
 
 
 def _degrees(layout: Layout, host: RehearsalHost) -> Iterator[tuple[int, ...]]:
-    """Tensor, context, pipeline, data, copies, expert: 2 of each that there is, most kept first."""
+    """Return degrees of tensor, context, pipeline, data, copies and expert parallelism.
+
+    A kind that the run uses has degree 2, or 1 if the host has too few devices. Combinations with
+    more kinds come first.
+    """
     sharded = layout.data_parallel is DataParallel.FSDP
     whole: tuple[int, ...] = (
         layout.tensor,
@@ -255,7 +261,7 @@ def _sliced(config: TrainerConfig, layout: Layout, degrees: tuple[int, ...]) -> 
 
 
 def _shrunk(config: TrainerConfig, *, ranks: int, host: RehearsalHost) -> TrainerConfig:
-    """Halve what is largest until the host holds it: samples, positions, words, widths."""
+    """Halve samples, positions, vocabulary or widths until the slice fits the host."""
     measures = (_fewer_samples, _fewer_positions, _fewer_words, _fewer_experts, _narrower)
     while not _affordable(config, ranks=ranks, host=host):
         for measure in measures:

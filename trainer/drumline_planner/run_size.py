@@ -1,7 +1,7 @@
 """Choose the number of GPUs: the fastest, the cheapest, or the cheapest within a deadline.
 
-Cost is GPU seconds a token, whatever a GPU hour's price is; it nearly always rises with the number
-of GPUs, so a deadline is what asks for more of them.
+Cost is GPU-seconds for each token, whatever the price of a GPU-hour. It nearly always rises with
+the number of GPUs, so only a deadline is a reason for more of them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class SizedPlan:
 
     @property
     def gpu_seconds_per_token(self) -> float:
-        """The cost."""
+        """Cost in GPU-seconds for each token."""
         return self.gpus / self.planned.time.tokens_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """A run, and when it has to be done."""
+    """A run, and the time by which it must be done."""
 
     tokens: float
     days: float
@@ -50,7 +50,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedSize:
-    """The number of GPUs to take."""
+    """The chosen number of GPUs."""
 
     sized: SizedPlan
     reason: str
@@ -58,7 +58,7 @@ class PickedSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoSize:
-    """No number of GPUs does it."""
+    """No number of GPUs meets the deadline."""
 
     reason: str
 

@@ -39,13 +39,13 @@ _F, _B, _I, _W = Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT
 
 @functools.lru_cache(maxsize=8)
 def order(schedule: Schedule, *, ranks: int, stages_per_rank: int, micro_batches: int) -> Order:
-    """Every rank's actions.
+    """Return the actions of every rank.
 
     Args:
-        schedule: its name.
-        ranks: of the pipeline.
-        stages_per_rank: 1 for gpipe and 1f1b, 2 for the V-shaped.
-        micro_batches: of a step; at least what `layout_validation.min_micro_batches` says.
+        schedule: name of the schedule.
+        ranks: ranks of the pipeline.
+        stages_per_rank: 1 for gpipe and 1f1b, 2 for the V-shaped schedules.
+        micro_batches: micro-batches of a step, at least `layout_validation.min_micro_batches`.
     """
     match schedule:
         case Schedule.GPIPE:
@@ -88,7 +88,7 @@ class _Loop:
 
     @property
     def per_round(self) -> int:
-        """Micro-batches that a stage does before the next one has its turn."""
+        """Micro-batches that a stage runs before the next stage has its turn."""
         return self.micro_batches // max(1, self.micro_batches // self.ranks)
 
     def ahead(self, rank: int) -> int:
@@ -192,7 +192,7 @@ class _DualPipe:
         self.list: list[Action] = []
 
     def actions(self, micro_batches: int) -> list[Action]:
-        """In the eight steps of DeepSeek-AI 2024."""
+        """Return the actions in the eight steps of DeepSeek-AI 2024."""
         rank, ranks, down, up = self.rank, self.ranks, self.down, self.up
         for _ in range(2 * (ranks - rank - 1)):
             self._add(down, _F)

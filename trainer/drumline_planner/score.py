@@ -33,7 +33,7 @@ class ErrorSummary:
 
     rows: int
     mean_absolute: float
-    """Relative."""
+    """Mean absolute relative error."""
     ninetieth: float
     """Nine of ten rows are off by at most this."""
     spearman: float
@@ -43,7 +43,7 @@ class ErrorSummary:
     anchored: float | None
     """Mean absolute error of the other rows once each code base's first row is right."""
     fits: float | None
-    """Share of rows for which fits-or-not is right; None: no row says."""
+    """Share of rows for which the prediction of fitting is right. None: no row states it."""
     memory: float | None
     """Mean absolute error of the memory; None: no row has it."""
 
@@ -51,7 +51,7 @@ class ErrorSummary:
 def score(
     rows: Sequence[Measured], *, constants: Constants = CALIBRATED
 ) -> tuple[list[Scored], ErrorSummary]:
-    """Every row's prediction beside its measurement, and the errors in short."""
+    """Return every row's prediction and measurement, and a summary of the errors."""
     scored = [
         Scored(
             measured=row,
@@ -110,7 +110,10 @@ def _spearman(timed: Sequence[Scored]) -> float:
 
 
 def _regret(timed: Sequence[Scored]) -> float:
-    """Rows of one model, batch and number of GPUs are alternatives."""
+    """Return the mean regret over groups of alternatives.
+
+    Rows of one model, batch, number of GPUs and code base are alternatives.
+    """
     groups: dict[tuple[object, ...], list[Scored]] = {}
     for each in timed:
         setup = each.measured.setup

@@ -49,7 +49,7 @@ from drumline_planner.step_time import LayersAndHead, PipelineOrder, StepTime, s
 _MEMORY = "memory:"
 """Prefix of a reason that is about memory."""
 _REJECTED = 20
-"""Refused choices that are kept with their reason."""
+"""Number of rejected choices that are kept with their reason."""
 _ROUNDED = 1 - 1e-12
 """A bound is the sum of the same numbers as the time, in another order."""
 
@@ -68,7 +68,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedLayout:
-    """A choice that cannot, and why."""
+    """A choice that cannot be trained, and the reason."""
 
     choice: Choice
     reason: str
@@ -82,13 +82,13 @@ class SearchResult:
 
     planned: tuple[Planned, ...]
     rejected: tuple[RejectedLayout, ...]
-    """The most promising of those that were refused, the one with the lowest bound first."""
+    """The most promising rejected choices, the one with the lowest bound first."""
     refusals: dict[str, int]
     """Number of rejected entries, by the first words of the reason."""
     examined: int
     """Number of choices that were computed. The bounds of all others were too high."""
     space: int
-    """Outer choices."""
+    """Number of outer choices."""
 
 
 def search(goal: Goal, *, best: int = 5) -> SearchResult:
@@ -109,9 +109,9 @@ def search(goal: Goal, *, best: int = 5) -> SearchResult:
 
 
 def pareto(goal: Goal, *, most: int = 12) -> tuple[Planned, ...]:
-    """Layouts of which none is both slower and larger than another, the fastest first.
+    """Return layouts of which none is both slower and larger than another, the fastest first.
 
-    Each is the fastest of those that need less memory than the one before.
+    Each is the fastest layout that needs at least 3 % less memory than the one before.
     """
     front: list[Planned] = []
     capacity = goal.capacity
@@ -128,7 +128,7 @@ def pareto(goal: Goal, *, most: int = 12) -> tuple[Planned, ...]:
 def evaluate(
     goal: Goal, choice: Choice, *, capacity: int | None = None
 ) -> Planned | RejectedLayout:
-    """Work one choice out."""
+    """Compute one choice exactly."""
     return _evaluated(goal, choice, allowed=goal.capacity if capacity is None else capacity)
 
 
@@ -155,7 +155,7 @@ def _evaluated(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fitting:
-    """An order that is legal and that not even the least of state makes too large."""
+    """A legal order that fits with the smallest possible state."""
 
     order: PipelineOrder
     rests: dict[Choice, float]
@@ -196,7 +196,7 @@ class _Finder:
         return cls(goal=goal, allowed=allowed, bounds=OuterBounds(goal=goal, allowed=allowed))
 
     def run(self) -> Iterator[Planned]:
-        """Layouts, the fastest first."""
+        """Yield layouts, the fastest first."""
         number = count()
         heap: list[tuple[float, int, _Entry | Planned]] = []
         given: set[tuple[Outer, Schedule, int, float, float]] = set()
@@ -296,7 +296,7 @@ class _Finder:
         yield _ROUNDED * (order.least_seconds() + min(rests.values())), fitting
 
     def _rest(self, order: PipelineOrder, choice: Choice) -> float:
-        """Seconds after the pipeline: the same for orders that give the first rank as much."""
+        """Return the seconds after the pipeline, cached for orders with equal stages."""
         schedule, fsdp = choice.schedule, choice.kind is DataParallel.FSDP
         kind = (choice.kind, choice.replicate, fsdp and schedule.splits_backward)
         key = (choice.outer, choice.stages_per_rank, schedule.is_v_shaped, *kind)

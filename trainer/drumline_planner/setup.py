@@ -1,4 +1,4 @@
-"""A model on a layout, with all that memory and time depend on; and whose software runs it."""
+"""A model on a layout, with everything that its memory and time depend on, and its software."""
 
 from __future__ import annotations
 
@@ -43,33 +43,35 @@ class Software:
 
     name: str
     fused_attention: bool = True
-    """Scores never reach memory (FlashAttention, Dao et al. 2022), and causal halves are left out;
-    otherwise they are written, and all of them are computed."""
+    """True: scores never reach memory (FlashAttention, Dao et al. 2022), and causal halves are
+    skipped. False: scores are written, and all of them are computed."""
     newer_attention: float = 0.65
     """Speed of fused attention beside that of large products on devices newer than A100."""
     fused_gate: bool = False
-    """The gate of a feed-forward is one kernel that keeps what it takes in, and attention leaves
-    its result token by token: neither is kept twice."""
+    """True: the gate of a feed-forward is one kernel that keeps its inputs, and attention stores
+    its result token by token. So neither is kept twice."""
     fused_norms: bool = True
-    """A norm keeps its input and a number for each token; otherwise its result once more, in fp32
-    (RMSNorm of torch's CPU kernels)."""
+    """True: a norm keeps its input and a number for each token. False: it also keeps its result in
+    fp32 (RMSNorm of torch's CPU kernels)."""
     gathers_again: bool = False
-    """With sequence parallelism the gathered input of a block is not kept but gathered again."""
+    """True: with sequence parallelism the gathered input of a block is gathered again instead of
+    kept."""
     loss_by_rows: bool = True
-    """The loss keeps logits in their own type, and has only some rows of them in fp32; otherwise it
-    keeps their logarithms in fp32."""
+    """True: the loss keeps logits in their own type, and only some rows in fp32. False: it keeps
+    their logarithms in fp32."""
     gradient_bytes: int = 4
     """Bytes of a parameter's gradient in messages."""
     overlaps_data: bool = True
-    """Gradients travel while the last backward pass runs, gathered weights while layers compute."""
+    """True: gradients are sent during the last backward pass, and weights gathered during
+    computation."""
     overlaps_tensor: bool = True
-    """The sum of a block's input gradients travels while weights' gradients are computed."""
+    """True: the sum of a block's input gradients overlaps with the weights' gradients."""
     splits_messages: bool = True
-    """Between stages each tensor rank sends its part only."""
+    """True: each tensor rank sends only its part between stages."""
     keeps_every_second: bool = False
     """True: selective recompute keeps every second product in a layer: the first, the third, ..."""
     mixed_state: tuple[int, int, int] | None = None
-    """Bytes of a parameter, its gradient and its optimizer state; None: as this trainer holds them
+    """Bytes of a parameter, its gradient and its optimizer state. None: as in this trainer
     (`memory`)."""
 
 
@@ -123,7 +125,7 @@ class TrainingSetup:
     layout: Layout
     sequence_length: int
     micro_batch: int
-    """Sequences."""
+    """Number of sequences."""
     micro_batches: int
     recompute: Recompute = Recompute.NONE
     memory: MemoryConfig = MemoryConfig()  # noqa: RUF009 - it is frozen
@@ -131,21 +133,22 @@ class TrainingSetup:
     fp8: bool = False
     optimizer: OptimizerKind = OptimizerKind.ADAMW
     averages: bool = False
-    """An average of the weights is kept beside the optimizer's state."""
+    """True: an average of the weights is kept beside the optimizer's state."""
     lora: LoraConfig | None = None
     learning: tuple[float, float] = (1.0, 1.0)
     """Trainable share of the weights outside of experts, and of experts."""
     frozen_copy: bool = False
-    """A copy of the weights that does not learn is beside them: the reference of preferences."""
+    """True: a frozen copy of the weights is kept, the reference of preferences."""
     reference_pass: bool = False
-    """Each micro-batch goes forward once more, through that reference or past the adapters."""
+    """True: each micro-batch has a second forward pass, through the reference or without adapters.
+    """
     software: Software = DRUMLINE
 
     @classmethod
     def of(
         cls, config: TrainerConfig, layout: Layout, *, software: Software = DRUMLINE
     ) -> TrainingSetup:
-        """From a configuration on a layout that `layout_validation` accepts."""
+        """Return the setup of a configuration on a layout that `layout_validation` accepts."""
         count = micro_batch_count(layout, config)
         share = config.global_batch_size // layout.batch_ranks
         return cls(
@@ -182,7 +185,7 @@ class TrainingSetup:
 
     @property
     def width(self) -> int:
-        """Bytes of an activation."""
+        """Bytes of one value of an activation."""
         return 4 if self.precision is Precision.FP32 else 2
 
     @property
@@ -198,12 +201,12 @@ class TrainingSetup:
 
     @property
     def data_ranks(self) -> int:
-        """Ranks whose gradients are summed."""
+        """Number of ranks whose gradients are summed."""
         return self.layout.replicate * self.layout.shard * self.layout.context
 
     @property
     def shard_ranks(self) -> int:
-        """Ranks that share out what data parallelism shards."""
+        """Number of ranks among which data parallelism divides the state."""
         match self.layout.data_parallel:
             case DataParallel.FSDP:
                 return self.layout.shard * self.layout.context
@@ -241,10 +244,10 @@ def stage_layers(model: ModelConfig, stages: int, sequence_length: int) -> Parti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerParameters:
-    """Weights of a layer by where they are; all counts, no bytes."""
+    """Weights of a layer by location, as counts."""
 
     dense: int
-    """Without experts."""
+    """Weights without experts."""
     replicated: int
     """Weights that every tensor rank holds: norms, biases of rows, routers, latents."""
     experts: int
@@ -282,7 +285,10 @@ class Parameters:
 
 @functools.lru_cache(maxsize=1024)
 def parameters(model: ModelConfig) -> Parameters:
-    """With those of all layers they are `contract.shapes.flops.weights`."""
+    """Return the weights outside of the layers.
+
+    Together with those of all layers they are `contract.shapes.flops.weights`.
+    """
     hidden = model.hidden_size
     gpt = model.family is not Family.LLAMA
     words = model.vocab_size * hidden

@@ -33,7 +33,7 @@ from drumline_planner.setup import DRUMLINE, Software
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptChoices:
-    """Choices that stay as written. None: to be chosen."""
+    """Choices that the user fixed. None: to be chosen."""
 
     tensor: int | None = None
     pipeline: int | None = None
@@ -49,16 +49,16 @@ class Goal:
     """Input of the planner."""
 
     config: TrainerConfig
-    """Model, batch, precision and whatever else is given; degrees and micro-batch are replaced."""
+    """Model, batch, precision and other settings. Degrees and micro-batch are replaced."""
     cluster: GpuCluster
     software: Software = DRUMLINE
     constants: Constants = CALIBRATED
     reserve: float = 0.06
-    """Share of the device's memory that a layout has to leave free."""
+    """Share of the device's memory that a layout must leave free."""
     max_micro_batch: int = 32
     recomputes: tuple[Recompute, ...] = tuple(Recompute)
     host_activations: bool = False
-    """Activations may be kept in the host's memory, which is taken to have room for them."""
+    """True: activations may be kept in the host's memory, which is assumed to be large enough."""
     schedules: tuple[Schedule, ...] = tuple(Schedule)
     kinds: tuple[DataParallel, ...] = (
         DataParallel.DDP,
@@ -88,12 +88,13 @@ class Outer:
     micro_batch: int
     recompute: Recompute
     on_host: bool = False
-    """Activations go to the host's memory; otherwise they are where the configuration says."""
+    """True: activations are in the host's memory. False: they are where the configuration states.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Scheduled:
-    """And in which order."""
+    """An outer choice with the order of its pipeline."""
 
     outer: Outer
     schedule: Schedule
@@ -163,7 +164,7 @@ def sparing(goal: Goal, outer: Outer) -> Iterator[Outer]:
 
 
 def outer_choices(goal: Goal) -> Iterator[Outer]:
-    """Outer choices; `sparing` has those that only memory can ask for."""
+    """Yield outer choices. `sparing` has those that only memory can require."""
     config, world, kept = goal.config, goal.cluster.gpus, goal.kept
     recomputes = [
         mode
@@ -197,13 +198,13 @@ def outer_choices(goal: Goal) -> Iterator[Outer]:
 
 
 def scheduled_choices(goal: Goal, outer: Outer) -> Iterator[Scheduled]:
-    """All orders of an outer choice."""
+    """Yield all orders of an outer choice."""
     for schedule, stages in _schedules(goal, outer):
         yield Scheduled(outer=outer, schedule=schedule, stages_per_rank=stages)
 
 
 def inner_choices(goal: Goal, scheduled: Scheduled) -> Iterator[Choice]:
-    """All kinds of data parallelism below an order."""
+    """Yield all kinds of data parallelism for an order."""
     outer = scheduled.outer
     data = goal.cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
     for kind in goal.kinds:
@@ -238,7 +239,7 @@ def _schedules(goal: Goal, outer: Outer) -> Iterator[tuple[Schedule, int]]:
 
 
 def _copies(goal: Goal, outer: Outer, data: int) -> list[int]:
-    """HSDP: shards within a node or within a domain, copies across; or no copies."""
+    """Return the copies of HSDP: shards within a node or a domain, copies across; or no copies."""
     if goal.kept.replicate is not None:
         return _only(goal.kept.replicate, _divisors(data))
     inner = outer.tensor * outer.context
@@ -274,7 +275,7 @@ def _large(number: int) -> list[int]:
 
 
 def _contexts(config: TrainerConfig, ranks: int) -> list[int]:
-    """Sequences are not cut below 2048 positions."""
+    """Return the degrees of context parallelism that leave at least 2048 positions to a rank."""
     if config.model.family is Family.VIT:
         return [1]
     most = max(1, config.data.sequence_length // 2048)

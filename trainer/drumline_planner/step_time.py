@@ -70,18 +70,18 @@ _MEASURED_AS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """A step's prediction."""
+    """Prediction for a step."""
 
     seconds: float
     parts: dict[StepBottleneck, float]
-    """Seconds of the slowest rank by what it did; they add up to the step."""
+    """Seconds of the slowest rank by part. They add up to the step."""
     tokens: int
     """Tokens of all ranks."""
     model_flops: float
     """Operations of all ranks, as MFU counts them."""
     gpus: int
     peak: float
-    """Dense bf16, of one device."""
+    """Dense bf16 peak of one device."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -95,7 +95,7 @@ class StepTime:
 
     @property
     def by_part(self) -> dict[StepPart, float]:
-        """Seconds by what a running job measures; they add up to the step."""
+        """Return the seconds by the parts that a running job measures. They add up to the step."""
         seconds = dict.fromkeys(StepPart, 0.0)
         for part, value in self.parts.items():
             seconds[_MEASURED_AS[part]] += value
@@ -103,7 +103,7 @@ class StepTime:
 
     @property
     def bottleneck(self) -> StepBottleneck:
-        """The largest part; products where they take most of the step."""
+        """The largest part; products if they take most of the step."""
         if self.parts[StepBottleneck.PRODUCTS] >= 0.6 * self.seconds:
             return StepBottleneck.PRODUCTS
         rest = {
@@ -115,7 +115,7 @@ class StepTime:
 def step_time(
     setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants = CALIBRATED
 ) -> StepTime:
-    """Predict."""
+    """Return the predicted time of a step."""
     speeds = Speeds.of(cluster.gpu, constants, setup)
     axes = fabric(setup, cluster, constants)
     stages = stage_passes(setup, axes, speeds)
@@ -147,7 +147,7 @@ def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Pas
 
 
 LayersAndHead = tuple[tuple[Passes, ...], Passes]
-"""A layer of each kind and the head, without what data parallelism does for them."""
+"""A layer of each kind and the head, without the time of data parallelism."""
 
 
 def _parts_of(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> LayersAndHead:
@@ -209,7 +209,7 @@ def _backward(passes: Iterable[Passes]) -> float:
 
 
 def _gathered(setup: TrainingSetup, layer: Passes, axes: Fabric) -> Passes:
-    """With what of gathering a layer's weights the layer before does not hide."""
+    """Return the passes with the part of weight gathering that the layer before does not hide."""
     size = setup.width * layer_parameters(setup.model).dense / setup.layout.tensor
     gather = axes.shard.all_gather(size)
     forward = max(0.0, gather - layer.forward.total)
@@ -267,9 +267,10 @@ class PipelineOrder:
         return _replayed(self.setup, self.stages)[0] + self.constants.step
 
     def least_seconds(self) -> float:
-        """Not above that, without walking it: until a rank has something to do, and its work.
+        """Return a lower bound of `seconds` without a walk of the order.
 
-        Where backward passes are whole, also until those of the stages before it are done.
+        It is the time until a rank has something to do, plus its work. If backward passes are
+        whole, it includes the time until those of the earlier stages are done.
         """
         layout = self.setup.layout
         costs = [(each.forward.total, _backward((each,))) for each in self.stages]
@@ -282,13 +283,13 @@ class PipelineOrder:
         return most + self.constants.step
 
     def seconds_after(self, setup: TrainingSetup) -> float:
-        """Seconds of messages of data parallelism after the pipeline, and of the optimizer.
+        """Return the seconds after the pipeline: messages of data parallelism, and the optimizer.
 
-        With `seconds` that is a whole step, but for what FSDP gathers in between and for parts
-        that a pool measured.
+        Together with `seconds` this is a whole step. Left out are gathers of FSDP in between, and
+        parts that a pool measured.
 
         Args:
-            setup: this with any kind of data parallelism.
+            setup: this setup with any kind of data parallelism.
         """
         cluster, constants = self.cluster, self.constants
         axes, first = fabric(setup, cluster, constants), setup.layout.stages_of(0)
@@ -301,7 +302,7 @@ class PipelineOrder:
 
 
 def _replayed(setup: TrainingSetup, stages: Sequence[Passes]) -> tuple[float, int]:
-    """Seconds of all micro-batches, and the busiest rank."""
+    """Return the seconds of all micro-batches, and the busiest rank."""
     layout, count = setup.layout, setup.micro_batches
     costs = tuple(
         StageSeconds(forward=p.forward.total, input=p.input.total, weight=p.weight.total)

@@ -6,7 +6,7 @@ _NAMES = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 
 
 def large(number: float) -> str:
-    """`15 trillion`, `2.5 billion`, `300000`: three figures that matter, no exponent."""
+    """Return `15 trillion`, `2.5 billion` or `300000`: three significant digits, no exponent."""
     for size, name in _NAMES:
         if number >= 0.9995 * size:
             share = number / size

@@ -33,7 +33,7 @@ TFLOP/s."""
 _FUSED_ATTENTION = 0.65
 """Speed of fused attention kernels beside that of large products on A100 (Dao 2023)."""
 _WRITTEN_ATTENTION = 0.5
-"""Share for batched products that are as thin as a head."""
+"""Share of the speed for batched products that are as narrow as a head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +42,9 @@ class PassSeconds:
 
     products: float = 0.0
     memory: float = 0.0
-    """Waiting for bytes from the device's memory, and between kernels."""
+    """Seconds of memory traffic, and between kernels."""
     tensor: float = 0.0
-    """Messages of the tensor axis that nothing hides; so below."""
+    """Seconds of exposed messages of the tensor axis. The fields below are exposed seconds, too."""
     context: float = 0.0
     expert: float = 0.0
     data: float = 0.0
@@ -56,7 +56,7 @@ class PassSeconds:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Sum of all parts."""
         return (
             self.products
             + self.memory
@@ -91,7 +91,7 @@ class Passes:
 
     forward: PassSeconds
     input: PassSeconds
-    """Gradient of the inputs, with what is computed again."""
+    """Gradient of the inputs, including recomputation."""
     weight: PassSeconds
 
 
@@ -111,7 +111,7 @@ class Speeds:
     products: float
     """FLOP/s of large products."""
     attention: float
-    """FLOP/s that attention and the head count with: never fp8."""
+    """FLOP/s of attention and the head. Never fp8."""
     fused: float
     """FLOP/s of fused attention kernels."""
     memory: float
@@ -121,7 +121,7 @@ class Speeds:
 
     @classmethod
     def of(cls, gpu: GpuModel, constants: Constants, setup: TrainingSetup) -> Speeds:
-        """For the precision that the setup multiplies in."""
+        """Return the speeds for the precision in which the setup multiplies."""
         dense = gpu.bf16_flops * gpu.sustained * constants.matmul
         if setup.width == 4:  # TF32 at best
             dense /= 2
@@ -185,10 +185,10 @@ def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
 
 
 def with_host_copies(setup: TrainingSetup, layer: Passes) -> Passes:
-    """With what of copying the layer's activations out and back its own passes do not hide.
+    """Return the passes with the exposed part of copying the layer's activations out and back.
 
-    A group is copied while the next is computed (`memory.offloaded_activations`); with blocks it is
-    the input of a run of layers, so each of them has its share.
+    A group is copied while the next is computed (`memory.offloaded_activations`). With blocks, the
+    input of a run of layers is copied, so each layer has its share.
     """
     if setup.memory.offload_activations is Offload.NONE:
         return layer
@@ -207,7 +207,7 @@ def with_host_copies(setup: TrainingSetup, layer: Passes) -> Passes:
 
 
 def host_bandwidth(place: Offload) -> float:
-    """Bytes per second of a GPU to and from what is not on it."""
+    """Return the bytes per second between a GPU and memory outside of it."""
     return DRIVE_BANDWIDTH if place is Offload.NVME else HOST_BANDWIDTH
 
 
@@ -230,7 +230,7 @@ def head_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
 
 
 def _speed(setup: TrainingSetup, speeds: Speeds) -> float:
-    """FLOP/s of a layer's products on one rank."""
+    """Return the FLOP/s of a layer's products on one rank."""
     model, tensor = setup.model, setup.layout.tensor
     inner = model.features_per_expert if model.experts else model.ffn_size
     width = (model.hidden_size * inner) ** 0.5 / tensor
@@ -242,7 +242,7 @@ def _speed(setup: TrainingSetup, speeds: Speeds) -> float:
 
 
 def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
-    """Scores and values, forward."""
+    """Return the seconds of scores and values in a forward pass."""
     model = setup.model
     padded = model.features_per_head  # values too, where they are smaller
     size = model.heads * padded / setup.layout.tensor
@@ -272,7 +272,7 @@ def _recompute_work(setup: TrainingSetup, forward: PassSeconds, attention: float
 
 
 def _second_products(setup: TrainingSetup) -> float:
-    """Share of a layer's products that selective recompute does again: keys, output, up."""
+    """Return the share of a layer's products that selective recompute repeats: keys, output, up."""
     model = setup.model
     if not setup.software.keeps_every_second:
         return 0.0
@@ -288,7 +288,7 @@ def _tensor_message(setup: TrainingSetup, span: Span) -> float:
 
 
 def _ring(setup: TrainingSetup, span: Span) -> float:
-    """Keys and values once around the ring."""
+    """Return the seconds of keys and values once around the ring."""
     if span.ranks == 1:
         return 0.0
     model = setup.model
@@ -298,7 +298,10 @@ def _ring(setup: TrainingSetup, span: Span) -> float:
 
 
 def _merging(setup: TrainingSetup) -> float:
-    """Bytes of joining every block's result to those before it, in fp32; half are masked."""
+    """Return the bytes of merging each block's result into the earlier ones, in fp32.
+
+    Half of the blocks are masked.
+    """
     context, model = setup.layout.context, setup.model
     if context == 1:
         return 0.0
@@ -307,7 +310,7 @@ def _merging(setup: TrainingSetup) -> float:
 
 
 def _exchange(setup: TrainingSetup, span: Span) -> float:
-    """Rows to their experts, or back."""
+    """Return the seconds of sending rows to their experts, or back."""
     if span.ranks == 1 or not setup.model.experts:
         return 0.0
     rows = setup.tokens * setup.model.experts_per_token
