@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from drumline.lifecycle import transitions
-from drumline.lifecycle.model.chains import FREE, Standing, circles, standing_of
+from drumline.lifecycle.model.chains import (
+    FREE,
+    MOST_NAMED,
+    Circle,
+    Standing,
+    circles,
+    standing_of,
+)
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.actions import DeleteJob, JobPlan
@@ -34,7 +43,7 @@ def first(*, succeeds: bool, at: float = T0 + 60) -> Job:
     return with_status(job, status)
 
 
-def standing(job: Job, *known: Job, circle: tuple[str, ...] = ()) -> Standing:
+def standing(job: Job, *known: Job, circle: Circle | None = None) -> Standing:
     jobs = {each.key: each for each in known}
     return standing_of(job, job_at=jobs.get, circle=circle)
 
@@ -112,24 +121,74 @@ def test_a_job_that_was_placed_never_waits_for_them_again() -> None:
 
 def test_jobs_that_wait_for_each_other_are_a_circle() -> None:
     edges = {"a": ["b"], "b": ["c", "x"], "c": ["a"], "behind": ["a"], "alone": ["x"]}
-    circle = ("a", "b", "c", "a")
-    assert circles(edges) == dict.fromkeys("abc", circle)
+    assert circles(edges) == [Circle(keys=("a", "b", "c", "a"), members=frozenset("abc"))]
+    keys = ("team/second", "team/first", "team/second")
     (predecessor,) = standing(
-        second(TRAINED), a_job(name="first"), circle=("team/second", "team/first", "team/second")
+        second(TRAINED), a_job(name="first"), circle=Circle(keys=keys, members=frozenset(keys))
     ).unmet
     assert predecessor.state is PredecessorState.CIRCULAR
-    assert predecessor.circle == ("team/second", "team/first", "team/second")
+    assert predecessor.circle == keys
 
 
 def test_a_job_after_itself_is_a_circle() -> None:
-    assert circles({"a": ["a"]}) == {"a": ("a", "a")}
+    assert circles({"a": ["a"]}) == [Circle(keys=("a", "a"), members=frozenset("a"))]
 
 
-def test_two_circles_with_a_job_in_common_are_both_found() -> None:
-    assert circles({"a": ["b", "c"], "b": ["a"], "c": ["a"]}).keys() == {"a", "b", "c"}
+def test_two_circles_with_a_job_in_common_are_one_set_of_jobs() -> None:
+    (circle,) = circles({"a": ["b", "c"], "b": ["a"], "c": ["a"]})
+    assert circle.members == frozenset("abc")
 
 
 def test_a_chain_of_thousands_is_walked_without_recursion() -> None:
     edges = {str(number): [str(number + 1)] for number in range(5000)}
-    assert circles(edges) == {}
-    assert len(circles({**edges, "5000": ["0"]})) == 5001
+    assert circles(edges) == []
+    (circle,) = circles({**edges, "5000": ["0"]})
+    assert len(circle.members) == 5001
+    assert len(circle.keys) == MOST_NAMED + 2
+
+
+class _Counted(dict[str, list[str]]):
+    """Edges that count how often they are read."""
+
+    reads = 0
+
+    def __getitem__(self, key: str) -> list[str]:
+        self.reads += 1
+        return super().__getitem__(key)
+
+
+def test_circles_are_found_in_a_number_of_steps_that_is_linear_in_the_edges() -> None:
+    """16 ways back from each job close a circle each; none of them is walked again."""
+    number = 2000
+    edges = _Counted(
+        {
+            str(i): [str(i + 1), *(str(max(0, i - 7 * k)) for k in range(1, 16))]
+            for i in range(number)
+        }
+    )
+    (circle,) = circles(edges)
+    assert len(circle.members) == number
+    assert edges.reads <= 4 * number
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_members_are_the_jobs_that_reach_each_other(seed: int) -> None:
+    dice = Random(seed)
+    keys = "abcdefgh"
+    edges = {key: dice.sample(keys + "xyz", dice.randint(0, 3)) for key in keys}
+
+    def reached(start: str) -> set[str]:
+        line = list(edges.get(start, ()))
+        for key in line:
+            line += [each for each in edges.get(key, ()) if each not in line]
+        return set(line)
+
+    expected = {key: {b for b in keys if b in reached(key) and key in reached(b)} for key in keys}
+    searched = circles(edges)
+    assert {key: set(each.members) for each in searched for key in each.members} == {
+        key: members for key, members in expected.items() if members
+    }
+    for circle in searched:
+        pairs = zip(circle.keys, circle.keys[1:], strict=False)
+        assert all(after in edges[key] for key, after in pairs)
+        assert circle.keys[0] == circle.keys[-1] == min(circle.members)

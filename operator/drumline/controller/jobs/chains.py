@@ -13,7 +13,14 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from drumline.controller.jobs.checkpoint_folders import CheckpointFolders
-from drumline.lifecycle.model.chains import FREE, Standing, circles, standing_of, unmet_of
+from drumline.lifecycle.model.chains import (
+    FREE,
+    Circle,
+    Standing,
+    circles,
+    standing_of,
+    unmet_of,
+)
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.acceptance import is_ours
 from drumline_scheduler import Predecessor, PredecessorState
@@ -32,8 +39,12 @@ class Chains:
         self._predecessors: dict[str, tuple[str, ...]] = {}
         """Keys of the predecessors of each waiting job, by its key."""
         self._successors: defaultdict[str, set[str]] = defaultdict(set)
-        self._circles: dict[str, tuple[str, ...]] | None = {}
-        """None if an edge has changed since the circles were computed."""
+        self._circles: dict[str, Circle] = {}
+        self._has_new_edges = False
+        """True if an edge has changed since the circles were searched."""
+        self._standings: dict[str, tuple[Job, Standing]] = {}
+        """Standings with the version of the job, by key. A change of the job or of one of its
+        predecessors drops them."""
 
     def changed(self, before: Job | None, after: Job | None) -> None:
         """Process that a job was created, deleted or changed."""
@@ -41,6 +52,8 @@ class Chains:
         if job is None:
             return
         self._folders.changed(before, after)
+        for key in (job.key, *self._successors.get(job.key, ())):
+            self._standings.pop(key, None)
         # Jobs that wait for no other job have no edges, so most events end at the comparison below.
         waits = after is not None and after.spec.after and _is_waiting(after)
         edges = tuple(f"{job.namespace}/{each.job}" for each in unmet_of(job)) if waits else ()
@@ -59,7 +72,7 @@ class Chains:
         else:
             del self._predecessors[job.key]
         # Circles are found lazily: many edges may change before somebody reads them.
-        self._circles = None
+        self._has_new_edges = True
 
     def successors(self, key: str) -> Collection[str]:
         """Return the keys of the jobs that wait for the job with this key."""
@@ -81,7 +94,8 @@ class Chains:
     def standing_of(self, job: Job) -> Standing:
         """Return the state of a job's predecessors.
 
-        O(predecessors), plus O(edges) once for all jobs after an edge has changed.
+        O(its predecessors) after one of them has changed, and O(edges) once for all jobs after an
+        edge has changed.
         """
         standing = self._standing_in_chain(job)
         holder = self._folders.holder_for(job)
@@ -93,10 +107,24 @@ class Chains:
     def _standing_in_chain(self, job: Job) -> Standing:
         if job.spec.after is None or job.key not in self._predecessors:
             return FREE
-        if self._circles is None:
-            self._circles = circles(self._predecessors)
-        circle = self._circles.get(job.key, ())
-        return standing_of(job, job_at=self._job_at, circle=circle)
+        if self._has_new_edges:
+            self._search_circles()
+        known = self._standings.get(job.key)
+        if known is None or known[0] is not job:
+            circle = self._circles.get(job.key)
+            known = (job, standing_of(job, job_at=self._job_at, circle=circle))
+            self._standings[job.key] = known
+        return known[1]
+
+    def _search_circles(self) -> None:
+        before, self._circles = self._circles, {}
+        self._has_new_edges = False
+        for circle in circles(self._predecessors):
+            known = before.get(circle.keys[0])
+            self._circles |= dict.fromkeys(circle.members, circle if known != circle else known)
+        for key in before.keys() | self._circles.keys():
+            if before.get(key) is not self._circles.get(key):
+                self._standings.pop(key, None)
 
 
 def _is_waiting(job: Job) -> bool:

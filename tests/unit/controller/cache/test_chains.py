@@ -70,6 +70,22 @@ def test_circles_come_and_go_with_the_specs(state: ClusterCache) -> None:
     assert states(state, "b") == [PredecessorState.WAITED_FOR]
 
 
+def test_a_standing_is_kept_until_a_predecessor_changes(state: ClusterCache) -> None:
+    for name, after in (("a", "b"), ("b", "a"), ("c", "a"), ("d", "c")):
+        state.on_job(None, job(name, after))
+
+    def standings() -> dict[str, int]:
+        return {key: id(state.chains.standing_of(each)) for key, each in jobs.items()}
+
+    jobs = {each.name: each for each in state.jobs.all()}
+    before = standings()
+    assert standings() == before
+    state.on_job(None, job("e", "e"))  # another circle
+    assert standings() == before
+    state.on_job(job("c", "a"), job("c", "a", version=2, status={"phase": "Pending"}))
+    assert {name for name, each in standings().items() if each != before[name]} == {"c", "d"}
+
+
 def test_a_job_is_awaited_until_its_successor_says_that_it_has_ended(state: ClusterCache) -> None:
     waits, ended = job("b", "a"), job("a", status=SUCCEEDED)
     state.on_job(None, ended)
