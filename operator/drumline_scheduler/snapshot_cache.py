@@ -2,8 +2,8 @@
 
 The starts and evictions of the last cycle are undone first. Then changed nodes are updated, and
 gangs whose admission changed are removed and added again. If nodes are added or removed or change
-their domains, or a gang requests a resource that was not counted before, the view is rebuilt
-from the snapshot.
+their domains, or a gang requests a resource of a node that was not counted before, the view is
+rebuilt from the snapshot.
 
 Cost: O(changes), and one comparison by identity for each node and each running gang.
 """
@@ -42,7 +42,7 @@ class SnapshotCache:
         """
         # 1. Compare the running gangs with the last cycle, and update the quota ledger.
         admitted, gone, came = self._compared(snapshot.admitted)
-        axis = axis_of((*waiting, *(held.gang for held in came)))
+        axis = axis_of(waiting=waiting, admitted=(held.gang for held in came), nodes=snapshot.nodes)
         ledger = self._renewed_ledger(snapshot=snapshot, policy=policy, gone=gone, came=came)
         # 2. Update the view, or rebuild it if nodes or resources differ.
         cluster = self._cluster
@@ -51,7 +51,8 @@ class SnapshotCache:
         ):
             self._renew(cluster=cluster, snapshot=snapshot, gone=gone, came=came)
         else:
-            axis = axis_of((*waiting, *(held.gang for held in snapshot.admitted)))
+            running = (held.gang for held in snapshot.admitted)
+            axis = axis_of(waiting=waiting, admitted=running, nodes=snapshot.nodes)
             cluster = ClusterView(pools=build_views(snapshot=snapshot, axis=axis), quota=ledger)
         # 3. Mark the state, so that the next cycle can undo what this one changes.
         cluster.quota = ledger.for_cycle(snapshot=snapshot, policy=policy)

@@ -29,6 +29,7 @@ from drumline.kube.views import (
     PodPhase,
     PodView,
     PriorityClassView,
+    RuntimeClassView,
     StorageClassView,
     TrainingJobView,
     VolumeView,
@@ -327,6 +328,21 @@ def _expression_view(stored: builtin.PodNodeExpression) -> ExpressionView:
     )
 
 
+def _runtime_class_view(stored: builtin.RuntimeClass) -> RuntimeClassView:
+    metadata, overhead, scheduling = stored.metadata, stored.overhead, stored.scheduling
+    amounts = (overhead.pod_fixed or {}) if overhead is not None else {}
+    selector = (scheduling.node_selector or {}) if scheduling is not None else {}
+    tolerations = (scheduling.tolerations or ()) if scheduling is not None else ()
+    return RuntimeClassView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        overhead=tuple(sorted((name, amount(name, str(text))) for name, text in amounts.items())),
+        node_selector=tuple(sorted(selector.items())),
+        tolerations=tuple(tolerations),
+    )
+
+
 def _claim_view(stored: builtin.PersistentVolumeClaim) -> ClaimView:
     metadata = stored.metadata
     return ClaimView(
@@ -397,6 +413,7 @@ node = _decoder(builtin.Node, _node_view)
 namespace = _decoder(builtin.Identity, _namespace_view)
 priority_class = _decoder(builtin.PriorityClass, _priority_class_view)
 storage_class = _decoder(builtin.StorageClass, _storage_class_view)
+runtime_class = _decoder(builtin.RuntimeClass, _runtime_class_view)
 persistent_volume = _decoder(builtin.PersistentVolume, _volume_view)
 persistent_volume_claim = _decoder(builtin.PersistentVolumeClaim, _claim_view)
 event = _decoder(builtin.StoredEvent, _event_view)

@@ -309,6 +309,24 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     storage_class: str = ""
 
 
+class RuntimeClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One RuntimeClass.
+
+    Attributes:
+        overhead: Amounts that each pod takes in addition, by resource; CPU in thousandths.
+        node_selector: Labels of the nodes that have the runtime.
+        tolerations: Taints that the pods of the class ignore.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    overhead: tuple[tuple[str, int], ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[builtin.Toleration, ...] = ()
+
+
 class EventView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One Event.
 

@@ -425,6 +425,27 @@ class StorageClass(ObjectPart, frozen=True):
     allowed_topologies: list[TopologyTerm] | None = None
 
 
+class RuntimeClassOverhead(ObjectPart, frozen=True):
+    """The amounts that each pod of a RuntimeClass takes in addition."""
+
+    pod_fixed: Quantities | None = None
+
+
+class RuntimeClassScheduling(ObjectPart, frozen=True):
+    """The nodes that have the runtime."""
+
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class RuntimeClass(ObjectPart, frozen=True):
+    """A RuntimeClass."""
+
+    metadata: Metadata
+    overhead: RuntimeClassOverhead | None = None
+    scheduling: RuntimeClassScheduling | None = None
+
+
 class EventSeries(ObjectPart, frozen=True):
     """Number of occurrences, as newer components count them."""
 

@@ -65,6 +65,7 @@ _GROUPS: Final = {
     "PersistentVolume": "",
     "PersistentVolumeClaim": "",
     "PriorityClass": "scheduling.k8s.io",
+    "RuntimeClass": "node.k8s.io",
     "StorageClass": "storage.k8s.io",
     GpuPool.KIND: GROUP,
     TrainingQueue.KIND: GROUP,
@@ -353,6 +354,10 @@ def _volume_claim(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.volumes.on_claim(None, _decoded(manifest, codec.persistent_volume_claim))
 
 
+def _runtime_class(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.on_runtime_class(None, _decoded(manifest, codec.runtime_class))
+
+
 def _storage_class(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.volumes.on_storage_class(None, _decoded(manifest, codec.storage_class))
 
@@ -393,6 +398,7 @@ _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
     "PersistentVolume": _volume,
     "PersistentVolumeClaim": _volume_claim,
     "PriorityClass": _priority_class,
+    "RuntimeClass": _runtime_class,
     "StorageClass": _storage_class,
     GpuPool.KIND: _pool,
     TrainingQueue.KIND: _queue,

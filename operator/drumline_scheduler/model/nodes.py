@@ -74,6 +74,10 @@ class Node:
     """
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     taints: tuple[Taint, ...] = ()
+    tolerated: tuple[Taint, ...] = ()
+    """Taints among `taints` that pods of jobs tolerate by the pool's RuntimeClass."""
+    outside: str = ""
+    """The pool's RuntimeClass, whose node selector the node does not meet; '' if it does."""
     unschedulable: bool = False
     """Cordoned. No toleration overrides it, because a drain must come to an end."""
     ready: bool = True

@@ -175,7 +175,7 @@ class ClusterView:
         return _SearchPlan(variants=ways, capacities=capacities)
 
     def _capacity(self, *, gang: Gang, view: PoolView, shape: PodShape) -> CapacityIndex:
-        requests = tuple(view.axis.vector(role.per_pod) for role in gang.roles)
+        requests = tuple(view.axis.request(role.per_pod) for role in gang.roles)
         key = (view.tree.pool.name, shape, requests)
         if key not in self._capacities:
             filtered = (view.tree.pool.name, shape.node_filter)
@@ -290,6 +290,8 @@ def _equally_eligible(before: Node, after: Node) -> bool:
         and before.closed == after.closed
         and before.quarantined == after.quarantined
         and before.taints == after.taints
+        and before.tolerated == after.tolerated
+        and before.outside == after.outside
         and before.labels == after.labels
     )
 
@@ -307,6 +309,8 @@ def _request_of(gang: Gang) -> Hashable:
         gang.affinity,
         gang.volumes,
         gang.excluded_nodes,
+        gang.may_share,
+        gang.is_foreign,
         tuple(sorted(gang.selector.items())),
     )
 

@@ -182,7 +182,7 @@ def _shape(*, gang: Gang, view: PoolView, slice_levels: Sequence[SliceLevel]) ->
     tree: TopologyTree = view.tree
     deep = [slice_level for slice_level in slice_levels if slice_level.depth > tree.leaf_depth]
     return PodShape(
-        request=view.axis.vector(gang.per_pod),
+        request=view.axis.request(gang.per_pod),
         node_filter=node_filter_of(gang),
         grain=deep[0].pods if deep else 1,
         grain_depths=tuple(slice_level.depth for slice_level in deep),

@@ -37,6 +37,7 @@ class Ineligibility(StrEnum):
     SELECTOR = "without the required labels"
     AFFINITY = "outside the job's node affinity"
     VOLUME = "out of reach of a volume"
+    RUNTIME_CLASS = "without the labels of the pool's runtime class"
     TAINT = "tainted"
     SHARED = "with shared GPUs, on which two ranks of a job could share a GPU"
 
@@ -70,6 +71,8 @@ class NodeFilter:
     excluded: frozenset[str]
     volumes: tuple[VolumeReach, ...] = ()
     may_share: bool = False
+    is_foreign: bool = False
+    """True if its pods do not get the pool's RuntimeClass."""
 
     def ineligibility(self, node: Node) -> Ineligibility | None:
         """Return the reason why a node is ineligible; None if it is eligible."""
@@ -100,7 +103,10 @@ class NodeFilter:
             return Ineligibility.AFFINITY
         if self.volumes and self.unreachable(node):
             return Ineligibility.VOLUME
-        if any(self._stands(taint) for taint in node.taints):
+        if node.outside and not self.is_foreign:
+            return Ineligibility.RUNTIME_CLASS
+        ignored = () if self.is_foreign else node.tolerated
+        if any(self._stands(taint) for taint in node.taints if taint not in ignored):
             return Ineligibility.TAINT
         if node.shares_gpus and not self.may_share:
             return Ineligibility.SHARED
@@ -116,7 +122,8 @@ class NodeFilter:
             node.ready
             and not (node.starting or node.unschedulable or node.distrusted or node.closed)
             and not (
-                (node.taints or node.quarantined or node.shares_gpus) and self.ineligibility(node)
+                (node.taints or node.quarantined or node.shares_gpus or node.outside)
+                and self.ineligibility(node)
             )
             for node in nodes
         ]
@@ -151,6 +158,7 @@ def node_filter_of(gang: Gang) -> NodeFilter:
         excluded=gang.excluded_nodes,
         volumes=gang.volumes,
         may_share=gang.may_share,
+        is_foreign=gang.is_foreign,
     )
 
 

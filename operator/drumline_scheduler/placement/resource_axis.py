@@ -1,34 +1,54 @@
-"""Resources as vectors over one list of names, so that inner loops work on plain tuples."""
+"""Resources as vectors over one list of names, so that inner loops work on plain tuples.
+
+A tenant may request resources of any name. Those that no node offers have one place together at the
+end of the axis, `UNOFFERED`: a pod that requests one of them fits nowhere. So the length of the
+vectors depends on the nodes alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Final
 
-from drumline_scheduler.model import Gang
+from drumline_scheduler.model import Gang, Node
 from drumline_scheduler.placement.allocations import Vector
 from drumline_scheduler.resources import PLAIN_RESOURCES, Resources
 
+UNOFFERED: Final = ""
+"""Name of all resources together that waiting gangs request and no node offers."""
 _plain: Final[Callable[[Resources], Vector]] = attrgetter(*PLAIN_RESOURCES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ResourceAxis:
     """The resources that count in a cycle, in the order of every vector. GPUs come first."""
 
     names: tuple[str, ...]
 
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def request(self, amounts: Resources) -> Vector:
+        """Return what a pod requests, in the order of this axis."""
+        vector = self.vector(amounts)
+        if not self.names or self.names[-1] != UNOFFERED:
+            return vector
+        is_unoffered = any(name not in self._known for name, _ in amounts.extended)
+        return (*vector[:-1], int(is_unoffered))
+
     def vector(self, amounts: Resources) -> Vector:
-        """Return the amounts in the order of this axis.
+        """Return the amounts of a node in the order of this axis.
 
         Resources that no gang requests are left out.
         """
         return self.vectors((amounts,))[0]
 
     def vectors(self, amounts: Iterable[Resources]) -> list[Vector]:
-        """Return one vector for each of the amounts."""
+        """Return one vector for each of several nodes' amounts."""
         extended = self.names[len(PLAIN_RESOURCES) :]
         if not extended:
             return list(map(_plain, amounts))
@@ -42,14 +62,33 @@ class ResourceAxis:
         """Return the requests of the pods by position. The last entry holds for all main pods."""
         requests: list[Vector] = []
         for role in gang.roles:
-            requests += [self.vector(role.per_pod)] * role.pods
-        return [*requests, self.vector(gang.per_pod)]
+            requests += [self.request(role.per_pod)] * role.pods
+        return [*requests, self.request(gang.per_pod)]
 
 
-def axis_of(gangs: Iterable[Gang]) -> ResourceAxis:
-    """Return the axis on which all requests of these gangs can be written."""
+def axis_of(
+    *, waiting: Iterable[Gang], admitted: Iterable[Gang] = (), nodes: Iterable[Node] = ()
+) -> ResourceAxis:
+    """Return the axis on which all requests can be written.
+
+    Args:
+        waiting: gangs that want places.
+        admitted: gangs that have places. Nodes offered what they request at some time.
+        nodes: all nodes.
+    """
+    held, wanted = _requested(admitted), _requested(waiting)
+    unknown = wanted - held
+    offered: set[str] = set()
+    if unknown:
+        for node in nodes:
+            offered.update(name for name, _ in node.allocatable.extended)
+    names = (*PLAIN_RESOURCES, *sorted(held | unknown & offered))
+    return ResourceAxis(names=(*names, UNOFFERED) if unknown - offered else names)
+
+
+def _requested(gangs: Iterable[Gang]) -> set[str]:
     extended: set[str] = set()
     for gang in gangs:
         for request in (gang.per_pod, *(role.per_pod for role in gang.roles)):
             extended.update(name for name, _ in request.extended)
-    return ResourceAxis(names=(*PLAIN_RESOURCES, *sorted(extended)))
+    return extended

@@ -27,6 +27,7 @@ from drumline.kube.kinds import (
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
     STORAGE_CLASSES,
     TRAINING_JOBS,
     TRAINING_QUEUES,
@@ -42,6 +43,7 @@ from drumline.kube.views import (
     ObjectView,
     PodView,
     PriorityClassView,
+    RuntimeClassView,
     StorageClassView,
     TrainingJobView,
     VolumeView,
@@ -99,6 +101,7 @@ class Informers:
     nodes: Informer[NodeView]
     priority_classes: Informer[PriorityClassView]
     namespaces: Informer[NamespaceView]
+    runtime_classes: Informer[RuntimeClassView]
     volumes: VolumeInformers
     devices: DeviceInformers | None = None
     """None if Dynamic Resource Allocation is disabled."""
@@ -148,6 +151,9 @@ class Informers:
             nodes=informer(NODES, codec.node),
             priority_classes=informer(PRIORITY_CLASSES, codec.priority_class),
             namespaces=informer(NAMESPACES, codec.namespace, on_forbidden=_warn_of_selectors),
+            runtime_classes=informer(
+                RUNTIME_CLASSES, codec.runtime_class, on_forbidden=_warn_of_runtime_classes
+            ),
             volumes=_of_volumes(informer, scope=scope),
         )
         _measure_ages(made, metrics, kinds=made.all())
@@ -163,6 +169,7 @@ class Informers:
             self.nodes,
             self.priority_classes,
             self.namespaces,
+            self.runtime_classes,
             *self.volumes.all(),
             *(self.devices.all() if self.devices is not None else ()),
             *self.workloads,
@@ -347,6 +354,11 @@ def _of_volumes(
 def _warn_of_volumes(error: Unreadable) -> None:
     """Log that volumes cannot be read: jobs are placed without regard to their volumes."""
     log.warning("volumes_unreadable", why=error.message)
+
+
+def _warn_of_runtime_classes(error: Unreadable) -> None:
+    """With rights of before: the overhead of a class is learned from the first pod."""
+    log.warning("runtime_classes_unreadable", why=error.message)
 
 
 def _warn_of_dra(error: Unreadable) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from drumline.kube.views import NodeView
+from drumline.kube.views import NodeView, RuntimeClassView
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.base import TAINT_PROMISED
 from drumline_api.capacity import PoolCapacity
@@ -17,7 +17,15 @@ from drumline_api.objects import builtin
 from drumline_api.resource_names import shares_gpus
 from drumline_scheduler.disruption.model import ConditionFact, NodeFacts, TaintFact
 from drumline_scheduler.disruption.node_scores import TRUSTED, NodeStanding
-from drumline_scheduler.model import CapacityType, Node, Pool, Taint, TaintEffect
+from drumline_scheduler.model import (
+    CapacityType,
+    Node,
+    Pool,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
 from drumline_scheduler.resources import NOTHING, Resources
 
 _EFFECTS = frozenset(effect.value for effect in TaintEffect)
@@ -27,6 +35,8 @@ MAX_AMOUNT = 2**48
 Any user may request an int64 of a resource and bind the pod without a scheduler. The sums over pods
 and nodes must stay below an int64.
 """
+COMPARED: Final = frozenset({"", *map(str, TolerationOperator)})
+"""Operators of tolerations that the scheduler supports. Others tolerate nothing here."""
 KARPENTER_POOL = "karpenter.sh/nodepool"
 KARPENTER_INITIALIZED = "karpenter.sh/initialized"
 STARTUP_TAINTS = frozenset(
@@ -214,7 +224,7 @@ def node_of(
         terminating: part of `used` whose pods are being deleted.
         overdue: part of `terminating` that should have left some time ago.
         hanging: names of the pods that should have left, for messages.
-        is_set_up: whether no more GPUs are expected (`setup_deadline`).
+        is_set_up: whether no more GPUs are expected (`set_up_by`).
         distrusted: whether its kubelet rejected a pod that fitted.
         closed: why it takes no new pods although it runs. Empty if it does.
         standing: verdict on the evidence against it.
@@ -248,6 +258,36 @@ def node_of(
         terminating=terminating,
         overdue=overdue,
         hanging=hanging,
+    )
+
+
+def with_runtime_class(node: Node, runtime: RuntimeClassView | None) -> Node:
+    """Add to a node which of its taints and labels the RuntimeClass of its pool concerns.
+
+    Args:
+        node: a node of a pool.
+        runtime: the RuntimeClass of the pool's pods. None: they have none.
+    """
+    if runtime is None:
+        return node
+    given = [toleration_of(each) for each in runtime.tolerations if each.operator in COMPARED]
+    has_labels = all(node.labels.get(key) == value for key, value in runtime.node_selector)
+    return replace(
+        node,
+        tolerated=tuple(
+            taint for taint in node.taints if any(each.tolerates(taint) for each in given)
+        ),
+        outside="" if has_labels else runtime.name,
+    )
+
+
+def toleration_of(toleration: builtin.Toleration) -> Toleration:
+    """Return a toleration of a pod or a RuntimeClass; its operator is one of `COMPARED`."""
+    return Toleration(
+        key=toleration.key,
+        operator=TolerationOperator(toleration.operator or "Equal"),
+        value=toleration.value,
+        effect=TaintEffect(toleration.effect) if toleration.effect else None,
     )
 
 

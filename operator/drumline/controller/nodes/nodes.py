@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from drumline.controller.informers.runtime_classes import RuntimeClassCache
 from drumline.controller.nodes.conversion import (
     GpuUnits,
     capped,
@@ -24,6 +25,7 @@ from drumline.controller.nodes.conversion import (
     resources_of,
     seconds_of,
     setup_deadline,
+    with_runtime_class,
 )
 from drumline.controller.nodes.devices import DeviceCache
 from drumline.controller.nodes.pods import ChargedPod, PodsByRole
@@ -87,6 +89,8 @@ class NodeCache:
         self._overdue_seconds = overdue_seconds
         self._expected_since: dict[str, float] = {}
         """Time since which a pod should have been deleted, by uid."""
+        self.runtime_classes = RuntimeClassCache()
+        """Requirements of the pools' RuntimeClasses."""
         self.devices = DeviceCache()
         """Devices of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
@@ -337,7 +341,7 @@ class NodeCache:
         if (at := min(filter(now.__lt__, due), default=inf)) < inf:
             self._recount_at[view.name] = at
         # Phase 3: the value.
-        return node_of(
+        node = node_of(
             view,
             is_set_up=due[0] <= now,
             hides_gpus=hidden,
@@ -353,6 +357,7 @@ class NodeCache:
             closed=self._closed(view.name),
             standing=self._standing(view.name),
         )
+        return with_runtime_class(node, self.runtime_classes.of(spec))
 
     def _standing(self, name: str) -> NodeStanding:
         """Return the verdict on a node.

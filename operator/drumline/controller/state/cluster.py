@@ -29,6 +29,7 @@ from drumline.kube.views import (
     ObjectView,
     PodView,
     PriorityClassView,
+    RuntimeClassView,
     TrainingJobView,
 )
 from drumline.kube.workload_views import WorkloadView
@@ -153,6 +154,13 @@ class ClusterCache:
         problem = self.pools.on_object(old, new)
         self.jobs.rejudge()
         return problem
+
+    def on_runtime_class(self, old: RuntimeClassView | None, new: RuntimeClassView | None) -> bool:
+        """Take in an event of a RuntimeClass; returns whether it may change a decision."""
+        changed = self.nodes.runtime_classes.on_runtime_class(old, new)
+        if changed:
+            self.nodes.pools_changed()
+        return changed
 
     def gpus_of(self, pool: str) -> PoolGpus | None:
         """Return the GPUs with which pods of a pool are created, or None if it is not known."""

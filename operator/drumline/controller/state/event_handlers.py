@@ -67,6 +67,7 @@ class EventHandlers:
         for workloads in informers.workloads:
             self.follow(workloads)
         informers.namespaces.subscribe(self._on_namespace)
+        informers.runtime_classes.subscribe(self._waking(self._state.on_runtime_class))
         volumes = self._state.volumes
         for claims in informers.volumes.claims:
             claims.subscribe(self._waking(volumes.on_claim))

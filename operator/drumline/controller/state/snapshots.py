@@ -418,7 +418,7 @@ class SnapshotBuilder:
             backoff=backoff,
             priority=self.priority_of(job),
             permission=self._eviction_permission(job),
-            added=self._added.get(job.uid, NOTHING),
+            added=self._added_to(job, queue),
             verdict=job.verdict,
             predecessors=self._sources.chains.standing_of(job),
             pool=self._sources.pools.get(job.spec.gpu_pool or ""),
@@ -453,6 +453,26 @@ class SnapshotBuilder:
             gang = replace(gang, volumes=made_of.volumes)
         self._gangs[job.uid] = (job, made_of, gang)
         return gang
+
+    def _added_to(self, job: Job, queue: TrainingQueueSpec | None) -> Resources:
+        """Return what admission adds to each pod of a job, as far as that is known.
+
+        A pod that was seen has the overhead of its RuntimeClass among its requests. Before that,
+        the largest overhead of the pools that the job may use counts.
+        """
+        learned, pools = self._added.get(job.uid, NOTHING), self._sources.pools
+        names = [job.spec.gpu_pool] if job.spec.gpu_pool else job.spec.gpu_pools
+        if names is None:
+            names = [quota.gpu_pool for quota in queue.quotas] if queue is not None else []
+        overhead = self._sources.nodes.runtime_classes.overhead(map(pools.get, names))
+        if not overhead:
+            return learned
+        return replace(
+            learned,
+            cpu_millis=max(learned.cpu_millis, overhead.get("cpu", 0)),
+            memory_bytes=max(learned.memory_bytes, overhead.get("memory", 0)),
+            ephemeral_bytes=max(learned.ephemeral_bytes, overhead.get("ephemeral-storage", 0)),
+        )
 
     def _eviction_permission(self, job: Job) -> EvictionPermission:
         """Return whether other gangs may be evicted for a job.

@@ -16,7 +16,14 @@ from typing import Annotated
 
 import msgspec
 
-from drumline.controller.nodes.conversion import ANY_GPUS, MAX_AMOUNT, GpuUnits, resources_of
+from drumline.controller.nodes.conversion import (
+    ANY_GPUS,
+    COMPARED,
+    MAX_AMOUNT,
+    GpuUnits,
+    resources_of,
+    toleration_of,
+)
 from drumline.controller.workloads.held import FOREIGN_USER
 from drumline.kube.events import Regarding
 from drumline.kube.kinds import Resource
@@ -26,20 +33,13 @@ from drumline.kube.workloads import MAX_PODS
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.base import LABEL_QUEUE
 from drumline_api.gpupool import GpuPoolSpec
-from drumline_api.objects import builtin
 from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_scheduler.model import (
     Admitted,
     Gang,
     NodeOperator,
     NodeRequirement,
-    TaintEffect,
-    Toleration,
-    TolerationOperator,
 )
-
-_COMPARED = frozenset({"", *map(str, TolerationOperator)})
-"""Operators of tolerations that the scheduler supports. Others tolerate nothing here."""
 
 
 class UnknownPriorityClassError(ValueError):
@@ -270,7 +270,7 @@ def _gang(
         selector=dict(placement.node_selector),
         affinity=tuple(tuple(map(_requirement, term)) for term in placement.affinity),
         tolerations=tuple(
-            _toleration(each) for each in placement.tolerations if each.operator in _COMPARED
+            toleration_of(each) for each in placement.tolerations if each.operator in COMPARED
         ),
         user=f"{FOREIGN_USER} {workload.uid}",  # the limit of a user bounds each by itself
         group=group,
@@ -294,13 +294,4 @@ def _requirement(expression: ExpressionView) -> NodeRequirement:
         key=expression.key,
         operator=NodeOperator(expression.operator),
         values=expression.values,
-    )
-
-
-def _toleration(toleration: builtin.Toleration) -> Toleration:
-    return Toleration(
-        key=toleration.key,
-        operator=TolerationOperator(toleration.operator or "Equal"),
-        value=toleration.value,
-        effect=TaintEffect(toleration.effect) if toleration.effect else None,
     )

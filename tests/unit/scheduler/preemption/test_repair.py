@@ -229,7 +229,7 @@ def test_the_most_free_gpus_are_those_of_a_node_that_takes_new_pods() -> None:
         node("n3", "rack-0", gpus=2),
     ]
     snapshot = cluster(*nodes)
-    (view,) = build_views(snapshot=snapshot, axis=axis_of((gang("a"),))).values()
+    (view,) = build_views(snapshot=snapshot, axis=axis_of(waiting=(gang("a"),))).values()
     assert most_free_gpus(view) == 3
-    (none,) = build_views(snapshot=cluster(nodes[0]), axis=axis_of((gang("a"),))).values()
+    (none,) = build_views(snapshot=cluster(nodes[0]), axis=axis_of(waiting=(gang("a"),))).values()
     assert most_free_gpus(none) == 0
