@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import SequenceMatcher
-from operator import attrgetter
+from functools import lru_cache
+from heapq import nlargest
+from operator import add, attrgetter
 from typing import Final
 
 from drumline_scheduler.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Remedy, RemedyKind
@@ -14,6 +16,10 @@ from drumline_scheduler.model import Gang
 MAX_NAMES: Final = 3
 """Number of blockers that a message names. Further ones are only counted."""
 
+_MOST_COMPARED: Final = 8
+"""Names that are compared letter by letter with a wrong one."""
+_MOST_CORRECTIONS: Final = 4096
+"""Wrong names whose correction is remembered."""
 _UNITS: Final = {"gpus": "GPU", "pods": "pod slot", "cpu_millis": "CPU"}
 _GIB: Final = 1 << 30
 
@@ -127,9 +133,28 @@ def request_text(*, gang: Gang, pods: int) -> str:
 
 
 def correction(*, wrong: str, right: Iterable[str]) -> Remedy | None:
-    """Return the valid name that is most similar to a wrong one, if there is any."""
-    nearest = min(right, key=lambda name: (-_likeness(wrong, name), name), default=None)
+    """Return the valid name that is most similar to a wrong one, if there is any.
+
+    Tenants may write thousands of wrong names. Only the `_MOST_COMPARED` names that share most
+    pairs of letters with a wrong one are compared exactly.
+    """
+    nearest = _nearest(wrong, frozenset(right))
     return None if nearest is None else Remedy(kind=RemedyKind.CORRECT_NAME, where=nearest)
+
+
+@lru_cache(maxsize=_MOST_CORRECTIONS)
+def _nearest(wrong: str, right: frozenset[str]) -> str | None:
+    names: Iterable[str] = right
+    if len(right) > _MOST_COMPARED:
+        pairs = _pairs(wrong)
+        names = nlargest(_MOST_COMPARED, sorted(right), key=lambda name: len(pairs & _pairs(name)))
+    return min(names, key=lambda name: (-_likeness(wrong, name), name), default=None)
+
+
+@lru_cache(maxsize=_MOST_CORRECTIONS)
+def _pairs(name: str) -> frozenset[str]:
+    """Return the pairs of neighbouring letters of a name."""
+    return frozenset(map(add, name, name[1:]))
 
 
 def _likeness(wrong: str, right: str) -> float:

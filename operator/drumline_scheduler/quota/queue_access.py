@@ -22,6 +22,8 @@ class QueueAccess:
         self._queues = queues
         self._rejections: dict[tuple[str, str, int], Rejection | None] = {}
         """Rejections by queue, namespace and priority. None: the gang may use the queue."""
+        self._open: dict[tuple[str, int], frozenset[str]] = {}
+        """Names of the queues that a gang may use, by namespace and priority."""
 
     def rejection(self, gang: Gang) -> Rejection | None:
         """Return the reason why a gang may not use the queue that it names; None if it may."""
@@ -31,23 +33,28 @@ class QueueAccess:
             self._rejections[key] = (
                 access_rejection(gang=gang, queue=queue)
                 if queue is not None
-                else queue_not_found(gang, queues=self._queues.values())
+                else queue_not_found(gang, open_queues=self._open_to(gang))
             )
         return self._rejections[key]
 
+    def _open_to(self, gang: Gang) -> frozenset[str]:
+        key = (gang.namespace, gang.priority)
+        if key not in self._open:
+            self._open[key] = frozenset(
+                queue.name
+                for queue in self._queues.values()
+                if access_rejection(gang=gang, queue=queue) is None
+            )
+        return self._open[key]
 
-def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
+
+def queue_not_found(gang: Gang, *, open_queues: Iterable[str]) -> Rejection:
     """Return the rejection of a gang whose queue does not exist, or whose spec cannot be read."""
     return Rejection(
         reason=BlockReason.QUEUE_NOT_FOUND,
         message=f"queue {gang.queue} does not exist or cannot be read: create or fix that"
         " TrainingQueue, or use another queue",
-        remedy=correction(
-            wrong=gang.queue,
-            right=[
-                queue.name for queue in queues if access_rejection(gang=gang, queue=queue) is None
-            ],
-        ),
+        remedy=correction(wrong=gang.queue, right=open_queues),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_scheduler import BlockReason, Queue
+from drumline_scheduler import BlockReason, Queue, Remedy, RemedyKind, rejections
 from tests.texts import missing
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, run
 
@@ -53,3 +53,27 @@ def test_what_does_not_end_with_the_hold_is_said_first(
     queue = replace(HELD, **limits)  # type: ignore[arg-type]
     (blocked,) = run(cluster(node("n0"), queues=(queue,)), gang("waits")).blocked
     assert blocked.reason is reason
+
+
+def test_the_nearest_of_many_queues_is_named() -> None:
+    """Only some names are compared letter by letter: a tenant writes any number of wrong ones."""
+    names = [f"team-{index}" for index in range(300)]
+    queues = tuple(Queue(name=name, nominal={"h100": 1}) for name in (*names, "research"))
+    (blocked,) = run(cluster(node("n0"), queues=queues), gang("a", queue="reserch")).blocked
+    assert blocked.reason is BlockReason.QUEUE_NOT_FOUND
+    assert blocked.remedy == Remedy(kind=RemedyKind.CORRECT_NAME, where="research")
+
+
+def test_a_wrong_name_is_compared_with_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def likeness(wrong: str, right: str) -> float:
+        compared.append(wrong)
+        return float(len(right))
+
+    monkeypatch.setattr(rejections, "_likeness", likeness)
+    queues = tuple(Queue(name=f"other-{index}", nominal={"h100": 1}) for index in range(500))
+    jobs = [gang(f"j{index}", queue=f"wrong-{index}") for index in range(50)]
+    for _ in range(2):  # the second cycle compares nothing again
+        run(cluster(node("n0"), queues=queues), *jobs)
+    assert len(compared) <= 8 * len(jobs)
