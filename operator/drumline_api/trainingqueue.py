@@ -59,9 +59,10 @@ class PreemptionRules(ApiModel):
     within_queue: Literal["Never", "LowerPriority"] = "LowerPriority"
     """Preemption of lower-priority jobs that hold this queue's quota, in this queue or in queues of
     its cohort. Default: LowerPriority."""
-    reclaim: Literal["Never", "Any", "FairShare"] = "Any"
+    reclaim: Literal["Never", "LowerPriority", "Any", "FairShare"] = "Any"
     """Preemption of jobs of any priority, by which other queues of the cohort exceed their nominal
-    quota, while this queue is below its own. FairShare: also while this queue borrows, if the
+    quota, while this queue is below its own. LowerPriority: only of jobs of lower priority, and of
+    no foreign pods. FairShare: also while this queue borrows, if the
     weighted share of borrowed GPUs of the other queue stays larger. Default: Any."""
 
 

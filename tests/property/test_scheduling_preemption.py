@@ -61,7 +61,9 @@ def queues(random: Random) -> tuple[Queue, ...]:
         rule = replace(
             PREEMPTS,
             within_queue=random.choice(2 * [WithinQueue.LOWER_PRIORITY] + [WithinQueue.NEVER]),
-            reclaim=random.choice([Reclaim.NEVER, Reclaim.ANY, Reclaim.ANY]),
+            reclaim=random.choice(
+                [Reclaim.NEVER, Reclaim.LOWER_PRIORITY, Reclaim.ANY, Reclaim.ANY]
+            ),
         )
         limit = random.choice([None, None, {"h100": random.randint(0, 4)}])
         lends = random.choice([None, None, {"h100": random.randint(0, 3)}])

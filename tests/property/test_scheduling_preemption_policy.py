@@ -25,10 +25,10 @@ NAMES = ("org", "west", "a", "b", "c", "d")
 POOL_GPUS = 16
 
 
-def some_queue(random: Random, name: str, parent: str | None) -> Queue:
+def some_queue(random: Random, name: str, parent: str | None, *, any_: Reclaim) -> Queue:
     rule = PreemptionRule(
         within_queue=WithinQueue.LOWER_PRIORITY,
-        reclaim=random.choice([Reclaim.ANY, Reclaim.FAIR_SHARE, Reclaim.FAIR_SHARE]),
+        reclaim=random.choice([any_, Reclaim.FAIR_SHARE, Reclaim.FAIR_SHARE]),
     )
 
     def sometimes(most: int) -> dict[str, int] | None:
@@ -50,7 +50,8 @@ def world(seed: int) -> tuple[Snapshot, list[Gang], Gang]:
     """Queues in three levels, up to 7 gangs that were let in as the quota allowed, and one more."""
     random = Random(seed)
     parents = (None, "org", "west", "west", "org", random.choice(["org", "a", None]))
-    queues = [some_queue(random, *pair) for pair in zip(NAMES, parents, strict=True)]
+    any_ = Reclaim.LOWER_PRIORITY if seed % 2 else Reclaim.ANY
+    queues = [some_queue(random, *pair, any_=any_) for pair in zip(NAMES, parents, strict=True)]
     history = {name: random.random() * 30_000 for name in NAMES} if seed % 3 == 0 else {}
     snapshot = Snapshot(
         nodes=(Node(name="n", pool="h100", allocatable=Resources(gpus=POOL_GPUS, pods=99)),),

@@ -24,6 +24,8 @@ class Reclaim(StrEnum):
     """Jobs of other queues of its cohort that a job may preempt to use its own queue's quota."""
 
     NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    """Jobs of lower priority of a queue that holds more than its nominal quota."""
     ANY = "Any"
     """Any job of a queue that holds more than its nominal quota, whatever its priority."""
     FAIR_SHARE = "FairShare"

@@ -54,14 +54,15 @@ class PreemptibleQuota:
             most[leaf] = sum(gpus for level, gpus in own if level < priority)
         # Under `Any`, a gang that is not entitled to its GPUs even then can reclaim nothing.
         if rule.reclaim is Reclaim.NEVER or (
-            rule.reclaim is Reclaim.ANY and not claim.is_entitled(freed=most.get(leaf, 0))
+            rule.reclaim is not Reclaim.FAIR_SHARE
+            and not claim.is_entitled(freed=most.get(leaf, 0))
         ):
             return most
         for other in leaves:
             held = usage.sums(other)
             if other == leaf or not held.gpus:
                 continue
-            if claim.reason(leaf=other, gpus=held.largest, lower_priority=False) is not None:
+            if claim.reason(leaf=other, gpus=held.largest, lower_priority=True) is not None:
                 reclaimable = claim.reclaimable(leaf=other, largest=held.largest)
                 most[other] = min(held.gpus, reclaimable)
         return most

@@ -200,7 +200,8 @@ class Candidates:
                 continue
             gang = held.gang
             gpus = gpus_of[gang.uid]
-            lower = within and gang.priority < priority and not held.is_foreign
+            lower = gang.priority < priority and not held.is_foreign
+            lower &= within or gang.queue != requester.gang.queue
             key = (gang.queue, gpus, lower)
             if key not in reasons:
                 why = claim.reason(leaf=leaf_of[gang.queue], gpus=gpus, lower_priority=lower)

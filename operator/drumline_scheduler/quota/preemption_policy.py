@@ -11,6 +11,7 @@ A set of victims is permitted for a gang if, with the victims gone and the gang 
      victims are taken from one branch, it still did before the largest job of them was taken.
      Foreign pods must be borrowed entirely, so that they cost their queue none of its quota;
    * the gang is entitled: on its side every branch stays within its quota;
+   * under `LowerPriority` the victim is a job of lower priority;
    * under `FairShare` the gang may also borrow. It is entitled if the topmost branch of its side
      stays within its quota. Otherwise no branch of the victims' side may fall below its quota, and
      the weighted share of the topmost branch there (borrowed plus past use) stays at least as
@@ -97,6 +98,7 @@ class PreemptionClaim:
         user: user of the gang.
         user_room: GPUs that this user may still take in the queue.
         scales: weighted shares if the gang reclaims by fair share; None: only if it is entitled.
+        lower_only: True if only jobs of lower priority are reclaimed.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class PreemptionClaim:
         user: str = "",
         user_room: int = UNLIMITED,
         scales: FairShareWeights | None = None,
+        lower_only: bool = False,
     ) -> None:
         self._cohorts = cohorts
         self._leaf = leaf
@@ -115,7 +118,7 @@ class PreemptionClaim:
         self._user = user
         self._user_room = user_room
         self._scales = scales
-        # The state before any victim: later changes are compared with it.
+        self._lower_only = lower_only
         self._path = cohorts.paths[leaf]
         self._borrowed = [cohorts.borrowed(branch) for branch in self._path]
         self._above = dict(zip(self._path, range(len(self._path)), strict=True))
@@ -144,6 +147,8 @@ class PreemptionClaim:
             return VictimReason.LOWER_PRIORITY if lower_priority else None
         usage, quota, path = self._cohorts.usage, self._cohorts.quota, self._cohorts.paths[leaf]
         if path[-1] != self._path[-1] or not gpus or not self._gpus:
+            return None
+        if self._lower_only and not lower_priority:
             return None
         # Every branch below the meeting point must hold more than its quota.
         for branch in path:

@@ -201,6 +201,7 @@ class QuotaLedger:
             user=gang.user,
             user_room=account.user_limits.room(leaf=leaf, user=gang.user),
             scales=self._scales_of(pool) if fair else None,
+            lower_only=rule.reclaim is Reclaim.LOWER_PRIORITY,
         )
 
     def _scales_of(self, pool: str) -> FairShareWeights:

@@ -206,11 +206,11 @@ def _room_text(asked: Shortage, *, left: int) -> str:
 def _reclaim_text(asked: Shortage) -> str:
     """Return the setting with which the queue could reclaim its cohort's quota, as text, if any.
 
-    Under `Any`, every branch of the gang's side must stay within its quota, so a queue without a
-    quota of its own never reclaims. Under `FairShare` only the topmost branch must.
+    Without `FairShare` every branch of the gang's side must stay within its quota, so a queue
+    without a quota of its own never reclaims. Under `FairShare` only the topmost branch must.
     """
     cohorts, queue = asked.cohorts, asked.queue
-    if queue.preemption.reclaim is not Reclaim.ANY:
+    if queue.preemption.reclaim in (Reclaim.NEVER, Reclaim.FAIR_SHARE):
         return ""
     within = [
         branch

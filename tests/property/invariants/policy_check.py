@@ -119,7 +119,10 @@ def _collect(*, case: _PreemptionCase, asks: RunningGang, victim: RunningGang) -
     theirs = case.before.way(victim.gang.queue)
     off = [branch for branch in theirs if branch not in case.way]
     nothing = not victim.gpus or not asks.gpus or case.rule.reclaim is Reclaim.NEVER
-    if len(off) == len(theirs) or nothing:
+    spared = case.rule.reclaim is Reclaim.LOWER_PRIORITY and (
+        victim.is_foreign or victim.gang.priority >= case.gang.priority
+    )
+    if len(off) == len(theirs) or nothing or spared:
         return [f"{case.gang.key}: nothing to reclaim from {victim.gang.key}"]
     for branch in off:
         if victim.is_foreign:
@@ -154,7 +157,7 @@ def _without_right(case: _PreemptionCase) -> list[str]:
     """Where the gang's side is not entitled to what was reclaimed."""
     violations: list[str] = []
     for place, tops in case.meetings.items():
-        if case.rule.reclaim is Reclaim.ANY:
+        if case.rule.reclaim is not Reclaim.FAIR_SHARE:
             over = [branch for branch in case.way[:place] if case.after.borrowed(branch)]
             violations += [f"{case.gang.key}: reclaims although {over} borrow"] if over else []
         elif case.after.borrowed(side := case.way[place - 1]):

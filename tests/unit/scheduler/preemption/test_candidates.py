@@ -26,6 +26,7 @@ LOWER, NEVER = WithinQueue.LOWER_PRIORITY, WithinQueue.NEVER
         (NEVER, Reclaim.ANY, "training/other"),
         (LOWER, Reclaim.ANY, "training/other"),
         (NEVER, Reclaim.FAIR_SHARE, "training/other"),
+        (NEVER, Reclaim.LOWER_PRIORITY, "training/other"),
     ],
 )
 def test_its_own_or_those_who_borrowed(within: WithinQueue, reclaim: Reclaim, victim: str) -> None:
@@ -43,6 +44,21 @@ def test_its_own_or_those_who_borrowed(within: WithinQueue, reclaim: Reclaim, vi
     snapshot = cluster(*racks(count=1), running=running, queues=queues)
     (preemption,) = run(snapshot, gang("x", gpus=2, queue="a", priority=5)).preemptions
     assert [victim.key for victim in preemption.victims] == [victim]
+
+
+@pytest.mark.parametrize(("priority", "leaves"), [(4, True), (5, False), (6, False)])
+def test_by_lower_priority_only_lower_jobs_are_reclaimed(priority: int, leaves: bool) -> None:
+    rule = PreemptionRule(within_queue=NEVER, reclaim=Reclaim.LOWER_PRIORITY)
+    queues = (
+        queue("org"),
+        queue("a", 2, parent="org", preemption=rule),
+        queue("b", 0, parent="org"),
+    )
+    other = gang("other", gpus=2, queue="b", priority=priority)
+    snapshot = cluster(*racks(count=1, nodes=1), running=[admitted(other, "n0")], queues=queues)
+    decisions = run(snapshot, asks := gang("x", gpus=2, queue="a", priority=5))
+    assert bool(decisions.preemptions) is leaves
+    assert not violations(snapshot=snapshot, pending=[asks], decisions=decisions)
 
 
 def test_without_a_rule_nobody_is_sent_away() -> None:
