@@ -72,6 +72,9 @@ class SchedulingPolicy(ApiModel):
     preemption_limit: PreemptionLimitPolicy | None = None
     """Number of preemptions after which a job is exempt from further preemption within the window.
     Unset: no limit."""
+    preemption_delay_seconds: Annotated[float, Field(ge=0, le=604_800)] = 0.0
+    """Seconds that a job must have waited in its queue before other jobs are preempted or moved for
+    it. Free capacity is used at once. Default: 0."""
     overdue_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
     """A pod or job that should have left its nodes this long ago counts as staying. The scheduler
     no longer waits for it, and releases the nodes that were kept for others meanwhile. Default:

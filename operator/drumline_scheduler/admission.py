@@ -165,7 +165,7 @@ class Admission:
             # Add to the message why no gang is evicted for it, and which candidates are exempt.
             rejection = self._merged(gang=gang, outcome=outcome)
             if isinstance(outcome, RejectedByPools) and rejection.reason in HELPED_BY_PREEMPTION:
-                rejection = noting_free_only(rejection, why=gang.evicts_not)
+                rejection = noting_free_only(rejection, why=self._evicts_not(gang))
             rejection = noting_exempt(
                 rejection,
                 exempt=[held.gang.key for held in session.candidates.take_exempt()],
@@ -287,7 +287,8 @@ class Admission:
     ) -> list[Placed] | Mapping[int, Rejection | RejectedByPools]:
         """Start all gangs of a group, or return why some cannot start, by position in the group.
 
-        The gangs are tried in several orders. The rejections are those of the first order.
+        The gangs are tried in several orders. The rejections are those of the first order. A gang
+        that does not fit without the others fits in no order.
         """
         first: dict[int, Rejection | RejectedByPools] = {}
         for order in group.orders():
@@ -308,8 +309,14 @@ class Admission:
             if not rejected:
                 return starts
             self._withdraw(starts, gangs=order, mark=mark)
+            if not first and not all(self._fits_alone(group.members[i]) for i in rejected):
+                return rejected
             first = first or rejected
         return first
+
+    def _fits_alone(self, gang: Gang) -> bool:
+        with deciding(gang, Stage.ADMIT):
+            return isinstance(self._try(gang), GangPlacement | Yields)
 
     def _withdraw(
         self,
@@ -330,7 +337,7 @@ class Admission:
     def _preempt(self, *, gang: Gang, rejected: RejectedByPools) -> Preemption | None:
         """Run step 4: find victims for the gang."""
         session = self._session
-        if gang.is_foreign:
+        if gang.is_foreign or self._is_too_new(gang):
             return None
         preemption = session.preemptor.preempt(
             gang=gang, queue=session.queues[gang.queue], rejections=rejected.rejections
@@ -340,6 +347,25 @@ class Admission:
             self._rejections.clear()
             self._reservations.replan()
         return preemption
+
+    def _is_too_new(self, gang: Gang) -> bool:
+        """Return whether the preemption delay of a gang has not passed. It is tried again then.
+
+        Among equivalent gangs, the one that waits longest is tried first.
+        """
+        session, seconds = self._session, self._session.policy.preemption_delay_seconds
+        until = gang.queued_at + seconds
+        if not seconds or until <= session.now:
+            return False
+        session.candidates.retry_at.append(until)
+        return True
+
+    def _evicts_not(self, gang: Gang) -> str:
+        """Return why no gang is evicted for a gang now, or '' if its queue's policy decides."""
+        seconds = self._session.policy.preemption_delay_seconds
+        if gang.evicts_not or not seconds or gang.queued_at + seconds <= self._session.now:
+            return gang.evicts_not
+        return f"it has not waited {seconds:g} s (preemptionDelaySeconds)"
 
     def _reserve(self, gangs: Sequence[Gang], *, reason: BlockReason) -> None:
         """Run step 5: make a reservation for gangs that start together."""

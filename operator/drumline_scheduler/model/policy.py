@@ -102,6 +102,8 @@ class Policy:
     preemption_limit: PreemptionLimit | None = None
     """Number of preemptions after which its own queue spares a gang for some time. None: no limit.
     """
+    preemption_delay_seconds: float = 0.0
+    """Seconds that a gang must have waited before others are evicted or moved for it."""
     overdue_seconds: float = 120.0
     """A gang that should have left this many seconds ago counts as staying. So does a pod that is
     being deleted. No nodes are kept for a gang that backs off for longer."""

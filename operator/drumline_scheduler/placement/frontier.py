@@ -55,7 +55,7 @@ class RoleMix:
     @property
     def pairs(self) -> int:
         """Number of pairs of combinations that make up another one: the steps of a join."""
-        return prod((count + 1) * (count + 2) // 2 for count in self.pods)
+        return pairs_of(self.pods)
 
     @property
     def is_searchable(self) -> bool:
@@ -164,6 +164,11 @@ class RoleMix:
             room[[not for_main for _, for_main in chunk]] = 0
             frontiers += map(tuple, np.where(fits, room, NO_ROOM).tolist())
         return frontiers
+
+
+def pairs_of(pods: Iterable[int]) -> int:
+    """Return `RoleMix.pairs`, from the numbers of pods by role."""
+    return prod((count + 1) * (count + 2) // 2 for count in pods)
 
 
 def amounts(vectors: Sequence[Vector]) -> Counts:

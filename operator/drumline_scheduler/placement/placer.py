@@ -46,6 +46,7 @@ class Placer:
             pods: main pods of the gang once all nodes are found.
             kept: nodes by position, for the pods that keep their node.
         """
+        spend(1)
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection):
             return search

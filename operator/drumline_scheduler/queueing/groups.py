@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from math import factorial
 from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
@@ -24,6 +25,11 @@ ALL_ORDERS: Final = 4
 """Number of gangs up to which every order is tried."""
 
 _TIME: Final = Remedy(kind=RemedyKind.WAIT)
+
+
+def orders_of(gangs: int) -> int:
+    """Return the number of orders in which a group of `gangs` gangs is tried."""
+    return factorial(gangs) if gangs <= ALL_ORDERS else 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,7 @@ def policy_of(policy: SchedulingPolicy) -> Policy:
         surplus=policy.surplus,
         repairs_preempt=policy.repairs_preempt,
         overdue_seconds=policy.overdue_seconds,
+        preemption_delay_seconds=policy.preemption_delay_seconds,
         preemption_limit=None
         if limit is None
         else PreemptionLimit(times=limit.times, seconds=limit.window_seconds),

@@ -9,6 +9,8 @@ import pytest
 
 from drumline_scheduler import Decisions, Gang, MoveBudget, Policy, Snapshot
 from tests.property.invariants import violations
+from tests.property.scale import many
+from tests.property.test_scheduling_preemption import world
 from tests.texts import missing
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, queue, run
 
@@ -101,3 +103,40 @@ def test_a_gang_that_could_not_start_again_is_not_moved() -> None:
     stuck = scattered(refusal="its namespace is being deleted")
     assert decided(stuck, WHOLE, policy=MOVES).preemptions == ()
     assert decided(scattered(preempts=False), WHOLE, policy=MOVES).preemptions
+
+
+DELAYED = Policy(preemption_delay_seconds=60.0)
+
+
+@pytest.mark.parametrize(("now", "evicts"), [(68.0, False), (69.0, True)])
+def test_a_gang_that_has_not_waited_for_the_delay_evicts_nobody(now: float, evicts: bool) -> None:
+    decisions = run(full(), HIGH, policy=DELAYED, now=now)
+    assert bool(decisions.preemptions) is evicts
+    if not evicts:
+        assert decisions.retry_at == HIGH.queued_at + 60
+        assert not missing(decisions.blocked[0].message, "training/low", "60 s")
+
+
+def test_within_the_delay_a_gang_starts_on_free_capacity() -> None:
+    decisions = run(cluster(node("n0"), queues=QUEUES), HIGH, policy=DELAYED, now=10.0)
+    assert [placed.key for placed in decisions.placed] == ["training/high"]
+
+
+def test_of_equal_gangs_the_one_that_has_waited_evicts() -> None:
+    old = replace(HIGH, uid="uid-old", key="training/old", queued_at=1.0)
+    (preemption,) = run(full(), HIGH, old, policy=DELAYED, now=65.0).preemptions
+    assert preemption.key == "training/old"
+
+
+@pytest.mark.parametrize("seed", range(many(30, 500)))
+def test_the_delay_decides_nothing_but_who_may_evict(seed: int) -> None:
+    """The oracle: a gang within the delay is one that may not evict."""
+    snapshot, asks = world(seed)
+    new = replace(asks, queued_at=100.0)
+    delayed = run(snapshot, new, policy=DELAYED, now=130.0)
+    polite = run(snapshot, replace(new, preempts=False), now=130.0)
+    assert delayed.placed == polite.placed
+    assert not delayed.preemptions
+    assert [each.reason for each in delayed.blocked] == [each.reason for each in polite.blocked]
+    later = run(snapshot, new, policy=DELAYED, now=160.0)
+    assert later == run(snapshot, new, now=160.0)

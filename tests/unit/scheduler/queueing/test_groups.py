@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline_scheduler import BlockReason, Decisions, Gang, RemedyKind
+from drumline_scheduler import BlockReason, CycleInput, Decisions, Gang, RemedyKind, decide
+from drumline_scheduler.work import Work
 from tests.texts import missing
-from tests.unit.scheduler.builders import STRICT, admitted, after, cluster, gang, node, racks, run
+from tests.unit.scheduler.builders import (
+    BEST_EFFORT,
+    STRICT,
+    admitted,
+    after,
+    cluster,
+    gang,
+    node,
+    pod,
+    racks,
+    run,
+)
 
 
 def pair(group: str, *names: str, **changes: object) -> list[Gang]:
@@ -49,6 +61,17 @@ def test_a_group_with_room_for_only_one_holds_nothing_and_lets_others_go() -> No
     assert not missing(could.message, "group g", "training/b", "InsufficientGpus")
     assert could.remedy is not None
     assert could.remedy.kind is RemedyKind.WAIT
+
+
+def test_a_gang_that_does_not_fit_by_itself_ends_the_search_for_an_order() -> None:
+    members = pair("g", "b", "c", "d", "a")
+    members[3] = replace(members[3], per_pod=pod(3))
+    given = CycleInput(
+        snapshot=cluster(*racks(count=4)), pending=tuple(members), policy=BEST_EFFORT, now=0.0
+    )
+    decisions = decide(given, work=(work := Work()))
+    assert reasons_of(decisions)["a"] is BlockReason.EXCEEDS_CLUSTER
+    assert work.steps <= 4 * 4 + 4  # all orders that begin with another gang take 4 x 18
 
 
 def test_an_incomplete_group_waits_and_says_how_many_are_there() -> None:
