@@ -52,6 +52,10 @@ class Capture:
     decisions: Decisions
     set_aside: tuple[GangFault, ...] = ()
     """Gangs that this cycle did not try, because they raised in an earlier one."""
+    try_budget: int | None = None
+    """Units of a cycle for the waiting gangs of one namespace; None: no limit."""
+    deferred: tuple[str, ...] = ()
+    """Uids of gangs that earlier cycles did not try."""
     program: str = ""
     """The version of Drumline that decided."""
 
@@ -64,6 +68,8 @@ class Capture:
             policy=self.policy,
             now=self.now,
             set_aside=self.set_aside,
+            try_budget=self.try_budget,
+            deferred=self.deferred,
         )
 
 

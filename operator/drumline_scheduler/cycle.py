@@ -42,6 +42,7 @@ from drumline_scheduler.growth import Growth
 from drumline_scheduler.model import Admitted, Gang, Snapshot, order_key
 from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queue_evictions import queue_evictions, with_evictions
+from drumline_scheduler.queueing.deferral import Deferral
 from drumline_scheduler.queueing.groups import GangGroups
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.quota.usage_budgets import Budgets
@@ -168,6 +169,7 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         stay=session.stay,
         reservations=session.reservations.made(),
         order=order_of(pending=queued, answers=answers),
+        deferred=session.rejections.deferral.uids,
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
     )
 
@@ -254,6 +256,10 @@ def _admit(
             for each, answer in _ask(gang, admission=admission):
                 answers[each.uid] = answer
                 tried.append(each)
+            continue
+        if (gang.namespace, gang.group) in session.rejections.deferral.groups:
+            rejection = Deferral.rejection(gang.namespace)
+            answers.update((member.uid, rejection) for member in group.members)
             continue
         with deciding(gang, Stage.ADMIT):
             answers.update(admission.admit_together(group))

@@ -21,5 +21,10 @@ class CycleInput:
     """Seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`."""
     set_aside: tuple[GangFault, ...] = ()
     """Faults of earlier cycles. These gangs are not tried again in this cycle."""
+    try_budget: int | None = None
+    """Units that the waiting gangs of one namespace may use (`queueing.deferral`). None: no limit.
+    """
+    deferred: tuple[str, ...] = ()
+    """Uids of gangs that earlier cycles deferred, the longest deferred first."""
     explain: bool = True
     """False: blockers and remedies of rejections may be missing. Everything else is the same."""

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from drumline_scheduler.admitted_gangs import AdmittedGangs
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.model import Admitted, Gang, Policy, Queue, WaitingRule, order_key
+from drumline_scheduler.model import (
+    Admitted,
+    Gang,
+    Policy,
+    PreemptionRule,
+    Queue,
+    WaitingRule,
+    order_key,
+)
 from drumline_scheduler.placement.cluster_view import ClusterView
 from drumline_scheduler.placement.placer import Placer
 from drumline_scheduler.placement.projection import Projection, recall_pending
@@ -21,11 +29,13 @@ from drumline_scheduler.preemption.consolidation import Consolidator
 from drumline_scheduler.preemption.preemptor import Preemptor
 from drumline_scheduler.preemption.relocation import MoveAllowance
 from drumline_scheduler.preemption.repair import GangRepair
+from drumline_scheduler.queueing.deferral import NONE_DEFERRED, Deferral, deferred_gangs
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.queueing.rejection_cache import RejectionCache
 from drumline_scheduler.queueing.reservations import Reservations
 from drumline_scheduler.queueing.sweeps import SweepLimits
 from drumline_scheduler.quota.pool_selection import PoolSelector
+from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.quota.usage_budgets import Budgets
 
@@ -112,7 +122,7 @@ def open_session(
         unmet_demand=unmet_demand,
         pending=pending,
         evicted=admitted.evicted,
-        rejections=RejectionCache(pending),
+        rejections=RejectionCache(pending, deferral=_deferral(cycle, pending=pending)),
         reservations=reservations,
         sweeps=_sweep_limits(running, pending),
         budgets=budgets,
@@ -121,6 +131,24 @@ def open_session(
     candidates.exclude(projection.nominated)
     _recall_pending(session)
     return session
+
+
+def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
+    """Return the gangs that the cycle does not try. A gang must not pass them under `Strict`."""
+    if cycle.try_budget is None or cycle.policy.waiting is WaitingRule.STRICT:
+        return NONE_DEFERRED
+    queues = {queue.name: queue for queue in cycle.snapshot.queues}
+    preempting = {name for name, each in queues.items() if each.preemption != PreemptionRule()}
+    access = QueueAccess(queues)
+    return deferred_gangs(
+        pending,
+        budget=cycle.try_budget,
+        before=cycle.deferred,
+        tries=[each.uid for each in cycle.snapshot.asked],
+        may_start=lambda gang: access.rejection(gang) is None,
+        may_preempt=lambda gang: gang.queue in preempting and gang.preempts,
+        now=cycle.now,
+    )
 
 
 def _sweep_limits(running: Iterable[Admitted], pending: PendingGangs) -> SweepLimits:

@@ -79,8 +79,8 @@ class BlockReason(StrEnum):
     PREDECESSOR_NOT_FOUND = "PredecessorNotFound"
     CIRCULAR_DEPENDENCY = "CircularDependency"
     """It starts after a job that starts after it."""
-    CHECKPOINT_FOLDER_IN_USE = "CheckpointFolderInUse"
-    """Another job uses its checkpoint folder and has not ended."""
+    NOT_TRIED = "NotTried"
+    """Its namespace has more kinds of waiting gangs than one cycle tries: they take turns."""
     SCHEDULER_ERROR = "SchedulerError"
     """The scheduler raised an exception on it. All other gangs are decided as usual."""
 
@@ -387,6 +387,9 @@ class Decisions:
     """Exceptions, by uid, of gangs that were set aside before or raised in this cycle."""
     order: tuple[str, ...] = ()
     """Uids of the waiting gangs, in the order in which they were considered."""
+    deferred: tuple[str, ...] = ()
+    """Uids of gangs that were not tried, one of each kind, the longest deferred first. The next
+    cycle takes them as `CycleInput.deferred`."""
     retry_at: float | None = None
     """Time at which a decision may change without other events. A backoff or a minimum runtime
     ends, or enough of a budget flows back."""

@@ -162,12 +162,20 @@ def cluster(*, nodes: int) -> ClusterCache:
     return state
 
 
+def _unlike(role: Json, number: int) -> Json:
+    """A role that no job with another number has."""
+    memory = int(role["resources"]["memory"].removesuffix("Mi"))
+    return {**role, "resources": {**role["resources"], "memory": f"{1000 * memory + number}Ki"}}
+
+
 def add_job(state: ClusterCache, name: str, *changes: Json, number: int = 0) -> None:
     """Add a job; no two jobs with different numbers are equal for the scheduler."""
     spec: Json = {"queue": "q", "template": {"image": "x", "command": ["a"]}}
-    spec["resources"] = {"cpu": f"{100 + number}m"}
+    spec["resources"] = {"cpu": f"{2000 + number}m"}
     for change in changes:
         resources = {**spec["resources"], **change.get("resources", {})}
         spec |= {**change, "resources": resources}
+    if "roles" in spec:
+        spec["roles"] = [_unlike(role, number) for role in spec["roles"]]
     document = {"metadata": metadata(name, namespace="team"), "spec": spec}
     state.on_job(None, codec.training_job(raw(document)))

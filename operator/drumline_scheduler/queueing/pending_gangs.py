@@ -111,6 +111,11 @@ class PendingGangs:
         return self._classes.examples
 
     @property
+    def chains_by_class(self) -> Iterable[tuple[int, Sequence[Gang]]]:
+        """All gangs by class, without the individual ones."""
+        return ((number, chain) for number, chain in self._chains.items() if chain)
+
+    @property
     def chains(self) -> Iterable[Sequence[Gang]]:
         """All gangs, class by class. An individual gang is a chain of its own."""
         yield from filter(None, self._chains.values())

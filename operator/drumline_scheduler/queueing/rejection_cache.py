@@ -15,6 +15,7 @@ from math import inf
 
 from drumline_scheduler.decisions import BlockReason
 from drumline_scheduler.model import Gang
+from drumline_scheduler.queueing.deferral import NONE_DEFERRED, Deferral
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.rejections import Rejection
 
@@ -42,23 +43,33 @@ class _CachedRejections:
 class RejectionCache:
     """Rejections by equivalence class, and by the classes of a group's gangs."""
 
-    def __init__(self, pending: PendingGangs) -> None:
+    def __init__(self, pending: PendingGangs, *, deferral: Deferral = NONE_DEFERRED) -> None:
         self._pending = pending
+        self.deferral = deferral
+        """Gangs that the cycle does not try."""
+        self._deferred = {
+            number: Deferral.rejection(pending.examples[number].namespace)
+            for number in deferral.classes
+        }
         self._known = _CachedRejections()
         self._groups: dict[Hashable, Mapping[int, Rejection]] = {}
         self._cleared: list[_CachedRejections] = []
 
     def rejection(self, gang: Gang) -> Rejection | None:
         """Return the rejection of an equivalent gang, if it is still true."""
-        return self._known.rejection(self._pending.class_of(gang), gang)
+        number = self._pending.class_of(gang)
+        return self._deferred.get(number) or self._known.rejection(number, gang)
 
     def for_class(self, gang: Gang) -> Rejection | None:
         """Return the rejection that holds for the gang's whole class, for all runtimes."""
-        return self._known.by_class.get(self._pending.class_of(gang))
+        number = self._pending.class_of(gang)
+        return self._deferred.get(number) or self._known.by_class.get(number)
 
     def last(self, gang: Gang) -> Rejection | None:
         """Return the last rejection of an equivalent gang, even if it was cleared."""
         number = self._pending.class_of(gang)
+        if number in self._deferred:
+            return self._deferred[number]
         for known in (self._known, *reversed(self._cleared)):
             rejection = known.rejection(number, gang)
             if rejection is not None:
@@ -68,7 +79,7 @@ class RejectionCache:
     @property
     def by_class(self) -> dict[int, Rejection]:
         """The last rejection of each class that was rejected as a whole."""
-        last = dict(self._known.by_class)
+        last = {**self._known.by_class, **self._deferred}
         for known in reversed(self._cleared):
             for number, rejection in known.by_class.items():
                 last.setdefault(number, rejection)

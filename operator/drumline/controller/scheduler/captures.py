@@ -77,6 +77,8 @@ class CycleCaptures:
             now=cycle.now,
             decisions=decisions,
             set_aside=cycle.set_aside,
+            try_budget=cycle.try_budget,
+            deferred=cycle.deferred,
             program=__version__,
         )
         # Encoding a large cluster takes a second, so the event loop must not do it.

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 from drumline.controller.pools.node_requests import NodeRequests
 from drumline.controller.queues.usage_history import QueueUsageHistory
@@ -41,11 +42,12 @@ from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.decisions import Decisions
+from drumline_scheduler.decisions import BlockReason, Decisions
 from drumline_scheduler.fault_isolation import TooManyFaultsError
 from drumline_scheduler.faults import Stage
 from drumline_scheduler.model import Policy
 from drumline_scheduler.queue_evictions import stopped_queues
+from drumline_scheduler.queueing.deferral import TRY_BUDGET
 
 log = logs.get("drumline.controller.scheduler.loop")
 
@@ -67,6 +69,7 @@ Shares decay, and messages whose refresh had to wait are refreshed. A cluster at
 half a percent of one core for it.
 """
 FAILED_CYCLE_SECONDS = 5.0
+_REASONS: Final = frozenset(map(str, BlockReason))
 MISSING_PRIORITY_CLASS = "PriorityClassNotFound"
 
 
@@ -131,6 +134,11 @@ class SchedulerLoop:
         self._cycle_cache = CycleCache()
         self._decided_in = 0.0
         self._has_decided = False
+        self._deferred: tuple[str, ...] = ()
+        """Uids of gangs that the last cycle did not try."""
+        self._untried: frozenset[str] = frozenset()
+        """Gangs among these that no cycle has tried since the last event."""
+        self._was_woken = True
         self.first_cycle_over = asyncio.Event()
         """Set after the first cycle, however it ended."""
 
@@ -142,10 +150,13 @@ class SchedulerLoop:
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
             except TimeoutError:
-                pass
+                self._was_woken = False
+            else:
+                self._was_woken = True
             # Let a burst of events settle. The pause grows with the cost of a decision.
             pause = max(MIN_SETTLE_SECONDS, min(MAX_SETTLE_SECONDS, PACE * self._decided_in))
             await asyncio.sleep(pause)
+            self._was_woken |= self._wake.is_set()
             # Clear before the cycle: an event during the cycle must cause another one.
             self._wake.clear()
             try:
@@ -175,7 +186,7 @@ class SchedulerLoop:
         gathered = time.perf_counter()
         decisions = await self._decide(given, jobs=jobs)
         decided = time.perf_counter()
-        self._decided_in = decided - started
+        self._decided_in = took = decided - started
         # Phase 4: workloads get their part. Decisions whose nodes are not guarded yet wait.
         captured = decisions
         decisions = self._without_workloads(decisions, given=given)
@@ -214,11 +225,15 @@ class SchedulerLoop:
         if not explains:
             return 0.0
         # Phase 8: the time of the next cycle.
+        retry_in = self._retry_in(decisions, now=now)
+        return next_look(settled=settled, retry_in=retry_in, waits=bool(pending), took=took)
+
+    def _retry_in(self, decisions: Decisions, *, now: float) -> float | None:
+        """Return in how many seconds a decision may change without an event."""
+        if self._untried:  # their turn comes now, and not with the next event
+            return 0.0
         times = [at for at in (decisions.retry_at, self._faults.retry_at(now)) if at is not None]
-        retry_in = min(times) - now if times else None
-        return next_look(
-            settled=settled, retry_in=retry_in, waits=bool(pending), took=self._decided_in
-        )
+        return min(times) - now if times else None
 
     async def _withdraw(self) -> bool:
         """Withdraw evictions that are not needed any more. Return whether all are settled."""
@@ -241,6 +256,8 @@ class SchedulerLoop:
             policy=self._policy,
             now=now,
             set_aside=self._faults.set_aside(jobs, now=now),
+            try_budget=TRY_BUDGET,
+            deferred=self._deferred,
             explain=explains,
         )
 
@@ -259,6 +276,9 @@ class SchedulerLoop:
             self._faults.take(error.faults, jobs=jobs, now=given.now)
             raise
         self._faults.take(decisions.faults, jobs=jobs, now=given.now)
+        deferred = frozenset(decisions.deferred)
+        self._untried = deferred if self._was_woken else self._untried & deferred
+        self._deferred = decisions.deferred
         return decisions
 
     def _without_workloads(self, decisions: Decisions, *, given: CycleInput) -> Decisions:
@@ -297,6 +317,8 @@ class SchedulerLoop:
                 waiting.add(job.uid)
                 position = before[job.spec.queue]
                 before[job.spec.queue] += 1
+                if blocked.reason is BlockReason.NOT_TRIED and job.status.reason in _REASONS:
+                    continue  # the answer of the cycle that tried it last is still the best one
                 said = self._node_requests.said(blocked.uid)
                 text = text_of(blocked, position=position, autoscaler=said)
                 self._messages.set(job, reason=str(blocked.reason), message=text, position=position)
@@ -315,7 +337,9 @@ class SchedulerLoop:
         reasons = Counter[tuple[str, str]]()
         for blocked in decisions.blocked:
             job = self._state.jobs.get(blocked.key)
-            reasons["" if job is None else job.spec.queue, str(blocked.reason)] += 1
+            # A queue that does not exist has any name that a tenant writes.
+            exists = job is not None and self._state.queues.get(job.spec.queue) is not None
+            reasons[job.spec.queue if job and exists else "", str(blocked.reason)] += 1
         for (queue, reason), count in reasons.items():
             self._metrics.scheduling.pending_jobs.labels(queue=queue, reason=reason).set(count)
 

@@ -267,6 +267,7 @@ class Workloads:
         """
         # Phase 1: the reason of the first gang of each workload, and its position in line.
         reasons: dict[str, WorkloadInLine] = {}
+        before = {each.workload.uid: each for each in self._waiting}
         places: Counter[str] = Counter()
         for each in blocked:
             queue = queues.get(each.uid)
@@ -277,10 +278,12 @@ class Workloads:
                 continue
             first = reasons.get(part.workload.uid)
             if first is None or first.reason == INCOMPLETE:  # what the others wait for says more
+                known = before.get(part.workload.uid)
+                why = known if known and each.reason is BlockReason.NOT_TRIED else each
                 reasons[part.workload.uid] = WorkloadInLine(
                     workload=part.workload,
-                    reason=str(each.reason),
-                    message=each.message,
+                    reason=str(why.reason),
+                    message=why.message,
                     position=first.position if first else places[queue],
                 )
         # Phase 2: the uids of its gangs, for its expected start.

@@ -28,10 +28,13 @@ from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.admission import Admission
 from drumline_scheduler.guarded_nodes import GIVE_UP_SECONDS
 from drumline_scheduler.model import Gang, Policy, Snapshot
+from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
 from tests.unit.controller.views import job_view, node_view
 
 MakeLoop = Callable[..., SchedulerLoop]
+TEMPLATE = {"image": "any:1", "command": ["true"]}
+RETRY_AT_ONCE = next_look(settled=True, retry_in=0.0, waits=True, took=0.0)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +157,72 @@ async def test_waiting_jobs_are_counted_by_queue_and_reason(
     await loop.cycle()
     labels = {"queue": "research", "reason": "InsufficientGpus"}
     assert metrics.registry.get_sample_value("drumline_pending_jobs", labels) == 1
+
+
+async def test_kinds_of_jobs_that_a_cycle_did_not_try_have_their_turn_without_an_event(
+    make_loop: MakeLoop,
+) -> None:
+    state, messages = a_full_node(), Mock()
+    for index in range(2 * TRY_BUDGET):
+        resources = {"cpu": f"{2000 + index}m"}
+        view = job_view(f"j{index}", uid=f"u{index}", resources=resources, template=TEMPLATE)
+        state.on_job(None, view)
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, messages, asyncio.Event(), state=state)
+    assert await loop.cycle() == 0.0  # it explains nothing
+    assert await loop.cycle() == RETRY_AT_ONCE
+    loop._was_woken = False
+    reasons: dict[str, str] = {}
+    delay: float | None = 0.0
+    for _ in range(2 * TRY_BUDGET):
+        if delay is not None and delay >= LOOK_SECONDS:
+            break
+        delay = await loop.cycle()
+        for call in messages.set.call_args_list:
+            reasons[call.args[0].name] = call.kwargs["reason"]
+    assert delay is not None
+    assert delay >= LOOK_SECONDS
+    assert len(reasons) == 2 * TRY_BUDGET + 1
+
+
+async def test_a_job_keeps_the_reason_of_its_last_turn(make_loop: MakeLoop) -> None:
+    state, messages = a_full_node(), Mock()
+    for index in range(2 * TRY_BUDGET):
+        resources = {"cpu": f"{2000 + index}m"}
+        status = {"phase": "Pending", "reason": "InsufficientGpus", "message": "before"}
+        state.on_job(
+            None,
+            job_view(
+                f"j{index}",
+                uid=f"u{index}",
+                resources=resources,
+                template=TEMPLATE,
+                status=status if index % 2 else {},
+            ),
+        )
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, messages, asyncio.Event(), state=state)
+    for _ in range(2):
+        await loop.cycle()
+    set_again = {call.args[0].name for call in messages.set.call_args_list}
+    kept = {f"j{index}" for index in range(2 * TRY_BUDGET)} - set_again
+    assert kept
+    assert all(int(name[1:]) % 2 for name in kept)
+    waiting = messages.keep_only.call_args.args[0]
+    assert {f"u{index}" for index in range(2 * TRY_BUDGET)} <= waiting
+
+
+async def test_queues_that_do_not_exist_are_counted_as_one(
+    make_loop: MakeLoop, metrics: Metrics
+) -> None:
+    """A tenant may write any number of names, and each series takes memory."""
+    state = a_full_node()
+    for index in range(5):
+        state.on_job(None, job_view(f"lost-{index}", uid=f"u{index}", queue=f"none-{index}"))
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    await make_loop(committer, Mock(), asyncio.Event(), state=state).cycle()
+    labels = {"queue": "", "reason": "QueueNotFound"}
+    assert metrics.registry.get_sample_value("drumline_pending_jobs", labels) == 5
 
 
 async def test_the_message_of_a_new_job_has_its_expected_start(tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+"""Choose the waiting gangs that a cycle tries, so that one namespace cannot fill a cycle.
+
+Equivalent gangs are tried once, so the work of a cycle grows with the kinds of gangs that wait. A
+tenant may write any number of kinds. So each namespace has a budget in each cycle, in units of one
+search for an ordinary gang (`cost_of`). A namespace within its budget is not affected.
+
+Beyond it, half of the budget goes to the kinds that come first in scheduling order. The rest goes
+to the kinds that were deferred longest. So each kind is tried within a number of cycles that
+depends on its own namespace only. Gangs that hold nodes, or for which nodes were requested, are
+always tried. Under the strict rule none is deferred: a gang must not pass one that was not tried.
+
+Example: budget 4, and ten kinds of cost 1, a to j. The first cycle tries a, b, c and d; the next
+ones a, b, e, f and a, b, g, h and a, b, i, j.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
+from drumline_scheduler.model import Gang, OrderKey, order_key
+from drumline_scheduler.placement.frontier import MOST_PAIRS, pairs_of
+from drumline_scheduler.queueing.groups import orders_of
+from drumline_scheduler.queueing.pending_gangs import PendingGangs
+from drumline_scheduler.rejections import Rejection
+
+TRY_BUDGET: Final = 64
+"""Units that one namespace may use in a cycle of the operator."""
+_PAIRS_A_UNIT: Final = 250
+"""Pairs of combinations of role pods that are joined in the time of one ordinary search."""
+_ROLE_UNITS: Final = 4
+"""For each role of a gang whose roles are placed one after another."""
+_SIZES_UNITS: Final = 8
+"""For a gang with several sizes: they are bisected."""
+_PREEMPTION_UNITS: Final = 2
+"""For a gang of a queue that may preempt: its victims are searched."""
+
+GroupKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deferral:
+    """The gangs that a cycle does not try."""
+
+    classes: frozenset[int] = frozenset()
+    """Equivalence classes."""
+    groups: frozenset[GroupKey] = frozenset()
+    """Namespaces and names of groups."""
+    uids: tuple[str, ...] = ()
+    """The first gang of each class and group, the longest deferred first."""
+
+    @staticmethod
+    def rejection(namespace: str) -> Rejection:
+        """Return the answer to a deferred gang."""
+        return Rejection(
+            reason=BlockReason.NOT_TRIED,
+            message=f"not tried in this cycle: namespace {namespace} has more kinds of waiting jobs"
+            " than one cycle tries, so they take turns",
+            remedy=Remedy(kind=RemedyKind.WAIT),
+        )
+
+
+NONE_DEFERRED: Final = Deferral()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """A class or a group of one namespace."""
+
+    key: OrderKey
+    cost: int
+    number: int = -1
+    """Number of the class. -1 for a group."""
+    group: GroupKey | None = None
+
+    @property
+    def uid(self) -> str:
+        return self.key[-1]
+
+
+def cost_of(gang: Gang) -> int:
+    """Return how many ordinary searches a gang costs, from its request alone."""
+    cost = 1
+    if gang.sizes:
+        cost += _SIZES_UNITS
+    if gang.roles:
+        pairs = pairs_of(role.pods for role in gang.roles)
+        if pairs > MOST_PAIRS:
+            cost *= 1 + _ROLE_UNITS * len(gang.roles)
+        else:
+            cost *= 1 + pairs // _PAIRS_A_UNIT
+    return cost
+
+
+def deferred_gangs(
+    pending: PendingGangs,
+    *,
+    budget: int,
+    before: Sequence[str],
+    tries: Collection[str],
+    may_start: Callable[[Gang], bool],
+    may_preempt: Callable[[Gang], bool],
+    now: float,
+) -> Deferral:
+    """Return the gangs that a cycle does not try. O(classes + individual gangs).
+
+    Args:
+        pending: all waiting gangs.
+        budget: units for each namespace.
+        before: uids of gangs that earlier cycles deferred, the longest deferred first.
+        tries: uids of gangs that are always tried.
+        may_start: whether a gang's queue admits it; otherwise it costs nothing.
+        may_preempt: whether victims are searched for a gang.
+        now: time of the cycle.
+    """
+    kinds: dict[str, list[_Kind]] = defaultdict(list)
+    total: dict[str, int] = defaultdict(int)
+    for kind, gang in _kinds(pending, now=now):
+        if may_start(gang):
+            more = 0 if kind.group or not may_preempt(gang) else _PREEMPTION_UNITS
+            kinds[gang.namespace].append(replace(kind, cost=kind.cost + more) if more else kind)
+            total[gang.namespace] += kind.cost + more
+    crowded = [namespace for namespace, units in total.items() if units > budget]
+    if not crowded:
+        return NONE_DEFERRED
+    always = {pending.class_of(pending.of(uid)) for uid in tries if uid in pending}
+    turn = {uid: index for index, uid in enumerate(before)}
+    deferred: list[_Kind] = []
+    for namespace in crowded:
+        line = [kind for kind in kinds[namespace] if kind.number not in always]
+        deferred += _deferred(line, budget=budget, turn=turn)
+    deferred.sort(key=lambda kind: (turn.get(kind.uid, len(turn)), kind.key))
+    return Deferral(
+        classes=frozenset(kind.number for kind in deferred if kind.group is None),
+        groups=frozenset(kind.group for kind in deferred if kind.group is not None),
+        uids=tuple(kind.uid for kind in deferred),
+    )
+
+
+def _kinds(pending: PendingGangs, *, now: float) -> Iterable[tuple[_Kind, Gang]]:
+    """Yield the classes and groups of gangs that are not nominated, with an example of each."""
+    groups: dict[GroupKey, list[Gang]] = defaultdict(list)
+    in_chains: set[int] = set()
+    for number, chain in pending.chains_by_class:
+        in_chains.add(number)
+        yield _Kind(key=order_key(chain[0]), cost=cost_of(chain[0]), number=number), chain[0]
+    for gang in pending.individual:
+        number = pending.class_of(gang)
+        if gang.nominated or gang.retry_at > now:
+            continue
+        if gang.group:
+            groups[gang.namespace, gang.group].append(gang)
+        elif number not in in_chains:
+            in_chains.add(number)
+            yield _Kind(key=order_key(gang), cost=cost_of(gang), number=number), gang
+    for key, gangs in groups.items():
+        first = min(gangs, key=order_key)
+        examples = {pending.class_of(gang): gang for gang in gangs}
+        cost = sum(map(cost_of, examples.values()))
+        orders = orders_of(len(gangs))
+        yield _Kind(key=order_key(first), cost=cost * orders, group=key), first
+
+
+def _deferred(line: list[_Kind], *, budget: int, turn: dict[str, int]) -> list[_Kind]:
+    """Return the kinds of one namespace for which its budget does not suffice."""
+    line.sort(key=lambda kind: kind.key)
+    used, first = 0, 0
+    while first < len(line) and used + line[first].cost <= budget // 2:
+        used += line[first].cost
+        first += 1
+    rest = sorted(line[first:], key=lambda kind: (turn.get(kind.uid, len(turn)), kind.key))
+    tried = 0
+    while tried < len(rest) and (not tried or used + rest[tried].cost <= budget):
+        used += rest[tried].cost
+        tried += 1
+    return rest[tried:]

@@ -1,0 +1,171 @@
+"""One namespace with many kinds of waiting gangs: bounded work, and a turn for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from drumline_scheduler import (
+    BlockReason,
+    CycleCache,
+    CycleInput,
+    Decisions,
+    Gang,
+    Policy,
+    Role,
+    WaitingRule,
+    decide,
+)
+from drumline_scheduler.queueing.deferral import TRY_BUDGET, cost_of
+from drumline_scheduler.work import Work
+from tests.property.scale import many
+from tests.property.test_scheduling_cycle_cache import POLICIES, Life
+from tests.unit.scheduler.builders import STRICT, cluster, gang, node, pod
+
+FULL = cluster(*(node(f"n{index}", gpus=2, used=pod(2)) for index in range(8)))
+
+
+def kinds(count: int, *, namespace: str = "crowd", **changes: object) -> list[Gang]:
+    """Gangs of which no two are equal, and none fits."""
+    return [
+        gang(
+            f"{namespace}-{index}",
+            key=f"{namespace}/{index:03}",
+            at=float(index),
+            per_pod=pod(1, cpu=1 + index % 60),
+            selector={"kind": str(index)} if index >= 60 else {},
+            **changes,
+        )
+        for index in range(count)
+    ]
+
+
+def cycles(
+    pending: list[Gang],
+    *,
+    count: int,
+    budget: int | None = TRY_BUDGET,
+    policy: Policy | None = None,
+) -> list[Decisions]:
+    """Cycles of which each knows what the one before deferred."""
+    made: list[Decisions] = []
+    cache = CycleCache()
+    for _ in range(count):
+        given = CycleInput(
+            snapshot=FULL,
+            pending=tuple(pending),
+            policy=policy or Policy(),
+            now=0.0,
+            try_budget=budget,
+            deferred=made[-1].deferred if made else (),
+        )
+        made.append(decide(given, cache=cache))
+        assert made[-1] == decide(given)  # a replay decides the same
+    return made
+
+
+def not_tried(decisions: Decisions) -> set[str]:
+    return {each.key for each in decisions.blocked if each.reason is BlockReason.NOT_TRIED}
+
+
+def test_no_gang_is_deferred_within_the_budget() -> None:
+    pending = [*kinds(TRY_BUDGET), *kinds(TRY_BUDGET, namespace="other")]
+    (with_budget,) = cycles(pending, count=1)
+    (without,) = cycles(pending, count=1, budget=None)
+    assert with_budget == without
+
+
+@pytest.mark.parametrize("count", [TRY_BUDGET + 1, 3 * TRY_BUDGET])
+def test_each_kind_is_tried_in_turn_and_others_in_each_cycle(count: int) -> None:
+    pending = [*kinds(count), *kinds(3, namespace="other")]
+    turns = -(-(count - TRY_BUDGET // 2) // (TRY_BUDGET // 2))
+    made = cycles(pending, count=turns)
+    for decisions in made:
+        assert len(not_tried(decisions)) == count - TRY_BUDGET
+        assert all(key.startswith("crowd/") for key in not_tried(decisions))
+        assert {each.key for each in decisions.blocked} == {each.key for each in pending}
+    assert not set.intersection(*map(not_tried, made))
+
+
+def test_the_first_in_order_are_tried_in_each_cycle() -> None:
+    pending = kinds(2 * TRY_BUDGET)
+    late = replace(pending.pop(), priority=9)
+    made = cycles([*pending, late], count=4)
+    assert all(late.key not in not_tried(decisions) for decisions in made)
+
+
+def test_roles_cost_more_and_the_work_of_a_cycle_is_bounded() -> None:
+    roles = tuple(
+        Role(name=f"r{index}", pods=11, per_pod=pod(0, cpu=1 + index)) for index in (0, 1)
+    )
+    pending = [
+        replace(each, roles=tuple(replace(role, per_pod=pod(0, cpu=2 + index)) for role in roles))
+        for index, each in enumerate(kinds(100))
+    ]
+    assert cost_of(pending[0]) > 1
+    modest = gang("modest", key="other/modest", at=1e6)
+    given = CycleInput(
+        snapshot=FULL,
+        pending=(*pending, modest),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    work, alone = Work(), Work()
+    decisions = decide(given, work=work)
+    decide(replace(given, pending=(pending[0],)), work=alone)
+    assert modest.key not in not_tried(decisions)
+    assert work.steps <= alone.steps * (TRY_BUDGET // cost_of(pending[0]) + 2)
+
+
+def test_a_group_has_its_turn_as_a_whole() -> None:
+    members = [replace(each, group="g", group_gangs=3) for each in kinds(3, namespace="crowd")]
+    late = [
+        replace(each, key=f"{each.key}-g", uid=f"{each.uid}-g", queued_at=1e6) for each in members
+    ]
+    made = cycles([*kinds(2 * TRY_BUDGET), *late], count=6)
+    deferred = [{each.key for each in late} & not_tried(decisions) for decisions in made]
+    assert all(len(keys) in (0, 3) for keys in deferred)
+    assert any(keys for keys in deferred)
+    assert not all(deferred)
+
+
+def test_gangs_that_may_not_use_their_queue_cost_nothing() -> None:
+    pending = [*kinds(2 * TRY_BUDGET, queue="nobody"), *kinds(TRY_BUDGET, namespace="crowd")]
+    pending = [replace(each, uid=f"{each.uid}-{each.queue}") for each in pending]
+    (decisions,) = cycles(pending, count=1)
+    assert not not_tried(decisions)
+
+
+def test_under_the_strict_rule_no_gang_is_deferred() -> None:
+    (decisions,) = cycles(kinds(2 * TRY_BUDGET), count=1, policy=STRICT)
+    assert not decisions.deferred
+
+
+@pytest.mark.extended(keep=10)
+@pytest.mark.parametrize("policy", POLICIES, ids=["best", "strict", "backfill", "fair", "moves"])
+@pytest.mark.parametrize("seed", range(many(4, 40)))
+def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:
+    """With and without a cache the decisions are equal, and no kind waits for its turn for long."""
+    life, cache = Life(Random(seed)), CycleCache()
+    deferred: tuple[str, ...] = ()
+    since: dict[str, int] = {}
+    for step in range(60):
+        life.happen()
+        given = CycleInput(
+            snapshot=life.snapshot,
+            pending=tuple(life.pending),
+            policy=policy,
+            now=life.now,
+            try_budget=6,
+            deferred=deferred,
+        )
+        decisions = decide(given, cache=cache)
+        assert decisions == decide(given)
+        assert policy.waiting is not WaitingRule.STRICT or not decisions.deferred
+        deferred = decisions.deferred
+        since = {uid: since.get(uid, step) for uid in deferred}
+        assert all(step - began <= len(life.pending) for began in since.values())
+        life.carry_out(decisions)
