@@ -77,7 +77,13 @@ def read_manifests(names: Sequence[str]) -> list[ManifestDocument]:
     Raises:
         BadInput: a file is missing, or holds something else.
     """
-    return [manifest for name in names for manifest in _read(name)]
+    manifests: list[ManifestDocument] = []
+    for name in names:
+        text, as_of = read_text(name)
+        if not text.strip():
+            raise BadInput(f"{display_name(name)}: the file is empty")
+        manifests += manifests_in(text, file=display_name(name), as_of=as_of)
+    return manifests
 
 
 def line_of(node: yaml.Node, path: str) -> int:
@@ -125,11 +131,6 @@ def read_text(name: str, *, longest: int = MOST_CHARS) -> tuple[str, float]:
 def display_name(name: str) -> str:
     """Return the name of a file for messages."""
     return "standard input" if name == STANDARD_INPUT else name
-
-
-def _read(name: str) -> Iterator[ManifestDocument]:
-    text, as_of = read_text(name)
-    yield from manifests_in(text, file=display_name(name), as_of=as_of)
 
 
 def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocument]:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from hashlib import blake2s
 from typing import Final
 
-from drumline_scheduler.resources import Resources
+from drumline_scheduler.resources import Resources, amount
 
 FOREIGN_PODS: Final = "foreign pods"
 """Name among blockers for pods that belong to no admitted job, including terminating ones."""
@@ -46,6 +46,12 @@ class BlockReason(StrEnum):
     """It needs more than the queue's nominal quota, so it can never start."""
     EXCEEDS_CLUSTER = "ExceedsCluster"
     """Not even the empty pool, with every node in service, could hold it."""
+    POOL_WITHOUT_NODES = "PoolWithoutNodes"
+    """No node matches the pool's nodeSelector."""
+    LEVEL_LABEL_MISSING = "LevelLabelMissing"
+    """The pool could hold it, but nodes lack the label of a level that it requires."""
+    RESOURCE_NOT_OFFERED = "ResourceNotOffered"
+    """No node of the pool offers a resource that it requests: its device plugin may be missing."""
     NODES_UNAVAILABLE = "NodesUnavailable"
     """The empty pool could hold it, but too many nodes are out of service or closed to this gang.
     """
@@ -83,6 +89,17 @@ class BlockReason(StrEnum):
     """Its namespace has more kinds of waiting gangs than one cycle tries: they take turns."""
     SCHEDULER_ERROR = "SchedulerError"
     """The scheduler raised an exception on it. All other gangs are decided as usual."""
+
+
+NEVER_FITS: Final = frozenset(
+    {
+        BlockReason.EXCEEDS_CLUSTER,
+        BlockReason.POOL_WITHOUT_NODES,
+        BlockReason.LEVEL_LABEL_MISSING,
+        BlockReason.RESOURCE_NOT_OFFERED,
+    }
+)
+"""Reasons of a gang that the empty pool could not hold."""
 
 
 class RemedyKind(StrEnum):
@@ -135,7 +152,7 @@ class Remedy:
             case RemedyKind.ASK_FOR_LESS:
                 return f"request at most {n} pods"
             case RemedyKind.ASK_FOR_SMALLER_PODS:
-                return f"request at most {n} of {where} per pod"
+                return f"request at most {amount(resource=where, count=n)} per pod"
             case RemedyKind.RAISE_QUOTA:
                 return f"raise nominalGpus of queue {where} by {n}{pool}"
             case RemedyKind.RAISE_USER_LIMIT:

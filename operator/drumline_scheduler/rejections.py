@@ -20,10 +20,6 @@ _MOST_COMPARED: Final = 8
 """Names that are compared letter by letter with a wrong one."""
 _MOST_CORRECTIONS: Final = 4096
 """Wrong names whose correction is remembered."""
-_UNITS: Final = {"gpus": "GPU", "pods": "pod slot", "cpu_millis": "CPU"}
-_GIB: Final = 1 << 30
-
-
 _NEW: Final = object.__new__
 _KEY: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["key"].__set__
 _UID: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["uid"].__set__
@@ -107,20 +103,6 @@ def named(parts: Sequence[str]) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: `1 pod`, `2 pods`."""
     return f"{count} {noun}" if count == 1 or noun == "CPU" else f"{count} {noun}s"
-
-
-def amount(*, resource: str, count: int) -> str:
-    """Return an amount of a resource as text: `2 GPUs`, `1.5 CPU`, `16.0 GiB memory`."""
-    match resource:
-        case "memory_bytes" | "ephemeral_bytes":
-            kind = "memory" if resource == "memory_bytes" else "ephemeral storage"
-            return f"{count / _GIB:.1f} GiB {kind}"
-        case "cpu_millis":
-            return f"{count / 1000:g} CPU"
-        case _ if resource.startswith("hugepages-"):
-            return f"{count / _GIB:.1f} GiB {resource}"
-        case _:
-            return counted(count, _UNITS[resource]) if resource in _UNITS else f"{count} {resource}"
 
 
 def request_text(*, gang: Gang, pods: int) -> str:

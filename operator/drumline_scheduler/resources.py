@@ -80,3 +80,22 @@ PLAIN_RESOURCES: Final = tuple(f.name for f in fields(Resources) if f.name != "e
 """The resources every node has, in the order of the fields."""
 
 NOTHING: Final = Resources()
+
+_UNITS: Final = {"gpus": "GPU", "pods": "pod slot"}
+_GIB: Final = 1 << 30
+
+
+def amount(*, resource: str, count: int) -> str:
+    """Return an amount of a resource as text: `2 GPUs`, `1.5 CPU`, `16.0 GiB memory`."""
+    match resource:
+        case "memory_bytes" | "ephemeral_bytes":
+            kind = "memory" if resource == "memory_bytes" else "ephemeral storage"
+            return f"{count / _GIB:.1f} GiB {kind}"
+        case "cpu_millis":
+            return f"{count / 1000:g} CPU"
+        case _ if resource.startswith("hugepages-"):
+            return f"{count / _GIB:.1f} GiB {resource}"
+        case _ if resource in _UNITS:
+            return f"{count} {_UNITS[resource]}{'' if count == 1 else 's'}"
+        case _:
+            return f"{count} {resource}"

@@ -25,6 +25,7 @@ from drumline_scheduler import (
     Resized,
     WaitingRule,
 )
+from drumline_scheduler.decisions import NEVER_FITS
 from drumline_scheduler.model import CapacityType, SpotRule
 from tests.property.invariants import violations
 from tests.property.invariants.policy_check import RunningGang, policy_violations
@@ -49,7 +50,7 @@ SHORT = {
     BlockReason.QUOTA_EXHAUSTED,
     BlockReason.USER_LIMIT,
     BlockReason.EXCEEDS_QUOTA,
-    BlockReason.EXCEEDS_CLUSTER,
+    *NEVER_FITS,
     BlockReason.NODES_UNAVAILABLE,
     BlockReason.INSUFFICIENT_GPUS,
     BlockReason.INSUFFICIENT_RESOURCES,

@@ -31,7 +31,7 @@ from drumline_scheduler import (
     TaintEffect,
     Toleration,
 )
-from drumline_scheduler.decisions import FOREIGN_PODS
+from drumline_scheduler.decisions import FOREIGN_PODS, NEVER_FITS
 from tests.property.invariants import violations
 from tests.unit.scheduler.builders import after, cluster, gang, pod, room, run
 
@@ -147,7 +147,7 @@ def true_reason(item: Gang, snapshot: Snapshot) -> set[BlockReason]:
     if item.gpus > NOMINAL:
         return {BlockReason.EXCEEDS_QUOTA}
     if not feasible(item, everything, empty, item.required_level):
-        return {BlockReason.EXCEEDS_CLUSTER}
+        return set(NEVER_FITS)
     if item.gpus and usage + item.gpus > NOMINAL:
         return {BlockReason.QUOTA_EXHAUSTED}
     open_nodes = [node for node in everything if usable(item, node)]

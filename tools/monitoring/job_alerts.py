@@ -10,6 +10,9 @@ from tools.monitoring.model import Alert, AlertGroup
 NEVER: Final = (
     "ExceedsQuota",
     "ExceedsCluster",
+    "PoolWithoutNodes",
+    "LevelLabelMissing",
+    "ResourceNotOffered",
     "QueueNotFound",
     "PoolNotFound",
     "NoQuotaInPool",

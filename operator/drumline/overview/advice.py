@@ -86,6 +86,11 @@ BY_REASON: Final[Mapping[str, str]] = {
     "ExceedsQuota": "It can never start with this request. Request less, use another queue, or"
     " raise nominalGpus.",
     "ExceedsCluster": "It can never start with this request. Request less, or add nodes.",
+    "PoolWithoutNodes": "Label nodes, or fix nodeSelector of the GpuPool. Run drumline doctor.",
+    "LevelLabelMissing": "Label the named nodes, or require no such topology level. Run drumline"
+    " doctor.",
+    "ResourceNotOffered": "Check the pods of the device plugin on the named nodes. Run drumline"
+    " doctor.",
     "QueueNotFound": "Fix spec.queue, or create the queue.",
     "PoolNotFound": "Fix spec.gpuPool, or the queue's quotas.",
     "NoQuotaInPool": "Fix spec.gpuPool, or add a quota to the queue.",
@@ -122,6 +127,8 @@ IN_THE_SPEC: Final = frozenset(
         "CircularDependency",
         "ExceedsQuota",
         "ExceedsCluster",
+        "LevelLabelMissing",
+        "ResourceNotOffered",
         "QueueNotFound",
         "PoolNotFound",
         "NoQuotaInPool",
@@ -148,3 +155,8 @@ def advice_for(reason: str, *, suspended: bool) -> tuple[str, ...]:
     what = BY_REASON.get(reason)
     first = SUSPEND_FIRST if reason in IN_THE_SPEC and not suspended else None
     return tuple(sentence for sentence in (first, what) if sentence)
+
+
+def page_of(reason: str) -> str:
+    """Return the place of a reason in the documents; empty without a reason."""
+    return f"docs/troubleshooting.md#{reason.lower()}" if reason else ""

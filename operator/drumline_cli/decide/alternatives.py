@@ -22,7 +22,7 @@ from drumline_scheduler.autoscaling.grown_cluster import GrownCluster, bare_cycl
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.decisions import BlockReason, Decisions, Placed
+from drumline_scheduler.decisions import NEVER_FITS, BlockReason, Decisions, Placed
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.model import Gang, NodeOffer, Pool, Queue, Snapshot
 from drumline_scheduler.quota.pool_prices import accepts, turn_of
@@ -31,11 +31,10 @@ from drumline_scheduler.quota.queue_access import HIGHEST_PRIORITY
 
 MOST_JOBS: Final = 8
 """For so many jobs, the first in line: each costs some cycles."""
-_HAS_ALTERNATIVES: Final = frozenset(
+_HAS_ALTERNATIVES: Final = NEVER_FITS | frozenset(
     {
         BlockReason.QUOTA_EXHAUSTED,
         BlockReason.EXCEEDS_QUOTA,
-        BlockReason.EXCEEDS_CLUSTER,
         BlockReason.USER_LIMIT,
         BlockReason.INSUFFICIENT_GPUS,
         BlockReason.INSUFFICIENT_RESOURCES,

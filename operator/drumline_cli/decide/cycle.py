@@ -15,6 +15,7 @@ from drumline_cli.decide.installation import CHART_KEYS
 from drumline_cli.decide.job_decisions import JobDecision, job_decisions
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import read_manifests
+from drumline_contract import plain
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
@@ -71,7 +72,18 @@ def _parsed(name: str) -> SchedulingPolicy:
         return SchedulingPolicy()  # as `helm get values` prints what was set alone
     at = "scheduling" if isinstance(inside, dict) else ""
     raw = cast("dict[str, Any]", inside) if at else manifest.raw
+    if not at and "kind" in raw:
+        kind = plain(str(raw["kind"]))
+        raise manifest.blame(
+            "kind", f"a {kind} is not a scheduling policy; name the chart's values"
+        )
     try:
         return parse(SchedulingPolicy, raw, at=at)
     except ApiError as error:
-        raise manifest.blame(error.path, str(error)) from None
+        known = ", ".join(
+            str(field.alias or name) for name, field in SchedulingPolicy.model_fields.items()
+        )
+        problem = str(error).replace(
+            "Extra inputs are not permitted", f"unknown field; want {known}"
+        )
+        raise manifest.blame(error.path, problem) from None

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from drumline.overview.advice import page_of
 from drumline_cli.columns import columns
 from drumline_cli.decide.alternatives_text import money
 from drumline_cli.decide.job_decisions import JobDecision, JobVerdict
 from drumline_cli.formatting import duration
 from drumline_contract import plain
+from drumline_scheduler.decisions import RemedyKind
 
 _NODES_SHOWN: Final = 4
 _HEADINGS: Final = ("JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL")
@@ -55,7 +57,10 @@ def detail(decision: JobDecision, *, wide: bool) -> str:
     if decision.verdict is JobVerdict.WAITS:
         places = f"; then {_where(decision, wide=wide)}" if decision.nodes else ""
         cost = _cost(decision)
-        return decision.message + places + (cost and f"; {cost}")
+        name = decision.remedy_kind == RemedyKind.CORRECT_NAME
+        remedy = f"; {decision.remedy}" if name and decision.remedy else ""
+        page = f" ({page_of(decision.reason)})" if decision.reason else ""
+        return decision.message + remedy + places + (cost and f"; {cost}") + page
     parts = [
         f"for {decision.by}" if decision.by else "",
         _where(decision, wide=wide) if decision.nodes else "",

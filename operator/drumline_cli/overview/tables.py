@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from drumline.overview.advice import page_of
 from drumline.overview.queues import whole_line
 from drumline.overview.rows import (
     BudgetRow,
@@ -239,6 +240,7 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
     yield from holders(card.holders, now=now)
     for name, sentence in zip(("to do", *[""] * len(card.advice)), card.advice, strict=False):
         yield name, sentence
+    yield "see", page_of(job.reason)
 
 
 def holders(rows: Sequence[HolderRow], *, now: float) -> Iterator[tuple[str, str]]:

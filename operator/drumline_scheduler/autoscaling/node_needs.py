@@ -57,7 +57,14 @@ from drumline_scheduler.autoscaling.node_offers import (
     requested_offer,
 )
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.decisions import Blocked, BlockReason, Decisions, NeedsNodes, Placed
+from drumline_scheduler.decisions import (
+    NEVER_FITS,
+    Blocked,
+    BlockReason,
+    Decisions,
+    NeedsNodes,
+    Placed,
+)
 from drumline_scheduler.model import Admitted, Gang, Node, Snapshot, is_surplus, order_key
 from drumline_scheduler.rejections import bounded, counted, request_text
 from drumline_scheduler.resources import NOTHING, Resources
@@ -68,9 +75,8 @@ cycles."""
 MAX_TRIED: Final = 32
 """Number of gangs that are tried. Some of them wait for resources that no new node has."""
 
-_HELPED_BY_NODES: Final = frozenset(
+_HELPED_BY_NODES: Final = NEVER_FITS | frozenset(
     {
-        BlockReason.EXCEEDS_CLUSTER,
         BlockReason.NODES_UNAVAILABLE,
         BlockReason.INSUFFICIENT_GPUS,
         BlockReason.INSUFFICIENT_RESOURCES,

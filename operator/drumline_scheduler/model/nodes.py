@@ -122,11 +122,17 @@ class Pool:
     name: str
     levels: tuple[str, ...] = ()
     """Names of its topology levels, broadest first, such as ("block", "rack", "host")."""
+    level_labels: tuple[str, ...] = ()
+    """Node labels of these levels, in the same order; for messages. Empty: not known."""
+    selector: str = ""
+    """Its nodeSelector as `key=value,key=value`; for messages. Empty: not known."""
     capacity: CapacityType = CapacityType.ON_DEMAND
     price: int | None = None
     """Price of a whole GPU for an hour, in millionths (`api.money`). None: not known."""
     gpu_resource: str = ""
     """Resource name of its GPUs. '' if not stated."""
+    device_driver: str = ""
+    """DRA driver whose devices its GPUs are, for messages. '' if kubelets count them."""
     gpu_model: str = ""
     """Model of its GPUs. '' if not stated. A job uses surplus only on GPUs like its other ones."""
     lost_percent: int = 0

@@ -20,7 +20,7 @@ from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.placement.slots import SlotIndex
 from drumline_scheduler.placement.topology import Domain
-from drumline_scheduler.rejections import amount
+from drumline_scheduler.resources import amount
 from drumline_scheduler.undo import Undo, minimal_subset
 
 

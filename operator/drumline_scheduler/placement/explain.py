@@ -1,6 +1,7 @@
 """Why a gang that has its quota finds no nodes: the first of these reasons that applies.
 
-1. ExceedsCluster: not even the empty pool could hold it, with every node in service.
+1. PoolWithoutNodes, ResourceNotOffered, LevelLabelMissing, ExceedsCluster: not even the empty pool
+   could hold it, with every node in service. The first three name a mistake of the installation.
 2. NodesUnavailable: the empty pool could, but not on the nodes that are eligible for this gang.
 3. TopologyDoesNotFit: the pool has room now, but no single domain of the required level, or not in
    whole slices.
@@ -24,6 +25,12 @@ from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang, Node
 from drumline_scheduler.placement.blockers import find_blockers, hanging_pods
 from drumline_scheduler.placement.eligibility import Ineligibility
+from drumline_scheduler.placement.pool_problems import (
+    larger_than_any_node,
+    no_nodes,
+    nodes_lack_label,
+    nodes_offer_none,
+)
 from drumline_scheduler.placement.remedies import remedy_for
 from drumline_scheduler.placement.search import Search, is_exact
 from drumline_scheduler.placement.what_if import (
@@ -31,8 +38,8 @@ from drumline_scheduler.placement.what_if import (
     capacity_if_empty,
     fits_without_topology,
 )
-from drumline_scheduler.rejections import Rejection, amount, counted, named, request_text
-from drumline_scheduler.resources import PLAIN_RESOURCES
+from drumline_scheduler.rejections import Rejection, counted, named, request_text
+from drumline_scheduler.resources import PLAIN_RESOURCES, amount
 
 _PODS: Final = PLAIN_RESOURCES.index("pods")
 
@@ -99,6 +106,9 @@ def _infeasible(search: Search, *, helped: bool) -> Rejection | None:
     room = 0 if best is None else max(0, most[best])
     name = search.domain(best).name if best is not None else ""
     such = _pods_text(search, room)
+    if (problem := _pool_problem(search, most=most)) is not None:
+        reason, text = problem
+        return _reject(search=search, reason=reason, tail=text, room=room, helped=helped)
     # The tail names the most specific limit: own pods, size of the domain, combination of pods,
     # node.
     if search.demand.beside:
@@ -109,16 +119,101 @@ def _infeasible(search: Search, *, helped: bool) -> Rejection | None:
         tail = f"{name or 'it'} cannot hold {_smallest_text(search)} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
-    advice = "request less or add nodes"
-    if hidden := sum(node.hides_gpus for node in search.view.tree.nodes):
-        advice = f"GPUs of {counted(hidden, 'node')} exist only as DRA devices, which do not count"
+    advice = ": request less or add nodes. See the nodes with drumline nodes"
+    if hidden := _hidden_gpus(search):
+        advice = f"; {hidden}"
     return _reject(
         search=search,
         reason=BlockReason.EXCEEDS_CLUSTER,
-        tail=f"{tail}{';' if hidden else ':'} {advice}",
+        tail=f"{tail}{advice}",
         room=room,
         helped=helped,
     )
+
+
+def _hidden_gpus(search: Search) -> str:
+    """Return that nodes have GPUs which no resource counts, or empty text."""
+    hidden = sum(node.hides_gpus for node in search.view.tree.nodes)
+    nodes = counted(hidden, "node")
+    return f"GPUs of {nodes} exist only as DRA devices, which do not count" if hidden else ""
+
+
+def _pool_problem(search: Search, *, most: Sequence[int]) -> tuple[BlockReason, str] | None:
+    """Return the cause if it is a mistake of the pool, or one pod that is larger than any node."""
+    tree = search.view.tree
+    pool, names = tree.pool, search.view.axis.names
+    if not tree.nodes:
+        return BlockReason.POOL_WITHOUT_NODES, no_nodes(pool=pool.name, selector=pool.selector)
+    requests = [search.shape.request] if search.demand.pods else []
+    roles = zip(search.capacity.requests, search.demand.roles, strict=True)
+    requests += [request for request, pods in roles if pods]
+    asked = list(map(max, zip(*requests, strict=True)))
+    distinct = search.view.distinct(search.view.capacity)
+    distinct.catch_up()
+    largest = list(map(max, zip(*distinct.distinct, strict=True)))
+    # The parts of a GPU are named before the GPUs that they are parts of.
+    for place in sorted(range(len(asked)), key=lambda i: names[i] not in pool.partitions):
+        name = names[place]
+        is_device = name == "gpus" or name not in PLAIN_RESOURCES
+        if asked[place] and is_device and (text := _not_offered(search, place, most=most)):
+            return BlockReason.RESOURCE_NOT_OFFERED, text
+        if asked[place] > largest[place]:
+            capacity = search.view.capacity
+            best = next(i for i, each in enumerate(capacity) if each[place] == largest[place])
+            text = larger_than_any_node(
+                pool=pool.name,
+                asked=amount(resource=name, count=asked[place]),
+                most=amount(resource=name, count=max(0, largest[place])),
+                node=tree.nodes[best].name,
+                resource=(pool.gpu_resource or "gpus") if name == "gpus" else name,
+            )
+            return BlockReason.EXCEEDS_CLUSTER, text
+    text = _missing_label(search, most=most)
+    return None if text is None else (BlockReason.LEVEL_LABEL_MISSING, text)
+
+
+def _not_offered(search: Search, place: int, *, most: Sequence[int]) -> str | None:
+    """Return that nodes offer none of a device, if all the gang's pods would fit otherwise."""
+    tree, capacity = search.view.tree, search.view.capacity
+    lacking = [i for i, amounts in enumerate(capacity) if amounts[place] <= 0]
+    if not lacking:
+        return None
+    if len(lacking) < len(capacity):
+        each = max(map(search.shape.slots_in, search.view.distinct(capacity).distinct))
+        inside = Counter(tree.domain_of[search.depth][i] for i in lacking)
+        if not any(most[i] + each * inside[i] >= search.demand.pods for i in search.ids):
+            return None
+    pool, name = tree.pool, search.view.axis.names[place]
+    if name == "gpus" and (hidden := _hidden_gpus(search)):
+        return hidden
+    return nodes_offer_none(
+        pool=pool.name,
+        nodes=[tree.nodes[i].name for i in lacking],
+        count=len(capacity),
+        resource=(pool.gpu_resource or "GPUs") if name == "gpus" else name,
+        driver=pool.device_driver if name == "gpus" else "",
+    )
+
+
+def _missing_label(search: Search, *, most: Sequence[int]) -> str | None:
+    """Return that nodes lack a level's label, if they could hold the gang with it."""
+    tree, shape = search.view.tree, search.shape
+    room = max((most[i] for i in search.ids), default=0)
+    slices = (level.depth for level in search.demand.slice_levels)
+    for depth in sorted({search.depth, *slices, *shape.grain_depths} - {0}):
+        known, domain_of = tree.known[depth], tree.domain_of[depth]
+        lacking = [i for i in range(len(tree.nodes)) if not known[domain_of[i]]]
+        slots = sum(shape.slots_in(search.view.capacity[i]) for i in lacking)
+        if lacking and room + slots >= search.demand.pods:
+            labels = tree.pool.level_labels
+            return nodes_lack_label(
+                pool=tree.pool.name,
+                nodes=[tree.nodes[i].name for i in lacking],
+                count=len(tree.nodes),
+                level=tree.pool.levels[depth - 1],
+                label=labels[depth - 1] if labels else "",
+            )
+    return None
 
 
 def why_blocked(search: Search, *, names: bool = True) -> Rejection:

@@ -135,7 +135,7 @@ def test_a_job_waits_for_devices_that_an_administrator_has_tainted(devices: Site
     try:
         devices.kube.wait("gpupools", devices.pool, None, total_gpus(0))
         devices.submit("early")
-        devices.wait("early", reason_is("ExceedsCluster"))
+        devices.wait("early", reason_is("ResourceNotOffered"))
     finally:
         devices.kube.delete("devicetaintrules", devices.pool)
     devices.wait("early", phase_is("Running"))

@@ -115,6 +115,8 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
     return Pool(
         name=name,
         levels=tuple(level.name for level in spec.topology_levels or []),
+        level_labels=tuple(level.node_label for level in spec.topology_levels or []),
+        selector=",".join(f"{key}={value}" for key, value in spec.node_selector.items()),
         capacity=CapacityType(capacity.type),
         price=None if price is None else millionths(price),
         partitions=tuple(
@@ -123,6 +125,7 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
         parts_per_gpu=1 if partitions is None else max(1, partitions.parts_per_gpu),
         share_weight=spec.share_weight,
         gpu_resource=spec.gpu_resource,
+        device_driver=spec.devices.driver if spec.devices else "",
         auxiliary=frozenset(spec.auxiliary_resources or ()),
         gpu_model=spec.hardware.gpu if spec.hardware else "",
         lost_percent=lost_percent,

@@ -11,6 +11,11 @@ from drumline_api.resource_names import shares_gpus
 from drumline_cli.doctor.facts import DeviceSlice, NodeClock, NodeFact, PoolFact
 from drumline_cli.doctor.results import CheckFailed, Passed, Result, Warned, some
 from drumline_cli.formatting import duration, many
+from drumline_scheduler.placement.pool_problems import (
+    no_nodes,
+    nodes_lack_label,
+    nodes_offer_none,
+)
 
 VENDORS: Final[Mapping[str, str]] = {
     "nvidia.com": "nvidia.com/gpu",
@@ -105,12 +110,14 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
         total = sum(node.allocatable.get(resource, 0) for node in members)
         if not members:
             yield Warned(
-                message=f"{pool.name}: no node has the pool's labels",
+                message=no_nodes(pool=pool.name, selector=_selector(pool.spec.node_selector)),
                 fix=f"label nodes ({_selector(pool.spec.node_selector)}) or fix nodeSelector",
             )
         elif without:
             yield CheckFailed(
-                message=f"{pool.name}: {some(without)} offer no {resource}, so no jobs run there",
+                message=nodes_offer_none(
+                    pool=pool.name, nodes=without, count=len(members), resource=resource
+                ),
                 fix="see the check GPUs, or narrow the pool's nodeSelector",
             )
         elif len(products) > 1:
@@ -158,8 +165,13 @@ def topology(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterat
         lacking = [node.name for node in members if level.node_label not in node.labels]
         if lacking:
             yield CheckFailed(
-                message=f"{pool.name}: {some(lacking)} lack {level.node_label}: jobs that require"
-                f" one {level.name} are not placed there",
+                message=nodes_lack_label(
+                    pool=pool.name,
+                    nodes=lacking,
+                    count=len(members),
+                    level=level.name,
+                    label=level.node_label,
+                ),
                 fix=f"label them: kubectl label node {lacking[0]} {level.node_label}=...",
             )
         else:

@@ -79,7 +79,11 @@ def test_a_node_with_all_that_keeps_pods_off_it() -> None:
         distrusted=True,
     )
     assert pool_of("h100", spec) == Pool(
-        name="h100", levels=("block", "rack"), gpu_resource="nvidia.com/gpu"
+        name="h100",
+        levels=("block", "rack"),
+        level_labels=("block", "rack"),
+        selector="gpu=h100",
+        gpu_resource="nvidia.com/gpu",
     )
 
 
@@ -140,6 +144,7 @@ def test_what_a_pool_costs_is_counted_in_millionths() -> None:
         name="spot",
         capacity=CapacityType.SPOT,
         price=900_000,
+        selector="a=b",
         gpu_resource="nvidia.com/gpu",
         gpu_model="H100-SXM",
     )

@@ -148,6 +148,6 @@ def test_ranks_of_a_gang_never_meet_on_a_shared_gpu() -> None:
 def test_gpus_that_no_resource_counts_are_named_where_nothing_fits() -> None:
     bare = (node(f"n{i}", "r", gpus=0, hides_gpus=True) for i in range(2))
     (blocked,) = run(cluster(*bare), gang("a")).blocked
-    assert blocked.reason is BlockReason.EXCEEDS_CLUSTER
+    assert blocked.reason is BlockReason.RESOURCE_NOT_OFFERED
     assert not missing(blocked.message, "GPUs", "2 nodes", "DRA")
     assert "add nodes" not in blocked.message

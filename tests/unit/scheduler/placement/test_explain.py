@@ -11,10 +11,13 @@ from drumline_scheduler import (
     Blocked,
     BlockReason,
     Gang,
+    Node,
+    Pool,
     Queue,
     Remedy,
     RemedyKind,
     Resources,
+    Role,
     Snapshot,
 )
 from drumline_scheduler.decisions import MAX_MESSAGE_CHARS
@@ -158,10 +161,103 @@ def test_more_than_the_empty_pool_holds() -> None:
             gang("a", nodes=3, gpus=2, required_level="rack"),
             ("6 GPUs (3 pods of 2)", "one rack", "rack-0", "2 such pods"),
         ),
-        (gang("a", per_pod=pod(1, cpu=128)), ("pool h100", "1 GPU, 128 CPU")),
+        (gang("a", per_pod=pod(1, cpu=128)), ("pool h100", "128 CPU", "n0", "64 CPU")),
     ):
         assert rejected(cluster(*racks()), asks, *figures) is BlockReason.EXCEEDS_CLUSTER
-    assert refusal(cluster(), gang("a")).reason is BlockReason.EXCEEDS_CLUSTER
+    empty = refusal(cluster(), gang("a"))
+    assert empty.reason is BlockReason.POOL_WITHOUT_NODES
+    assert not missing(empty.message, "pool h100", "kubectl get gpupool h100")
+
+
+POOL = Pool(
+    name="h100",
+    levels=("rack",),
+    level_labels=("example.com/rack",),
+    selector="gpu=h100,zone=a",
+    auxiliary=frozenset({"example.com/hca"}),
+    gpu_resource="nvidia.com/gpu",
+)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asks", "reason", "figures"),
+    [
+        (
+            (),
+            gang("a"),
+            BlockReason.POOL_WITHOUT_NODES,
+            ("pool h100", "gpu=h100,zone=a", "kubectl get nodes -L gpu,zone"),
+        ),
+        (
+            (node("n0"), node("n1")),
+            gang("a", nodes=2, gpus=2, required_level="rack"),
+            BlockReason.LEVEL_LABEL_MISSING,
+            ("2 of 2 nodes", "n0, n1", "example.com/rack", "kubectl get nodes -L example.com/rack"),
+        ),
+        (
+            (node("n0", "r"), node("n1", "")),  # the second one could be in the same rack
+            gang("a", nodes=2, gpus=2, required_level="rack"),
+            BlockReason.LEVEL_LABEL_MISSING,
+            ("1 of 2 nodes", "n1"),
+        ),
+        (
+            (node("n0", "r"), node("n1", "")),  # labels would not help
+            gang("a", nodes=3, gpus=2, required_level="rack"),
+            BlockReason.EXCEEDS_CLUSTER,
+            ("6 GPUs", "1 such pod"),
+        ),
+        (
+            (node("n0", "r", gpus=0), node("n1", "r", gpus=0)),
+            gang("a"),
+            BlockReason.RESOURCE_NOT_OFFERED,
+            ("2 of 2 nodes", "nvidia.com/gpu", r".status.allocatable.nvidia\.com/gpu"),
+        ),
+        (
+            (node("n0", "r"), node("n1", "r", gpus=0)),  # with its plugin n1 could hold the other
+            gang("a", nodes=2, gpus=2),
+            BlockReason.RESOURCE_NOT_OFFERED,
+            ("1 of 2 nodes", "n1", "nvidia.com/gpu"),
+        ),
+        (
+            racks(count=1),
+            gang("a", per_pod=pod(1, extended=(("example.com/hca", 1),))),
+            BlockReason.RESOURCE_NOT_OFFERED,
+            ("2 of 2 nodes", "example.com/hca"),
+        ),
+        (
+            racks(count=1),
+            gang("a", gpus=16),
+            BlockReason.EXCEEDS_CLUSTER,
+            ("16 GPUs", "larger than any node", "n0", "2 GPUs"),
+        ),
+        (
+            racks(count=1),
+            gang("a", roles=(Role(name="store", pods=1, per_pod=pod(16)),)),
+            BlockReason.EXCEEDS_CLUSTER,
+            ("16 GPUs", "larger than any node"),
+        ),
+    ],
+)
+def test_a_pool_that_cannot_hold_a_job_names_the_mistake(
+    nodes: tuple[Node, ...], asks: Gang, reason: BlockReason, figures: tuple[str, ...]
+) -> None:
+    queues = (Queue(name="research", nominal={"h100": 64}),)
+    blocked = refusal(replace(cluster(*nodes, queues=queues), pools=(POOL,)), asks)
+    assert blocked.reason is reason
+    assert all(figure in blocked.message for figure in figures), blocked.message
+
+
+def test_a_pool_of_devices_names_their_driver() -> None:
+    pool = replace(POOL, device_driver="gpu.example.com")
+    snapshot = replace(cluster(node("n0", "r", gpus=0)), pools=(pool,))
+    blocked = refusal(snapshot, gang("a"))
+    assert blocked.reason is BlockReason.RESOURCE_NOT_OFFERED
+    assert not missing(blocked.message, "gpu.example.com", "kubectl get resourceslices")
+
+
+def test_a_smaller_pod_is_named_with_a_unit() -> None:
+    blocked = refusal(cluster(*racks()), gang("a", per_pod=pod(1, cpu=128)))
+    assert str(blocked.remedy) == "request at most 64 CPU per pod"
 
 
 def test_nodes_that_are_out_of_service() -> None:

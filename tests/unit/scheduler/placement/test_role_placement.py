@@ -78,4 +78,4 @@ def test_a_gang_with_roles_waits_for_the_first_node_of_a_pool() -> None:
     (blocked,) = run(
         cluster(), gang("a", nodes=2, roles=(LAUNCHER,), required_level="rack")
     ).blocked
-    assert blocked.reason is BlockReason.EXCEEDS_CLUSTER
+    assert blocked.reason is BlockReason.POOL_WITHOUT_NODES
