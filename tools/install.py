@@ -32,7 +32,7 @@ def chart_values(*, progress_seconds: int) -> Json:
     claim = {"claimName": SITE_PACKAGES_CLAIM, "readOnly": True}
     mount = {"name": "site-packages", "mountPath": "/opt/site-packages", "readOnly": True}
     return {
-        "image": {"tag": "dev"},
+        "image": {"repository": "drumline/operator", "tag": "dev"},
         "trainerImage": {"tag": "dev"},
         "podAnnotations": {"drumline.dev/sources": _sources()},
         "progressIntervalSeconds": progress_seconds,

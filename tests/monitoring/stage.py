@@ -175,6 +175,7 @@ def scrape_config(chart: list[Json], *, discovery: PodDiscovery, rules: Path) ->
 def _chart() -> list[Json]:
     helm = ensure_binaries(["helm"], say=print)["helm"]
     chosen = [f"--set-json={key}={json.dumps(value)}" for key, value in _VALUES.items()]
+    chosen.append("--set=imageRegistry=registry.example.com")
     done = subprocess.run(
         [helm, "template", "drumline", ROOT / "helm/drumline", f"--namespace={SYSTEM}", *chosen],
         check=True,

@@ -61,7 +61,8 @@ def render(helm: Path) -> Render:
         **values: Any,
     ) -> list[Json]:
         chosen = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
-        command = [helm, "template", "drumline", CHART, f"--namespace={namespace}", *chosen]
+        command = [helm, "template", "drumline", CHART, f"--namespace={namespace}"]
+        command += ["--set=image.repository=drumline/operator", *chosen]
         command += [] if tests else ["--skip-tests"]
         command += [f"--api-versions={group}" for group in serves]
         done = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -37,6 +37,7 @@ def rendered() -> dict[str, list[Json]]:
     """The chart's objects, those of `helm test` included, by the name of their values."""
     helm = ensure_binaries(["helm"], say=print)["helm"]
     command = [helm, "template", "drumline", CHART, "--namespace=drumline-system"]
+    command += [f"--values={CHART / 'tests/images.yaml'}"]
     objects: dict[str, list[Json]] = {}
     for name, values in VALUES.items():
         done = subprocess.run([*command, *values], check=True, capture_output=True, text=True)

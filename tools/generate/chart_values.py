@@ -38,14 +38,14 @@ Version {version}, alpha. Tested on CPUs with Kubernetes 1.34 to 1.36. Not yet r
 
 - Kubernetes {kubernetes}
 - GPU nodes with a device plugin
-- the images `{operator}` and `{trainer}` in your registry (docs/releasing.md of this repository)
+- the images `drumline/operator` and `drumline/trainer` in your registry (docs/releasing.md of this
+  repository)
 
 ## Install
 
 ```sh
 helm install drumline drumline-{version}.tgz --namespace drumline-system --create-namespace \\
-  --wait --set image.repository=REGISTRY/drumline/operator \\
-  --set trainerImage.repository=REGISTRY/drumline/trainer --set firstQueue.gpus=16
+  --wait --set imageRegistry=REGISTRY --set firstQueue.gpus=16
 ```
 
 `firstQueue.gpus` creates a pool of all nodes with NVIDIA's label and a queue with this number of
@@ -80,12 +80,9 @@ def text() -> str:
 def readme() -> str:
     """Return the content of the chart's README.md, which Artifact Hub shows."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     header = README_HEADER.format(
         version=chart["version"],
         kubernetes=chart["kubeVersion"].removesuffix(".0-0").replace(">=", "") + " or newer",
-        operator=defaults["image"]["repository"],
-        trainer=defaults["trainerImage"]["repository"],
     )
     return header + _table()
 

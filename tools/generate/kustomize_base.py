@@ -28,6 +28,7 @@ def text() -> str:
     helm = ensure_binaries(["helm"], say=print)["helm"]
     command = [helm, "template", "drumline", ROOT / "helm/drumline", f"--namespace={NAMESPACE}"]
     command += ["--skip-tests", "--set=crds.install=false"]
+    command += ["--set=image.repository=drumline/operator"]  # an overlay names the registry
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     objects = [each for each in yaml.safe_load_all(done.stdout) if each]
     for each in objects:

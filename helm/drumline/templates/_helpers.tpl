@@ -48,12 +48,27 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ default (printf "%s-signing-key" (include "drumline.fullname" .)) .Values.signingKey.existingSecret }}
 {{- end -}}
 
-{{/* Arguments: dict "image" and "default", the tag where none is given. */}}
+{{/*
+Arguments: dict "root", "image", and "name", the last part of the repository where none is given. Without
+a registry a node would pull from a public one, where the images do not exist.
+*/}}
 {{- define "drumline.image" -}}
-{{- if .image.digest -}}
-{{ .image.repository }}@{{ .image.digest }}
+{{- $values := .root.Values -}}
+{{- $repository := .image.repository -}}
+{{- if not $repository -}}
+{{- if $values.image.repository -}}
+{{- $repository = regexReplaceAll "[^/]*$" $values.image.repository .name -}}
+{{- else if $values.imageRegistry -}}
+{{- $repository = printf "drumline/%s" .name -}}
 {{- else -}}
-{{ .image.repository }}:{{ default .default .image.tag }}
+{{- fail "set image.repository to your registry: docs/releasing.md. imageRegistry sets the registry of all images" -}}
+{{- end -}}
+{{- end -}}
+{{- with $values.imageRegistry }}{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}{{- end -}}
+{{- if .image.digest -}}
+{{ $repository }}@{{ .image.digest }}
+{{- else -}}
+{{ $repository }}:{{ default .root.Chart.AppVersion .image.tag }}
 {{- end -}}
 {{- end -}}
 

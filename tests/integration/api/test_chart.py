@@ -17,6 +17,7 @@ from tests.integration.api.manifests import Json, manifest
 pytestmark = pytest.mark.extended(keep=10)
 
 CHART = ROOT / "helm/drumline"
+REGISTRY = "--set=imageRegistry=registry.example.com"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def namespace(kubectl: Kubectl) -> Iterator[str]:
 
 
 def test_the_api_server_accepts_every_object(helm: Helm, kubectl: Kubectl, namespace: str) -> None:
-    template = ("template", "drumline", CHART, "-n", namespace, "--set=replicas=2")
+    template = ("template", "drumline", CHART, "-n", namespace, "--set=replicas=2", REGISTRY)
     rendered = helm(*template, "--no-hooks")
     apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
     accepted = kubectl(*apply, "-f", "-", "-o", "name", stdin=rendered).split()
@@ -53,7 +54,7 @@ def _is_hook(manifest: Json) -> bool:
 def test_the_operators_pod_passes_restricted_pod_security(
     helm: Helm, kubectl: Kubectl, namespace: str
 ) -> None:
-    rendered = helm("template", "drumline", CHART, "-n", namespace)
+    rendered = helm("template", "drumline", CHART, "-n", namespace, REGISTRY)
     (template,) = [
         manifest["spec"]["template"]
         for manifest in yaml.safe_load_all(rendered)
@@ -69,7 +70,9 @@ def test_with_the_user_policy_a_job_s_user_is_its_sender(
     helm: Helm, kubectl: Kubectl, server: Server, namespace: str
 ) -> None:
     objects = yaml.safe_load_all(
-        helm("template", namespace, CHART, "-n", namespace, "--set=userPolicy.enabled=true")
+        helm(
+            "template", namespace, CHART, "-n", namespace, "--set=userPolicy.enabled=true", REGISTRY
+        )
     )
     policy, binding = (
         policy_object
@@ -102,7 +105,7 @@ def test_with_the_user_policy_a_job_s_user_is_its_sender(
 def release(helm: Helm, namespace: str) -> Iterator[str]:
     """The chart installed beside whatever else the control plane serves; its release name."""
     name = f"drumline-{namespace}"
-    values = ["--set=crds.install=false", f"--set=trainingPriorityClass.name={name}"]
+    values = ["--set=crds.install=false", f"--set=trainingPriorityClass.name={name}", REGISTRY]
     helm("install", name, CHART, "-n", namespace, *values)
     yield name
     helm("uninstall", name, "-n", namespace)

@@ -132,6 +132,7 @@ def in_force(
 ) -> Iterator[None]:
     """What these values of the chart add, for one namespace alone."""
     settings = [f"--set={value if '=' in value else f'{value}=true'}" for value in values]
+    settings.append("--set=imageRegistry=registry.example.com")
     template = ("template", namespace, CHART, "-n", "elsewhere", *settings)
     policies = [
         each

@@ -103,6 +103,7 @@ def _path(manifest: Json) -> str:
 def _chart(settings: tuple[str, ...], *, release: str, namespace: str) -> list[Json]:
     helm = ensure_binaries(["helm"], say=print)["helm"]
     command = [helm, "template", release, ROOT / "helm/drumline", f"--namespace={namespace}"]
+    command += ["--set=imageRegistry=registry.example.com"]
     command += [f"--set={setting}" for setting in settings]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return [document for document in yaml.safe_load_all(done.stdout) if document]

@@ -63,6 +63,7 @@ def training() -> dict[str, Any]:
     """The chart's scrape job of training pods."""
     helm = ensure_binaries(["helm"], say=print)["helm"]
     command = [helm, "template", "drumline", CHART, "--show-only=templates/metrics.yaml"]
+    command += ["--set=imageRegistry=registry.example.com"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     (text,) = (
         entry["data"]["drumline.yml"]

@@ -67,8 +67,11 @@ def test_the_images_of_a_release_are_the_charts_default_by_digest(
     assert values["trainerImage"]["digest"] == digests["trainer"]
     assert values["agentImage"]["digest"] == ""
     assert b"# sha256:...; overrides the tag" in shown.stdout
-    rendered = subprocess.run([helm, "template", "a", file], capture_output=True, check=True)
-    assert f"drumline/operator@{digests['operator']}".encode() in rendered.stdout
+    template = [helm, "template", "a", file, "--set=imageRegistry=registry.example.com"]
+    rendered = subprocess.run(template, capture_output=True, check=True)
+    assert (
+        f"registry.example.com/drumline/operator@{digests['operator']}".encode() in rendered.stdout
+    )
     with pytest.raises(ValueError, match=r"image\.digest"):
         packed_chart(source, chart=_with_digest(tmp_path), digests=digests)
 
