@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from drumline import __version__
 from drumline_cli import (
     check_arguments,
     data_arguments,
@@ -17,6 +18,8 @@ from drumline_cli import (
     run_arguments,
     simulate_arguments,
 )
+from drumline_cli.command_line import CommandParser
+from drumline_cli.exit_codes import exit_codes_of
 from drumline_cli.options import CommandGrammar, add_context, add_namespace, add_output
 
 _REPORT_DESCRIPTION: Final = """\
@@ -84,10 +87,18 @@ Print a shell script that completes commands, options and their fixed values.
 """
 
 
+_EPILOG: Final = """\
+-n, --namespace, --context, --kubeconfig and --as may stand before or after the command.
+
+  {program} COMMAND --help   options, examples and exit codes of a command
+  {program} --version        version of this program
+"""
+
+
 def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument("job", nargs="?", metavar="JOB", help="name of the TrainingJob")
     add_namespace(report, "namespace of the job (default: the context's namespace)")
-    add_output(report, "text", "html", "json")
+    add_output(report, "text", "html", "json", "yaml")
     report.add_argument(
         "-f",
         "--file",
@@ -122,7 +133,7 @@ def _add_decide(decide: argparse.ArgumentParser) -> None:
         " files",
     )
     add_context(decide)
-    add_output(decide, "table", "wide", "json")
+    add_output(decide, "table", "wide", "json", "yaml")
     decide.add_argument(
         "--policy",
         metavar="FILE",
@@ -203,9 +214,17 @@ _COMMANDS: Final = (
     ),
     CommandGrammar(
         "cp",
-        "copy files from or to a pod of a job",
+        "copy files from or to a claim, or a pod of a job",
         run_arguments.CP_DESCRIPTION,
         run_arguments.add_copy,
+        run_arguments.CP_EXAMPLES,
+    ),
+    CommandGrammar(
+        "export",
+        "write a job's checkpoint as a folder for Hugging Face's transformers",
+        run_arguments.EXPORT_DESCRIPTION,
+        run_arguments.add_export,
+        run_arguments.EXPORT_EXAMPLES,
     ),
     CommandGrammar(
         "port-forward",
@@ -219,6 +238,18 @@ _COMMANDS: Final = (
         run_arguments.CLONE_DESCRIPTION,
         run_arguments.add_clone,
         run_arguments.CLONE_EXAMPLES,
+    ),
+    CommandGrammar(
+        "retry",
+        "start a failed job again, from its checkpoints",
+        run_arguments.RETRY_DESCRIPTION,
+        run_arguments.add_retry,
+    ),
+    CommandGrammar(
+        "sweep",
+        "compare the jobs of a sweep, the lowest loss first",
+        run_arguments.SWEEP_DESCRIPTION,
+        run_arguments.add_sweep,
     ),
     CommandGrammar(
         "hold",
@@ -313,15 +344,19 @@ _COMMANDS: Final = (
 )
 
 
-def parser(program: str) -> argparse.ArgumentParser:
+def parser(program: str) -> CommandParser:
     """Return the parser of all commands. The chosen command's name is its `command` attribute.
 
     Args:
         program: how the program was called, for its usage.
     """
-    whole = argparse.ArgumentParser(
-        prog=program, description="Drumline: training jobs on Kubernetes.", allow_abbrev=False
+    whole = CommandParser(
+        prog=program,
+        description="Drumline: training jobs on Kubernetes.",
+        epilog=_EPILOG.format(program=program),
+        allow_abbrev=False,
     )
+    whole.add_argument("--version", action="version", version=f"drumline {__version__}")
     commands = whole.add_subparsers(title="commands", dest="command", required=True)
     for each in _COMMANDS:
         each.add(
@@ -329,7 +364,7 @@ def parser(program: str) -> argparse.ArgumentParser:
                 each.name,
                 help=each.summary,
                 description=each.description,
-                epilog=each.examples,
+                epilog="\n".join(filter(None, (each.examples, exit_codes_of(each.name)))),
                 formatter_class=argparse.RawDescriptionHelpFormatter,
                 allow_abbrev=False,
             )

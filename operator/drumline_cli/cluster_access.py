@@ -51,14 +51,20 @@ def find_credentials(
             return from_kubeconfig(kubeconfig, context=context)
         return discover(environment, kubeconfig=kubeconfig)
     except NoCredentials as error:
-        raise BadInput(
-            f"no usable kubeconfig: {plain(str(error))}; set KUBECONFIG, or use --kubeconfig"
-        ) from None
+        remedy = "set KUBECONFIG, or use --kubeconfig"
+        if kubeconfig is not None:
+            remedy = "correct --kubeconfig"
+        elif environment.get("KUBECONFIG"):
+            remedy = "correct KUBECONFIG, or use --kubeconfig"
+        raise BadInput(f"no usable kubeconfig: {plain(str(error))}; {remedy}") from None
 
 
 def cluster_client(credentials: Credentials) -> KubeClient:
-    """Return a client that gives up soon. An asynchronous context manager."""
-    return KubeClient(credentials, retry=_RETRY, user_agent="drumline-cli")
+    """Return a client that gives up soon, and whose writes name every unknown field.
+
+    An asynchronous context manager.
+    """
+    return KubeClient(credentials, retry=_RETRY, user_agent="drumline-cli", strict=True)
 
 
 def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:

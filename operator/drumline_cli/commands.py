@@ -8,12 +8,13 @@ here imports them, so they may live in other packages.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final
 
-from drumline_cli.errors import BadInput
+from drumline_cli.errors import BadInput, install_extra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +31,12 @@ MODULES: Final[Mapping[str, str]] = {
     "run": "drumline_cli.run.command",
     "shell": "drumline_cli.run.terminal",
     **dict.fromkeys(
-        ("logs", "cp", "port-forward", "clone", "hold", "stop", "resume", "delete"),
+        ("logs", "port-forward", "clone", "retry", "hold", "stop", "resume", "delete"),
         "drumline_cli.jobs.command",
     ),
+    "cp": "drumline_cli.claims.command",
+    "export": "drumline_cli.claims.export",
+    "sweep": "drumline_cli.jobs.sweep_table",
     **dict.fromkeys(
         ("list", "queue", "why", "nodes", "share", "usage"), "drumline_cli.overview.command"
     ),
@@ -70,6 +74,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         CommandError: the command failed, or a package that it needs is not installed.
     """
     name: str = chosen.command
+    is_yaml = getattr(chosen, "output", None) == "yaml"
+    if is_yaml:
+        chosen.output = "json"
     try:
         execute: Run = import_module(MODULES[name]).run
     except ModuleNotFoundError as error:
@@ -78,6 +85,15 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             raise
         extra = _EXTRAS.get(name, "cli")
         raise BadInput(
-            f"`drumline {name}` needs the package {package}: pip install 'drumline[{extra}]'"
+            f"`drumline {name}` needs the package {package}. {install_extra(extra)}"
         ) from None
-    return execute(chosen, environment)
+    output = execute(chosen, environment)
+    return _as_yaml(output) if is_yaml else output
+
+
+def _as_yaml(output: Output) -> Output:
+    """Return the same document as YAML."""
+    from drumline_cli.job_yaml import job_yaml  # noqa: PLC0415 - rarely asked for
+
+    document = json.loads(output.text)
+    return replace(output, text=job_yaml([document]))

@@ -1,7 +1,8 @@
-"""Scripts with which bash, zsh and fish complete commands, options and their fixed values.
+"""Scripts with which bash, zsh and fish complete commands, options, their fixed values, and names.
 
-They are made from the parser, so they know what it knows; nothing is asked of a cluster while
-somebody types. Where neither a command nor an option fits, files are completed. zsh runs bash's
+They are made from the parser, so they know what it knows. Names of jobs, queues, pools and
+namespaces are asked of the cluster (`completion_words`), for at most two seconds. Where neither a
+command nor an option fits, files are completed. zsh runs bash's
 script through its own `bashcompinit`. kubectl completes a plugin through an executable
 `kubectl_complete-drumline` on the PATH; these scripts complete `drumline` and `kubectl-drumline`.
 """
@@ -16,15 +17,28 @@ from typing import Final
 
 from drumline_cli.arguments import parser
 from drumline_cli.commands import Output
+from drumline_cli.completion_words import COMPLETE, JOBS, NAMESPACES, POOLS, QUEUES
 from drumline_cli.grammar import Command, arguments, commands
 
 _BASH: Final = """\
 # bash completion of drumline
+_drumline_names() {{
+  "${{COMP_WORDS[0]}}" __complete "$1" "${{COMP_WORDS[@]:1}}" 2>/dev/null
+}}
 _drumline() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
-  local command="${{COMP_WORDS[1]}}" words=""
+  local at=1 command words="" names=""
+  while (( at < COMP_CWORD )); do
+    case "${{COMP_WORDS[at]}}" in
+      -n|--namespace|--context|--kubeconfig|--as|--as-group|--as-uid) (( at += 2 )) ;;
+      -*) (( at += 1 )) ;;
+      *) break ;;
+    esac
+  done
+  (( at > COMP_CWORD )) && at=$COMP_CWORD
+  command="${{COMP_WORDS[at]}}"
   COMPREPLY=()
-  if (( COMP_CWORD == 1 )); then
+  if (( COMP_CWORD == at )); then
     words={commands}
   else
     case "$command $before" in
@@ -35,6 +49,7 @@ _drumline() {{
 {options}
       esac
       if [[ $word == -* ]]; then words="${{words%% -- *}}"; else words="${{words##* -- }}"; fi
+      [[ -n $names && $word != -* ]] && words="$words $(_drumline_names "$names")"
     fi
   fi
   [[ -n $words ]] && COMPREPLY=($(compgen -W "$words" -- "$word"))
@@ -43,6 +58,13 @@ _drumline() {{
 }}
 complete -o filenames -F _drumline drumline kubectl-drumline
 """
+_KIND_OF: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("job", "left", "right", "after"), JOBS),
+    "queue": QUEUES,
+    "pool": POOLS,
+    "namespace": NAMESPACES,
+}
+"""The kind of the names that an argument takes, by its destination."""
 _ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
@@ -55,6 +77,8 @@ class CompletedCommand:
         options: every spelling of every option.
         values: the fixed values of an option, by its spelling.
         places: the fixed values of a positional argument.
+        names: the kind of the names that a positional argument takes; empty: none.
+        named_by: the kind of the names that an option takes, by its spelling.
         files: options whose value is anything: files are offered.
     """
 
@@ -62,6 +86,8 @@ class CompletedCommand:
     options: tuple[str, ...]
     values: Mapping[str, tuple[str, ...]]
     places: tuple[str, ...]
+    names: str
+    named_by: Mapping[str, str]
     files: tuple[str, ...]
 
 
@@ -83,19 +109,26 @@ def _completed(command: Command) -> CompletedCommand:
     values: dict[str, tuple[str, ...]] = {}
     places: list[str] = []
     files: list[str] = []
+    named_by: dict[str, str] = {}
+    names = ""
     for action in arguments(command.parser):
         fixed = tuple(map(str, action.choices or ()))
+        kind = "" if fixed else _KIND_OF.get(action.dest, "")
         options += action.option_strings
         if not action.option_strings:
             places += fixed
+            names = names or kind
         elif action.nargs != 0:
             values.update((spelling, fixed) for spelling in action.option_strings if fixed)
-            files += [spelling for spelling in action.option_strings if not fixed]
+            named_by.update((spelling, kind) for spelling in action.option_strings if kind)
+            files += [each for each in action.option_strings if not fixed and not kind]
     return CompletedCommand(
         summary=command.summary,
         options=tuple(options),
         values=values,
         places=tuple(places),
+        names=names,
+        named_by=named_by,
         files=tuple(files),
     )
 
@@ -107,12 +140,16 @@ def _bash(completed: Mapping[str, CompletedCommand]) -> str:
         for spelling, fixed in command.values.items():
             words = shlex.quote(" ".join(fixed))
             values.append(f"      {shlex.quote(f'{name} {spelling}')}) words={words} ;;")
+        for spelling, kind in command.named_by.items():
+            values.append(
+                f"      {shlex.quote(f'{name} {spelling}')}) words=$(_drumline_names {kind}) ;;"
+            )
         if command.files:
             pattern = "|".join(shlex.quote(f"{name} {spelling}") for spelling in command.files)
             values.append(f'      {pattern}) COMPREPLY=($(compgen -f -- "$word")); return ;;')
         # after the last "-- " stands what is offered where no option is begun
         words = shlex.quote(f"{' '.join(command.options)} -- {' '.join(command.places)}")
-        options.append(f"        {name}) words={words} ;;")
+        options.append(f"        {name}) words={words} names={command.names} ;;")
     return _BASH.format(
         commands=shlex.quote(" ".join(completed)),
         values="\n".join(values),
@@ -130,10 +167,19 @@ def _fish(completed: Mapping[str, CompletedCommand]) -> Iterator[str]:
             flag = f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
             fixed = command.values.get(spelling)
             takes = f" -x -a {_fish_quoted(' '.join(fixed))}" if fixed else ""
+            if kind := command.named_by.get(spelling):
+                takes = f" -x -a {_fish_quoted(_asked(kind))}"
             takes = " -r" if spelling in command.files else takes
             yield f"complete -c drumline {seen} {flag}{takes}"
         if command.places:
             yield f"complete -c drumline {seen} -f -a {_fish_quoted(' '.join(command.places))}"
+        if command.names:
+            yield f"complete -c drumline {seen} -f -a {_fish_quoted(_asked(command.names))}"
+
+
+def _asked(kind: str) -> str:
+    """Return fish's substitution that asks the cluster for names."""
+    return f"(drumline {COMPLETE} {kind} (commandline -opc)[2..-1])"
 
 
 def _fish_quoted(text: str) -> str:

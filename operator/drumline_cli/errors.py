@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from drumline_cli.exit_codes import ExitCode
+
 
 class CommandError(Exception):
     """A command ends here; `str()` is the sentence."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: ClassVar[int] = ExitCode.NOT_DONE
 
 
 class BadInput(CommandError):  # noqa: N818 - read as a sentence: raise BadInput
     """The arguments, a file or the kubeconfig are not usable."""
 
-    exit_code: ClassVar[int] = 2
+    exit_code: ClassVar[int] = ExitCode.BAD_INPUT
 
 
 class Busy(CommandError):  # noqa: N818 - as above
@@ -41,3 +43,11 @@ class NotLoggedIn(NotAnswered):
 
 class NotAnsweredYet(NotAnswered):
     """The cluster did not answer, or was too busy to; it may a moment later."""
+
+
+def install_extra(extra: str) -> str:
+    """Return how to install the packages of an extra."""
+    return (
+        f"Run in a checkout: pipx install --force '.[{extra}]' or uv tool install --force"
+        f" '.[{extra}]'"
+    )

@@ -9,7 +9,43 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
+
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Run": (
+        "run",
+        "shell",
+        "logs",
+        "cp",
+        "port-forward",
+        "export",
+        "clone",
+        "retry",
+        "hold",
+        "stop",
+        "resume",
+        "delete",
+    ),
+    "Look": (
+        "list",
+        "sweep",
+        "queue",
+        "why",
+        "report",
+        "diff",
+        "nodes",
+        "share",
+        "usage",
+        "history",
+        "top",
+        "gantt",
+        "ui",
+        "mcp",
+    ),
+    "Decide": ("plan", "data", "decide", "convert", "simulate", "replay", "upgrade"),
+    "Operate": ("doctor", "check-nodes", "restore", "export-trace", "completion"),
+}
+"""The commands by what they are for, as the help lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

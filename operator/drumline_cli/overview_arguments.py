@@ -89,7 +89,7 @@ def _add_diff(command: argparse.ArgumentParser) -> None:
     for side in ("left", "right"):
         command.add_argument(side, metavar="JOB", help="NAME, or NAMESPACE/NAME")
     add_namespace(command)
-    add_output(command, "text", "json")
+    add_output(command, "text", "json", "yaml")
     _add_source(command)
 
 
@@ -215,7 +215,8 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
             "-A", "--all-namespaces", action="store_true", help="namespace of the jobs"
         )
         command.add_argument("-q", "--queue", help="show only jobs of this queue")
-    add_output(command, "table", "json")
+    names = ("name",) if name in {"list", "queue", "nodes"} else ()
+    add_output(command, "table", "json", "yaml", *names)
     _add_source(command)
 
 

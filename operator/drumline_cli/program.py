@@ -1,8 +1,6 @@
 """The command line: arguments in, text and an exit code out.
 
-Exit codes: 0 the command did what was asked; 1 the cluster did not give what was asked for, a
-replayed cycle differs, no layout fits, or a check of the doctor or of a node failed; 2 the
-arguments, a file or the kubeconfig are not usable.
+`exit_codes` has the meaning of each exit code.
 """
 
 from __future__ import annotations
@@ -14,14 +12,19 @@ from pathlib import Path
 
 from drumline_cli import commands
 from drumline_cli.arguments import parser
+from drumline_cli.command_line import parse
+from drumline_cli.completion_words import COMPLETE, complete
 from drumline_cli.errors import CommandError
 from drumline_cli.run_arguments import split_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` are those of the process by default."""
-    given, command_line = split_command(sys.argv[1:] if arguments is None else arguments)
-    chosen = parser(_program_name()).parse_args(given)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == [COMPLETE]:
+        return complete(words[1:])
+    given, command_line = split_command(words)
+    chosen = parse(parser(_program_name()), given)
     chosen.command_line = command_line
     try:
         output = commands.run(chosen, os.environ)

@@ -61,8 +61,37 @@ seconds. `drumline shell NAME` then queues it again, with a new shell and the sa
 files on a claim. Uses kubectl and needs permission to exec and attach.
 """
 CP_DESCRIPTION: Final = """\
-Copy a file or a folder between this machine and a running pod of a job. One of the two paths is
-JOB:PATH. Uses kubectl. The image must contain `tar`.
+Copy a file or a folder between this machine and a claim, or a running pod of a job. One of the two
+paths is claim:NAME/PATH or JOB:PATH. Uses kubectl.
+
+For a claim, the command creates a pod without a GPU that mounts it, and deletes the pod in the end.
+Run the command again to continue a copy that was cut off: files that are complete are skipped. The
+pod's image must contain python3. For a job, the image must contain `tar`.
+"""
+CP_EXAMPLES: Final = """\
+examples:
+  drumline cp data claim:corpus/books --image python:3.12-slim
+  drumline cp claim:runs/llama/step-00000500 . --image python:3.12-slim
+  drumline cp train-kqwz:/tmp/trace.json .
+"""
+EXPORT_DESCRIPTION: Final = """\
+Write the weights of a job's newest checkpoint as a folder that Hugging Face's transformers loads.
+The target is a folder of this machine, or claim:NAME/PATH. The job may have ended. The export runs
+in a pod without a GPU, which has the job's image. Uses kubectl.
+"""
+EXPORT_EXAMPLES: Final = """\
+examples:
+  drumline export llama exported
+  drumline export llama claim:models/llama-tuned --dtype bfloat16
+  drumline export llama adapters --adapter --step 500
+"""
+RETRY_DESCRIPTION: Final = """\
+Create a new job with the spec and the code of a failed job. It continues from the checkpoint folder
+of the failed job. Without checkpoints it starts from the beginning.
+"""
+SWEEP_DESCRIPTION: Final = """\
+Show the jobs of a sweep with their parameters, the lowest loss first. Without a name, list the
+sweeps of the namespace.
 """
 FORWARD_DESCRIPTION: Final = """\
 Forward ports of a job's running pod to this machine's loopback interface, until Ctrl-C. Uses
@@ -134,6 +163,13 @@ def add_run(run: argparse.ArgumentParser) -> None:
     _add_chain(run)
     run.add_argument("--dry-run", action="store_true", help="print the objects, but create nothing")
     run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
+    run.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "name"),
+        default="text",
+        help="name: print only the names of the created jobs, and return (default: text)",
+    )
     add_cluster(run)
 
 
@@ -160,14 +196,7 @@ def _add_environment(run: argparse.ArgumentParser) -> None:
         help="modules that a standby process beside each rank imports in advance, for faster"
         " restarts",
     )
-    run.add_argument(
-        "-e",
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="environment variable; may be repeated",
-    )
+    _add_variables(run)
     run.add_argument(
         "--claim",
         action="append",
@@ -180,6 +209,43 @@ def _add_environment(run: argparse.ArgumentParser) -> None:
         default="",
         metavar="cpu=8,memory=64Gi",
         help="resources of each pod besides its GPUs",
+    )
+
+
+def _add_variables(
+    command: argparse._ActionsContainer,  # pyright: ignore[reportPrivateUsage] - parser or group
+) -> None:
+    """Add the options about variables and Secrets."""
+    command.add_argument(
+        "-e",
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="environment variable; without a value: this shell's value; may be repeated",
+    )
+    command.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="NAME[=KEY]",
+        help="variable KEY with the value of this key of a Secret; KEY:VARIABLE gives it another"
+        " name; without a key: all keys of the Secret; may be repeated",
+    )
+    command.add_argument(
+        "--env-from",
+        action="append",
+        default=[],
+        metavar="KIND/NAME=PREFIX",
+        help="all keys of secret/NAME or configmap/NAME as variables that start with PREFIX; may"
+        " be repeated",
+    )
+    command.add_argument(
+        "--pull-secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Secret with the login of the image's registry; may be repeated",
     )
 
 
@@ -323,6 +389,7 @@ def add_shell(shell: argparse.ArgumentParser) -> None:
         "--image", help="container image, preferably with bash (default: $DRUMLINE_IMAGE)"
     )
     new.add_argument("--name", help="name of the job (default: shell and four random letters)")
+    _add_variables(new)
     new.add_argument(
         "--claim",
         action="append",
@@ -352,9 +419,92 @@ def add_shell(shell: argparse.ArgumentParser) -> None:
 
 def add_copy(copy: argparse.ArgumentParser) -> None:
     """Every option of `cp`."""
-    copy.add_argument("source", metavar="SOURCE", help="JOB:PATH, or a local path")
-    copy.add_argument("target", metavar="TARGET", help="local path, or JOB:PATH")
+    copy.add_argument("source", metavar="SOURCE", help="claim:NAME/PATH, JOB:PATH, or a local path")
+    copy.add_argument("target", metavar="TARGET", help="local path, claim:NAME/PATH, or JOB:PATH")
+    _add_claim_pod(copy)
     _add_inside(copy)
+
+
+def _add_claim_pod(command: argparse.ArgumentParser) -> None:
+    """Add the options of the pod that mounts a claim."""
+    pod = command.add_argument_group("pod that mounts the claim")
+    pod.add_argument("--image", help="image with python3 (default: $DRUMLINE_IMAGE)")
+    pod.add_argument(
+        "--pull-secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Secret with the login of the image's registry; may be repeated",
+    )
+    pod.add_argument(
+        "--user",
+        type=int,
+        default=65_532,
+        metavar="UID",
+        help="UID and group of the pod (default: 65532, the UID of training pods)",
+    )
+    pod.add_argument("--node", help="node of the pod (default: any)")
+    pod.add_argument(
+        "--wait",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="seconds to wait until the pod runs (default: 600)",
+    )
+
+
+def add_export(export: argparse.ArgumentParser) -> None:
+    """Every option of `export`."""
+    options.add_job(export)
+    export.add_argument("target", metavar="TARGET", help="local folder, or claim:NAME/PATH")
+    export.add_argument("--step", type=int, metavar="N", help="checkpoint (default: the newest)")
+    export.add_argument(
+        "--adapter", action="store_true", help="export the adapters alone, for peft"
+    )
+    export.add_argument("--average", action="store_true", help="export the average of the weights")
+    export.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="data type")
+    export.add_argument(
+        "--memory", default="32Gi", metavar="32Gi", help="memory limit of the pod (default: 32Gi)"
+    )
+    export.add_argument(
+        "--claim",
+        action="append",
+        default=[],
+        metavar="NAME=/FOLDER",
+        help="further claim and its mount path, such as the folder of the base model; may be"
+        " repeated",
+    )
+    _add_claim_pod(export)
+    add_cluster(export)
+
+
+def add_retry(retry: argparse.ArgumentParser) -> None:
+    """Every option of `retry`."""
+    options.add_job(retry)
+    retry.add_argument(
+        "--name", help="name of the new job (default: the old name and four letters)"
+    )
+    _add_name_output(retry)
+    add_cluster(retry)
+
+
+def _add_name_output(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "name"),
+        default="text",
+        help="name: print only the name of the new job (default: text)",
+    )
+
+
+def add_sweep(sweep: argparse.ArgumentParser) -> None:
+    """Every option of `sweep`."""
+    sweep.add_argument(
+        "sweep", nargs="?", metavar="SWEEP", help="name of the sweep (default: list all)"
+    )
+    options.add_output(sweep, "table", "json", "yaml", "name")
+    add_cluster(sweep)
 
 
 def add_forward(forward: argparse.ArgumentParser) -> None:
@@ -389,6 +539,7 @@ def add_clone(clone: argparse.ArgumentParser) -> None:
         metavar="PATH=VALUE",
         help="field below spec, as JSON or as text; null removes it; may be repeated",
     )
+    _add_name_output(clone)
     add_cluster(clone)
 
 

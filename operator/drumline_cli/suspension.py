@@ -10,16 +10,22 @@ from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import TRAINING_JOBS
 from drumline_api.conditions import Reason
+from drumline_cli.errors import NotAnswered
 
 
 async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspend: bool) -> None:
     """Write `spec.suspend`, so that it has an effect.
 
     Raises:
+        NotAnswered: the job has ended, or is as wanted already.
         KubeError: the user may not, or there is no such job.
     """
-    raw = await reads.get(client, TRAINING_JOBS, name=name, namespace=namespace)
-    for value in values_to_write(json.loads(raw), suspend=suspend):
+    raw: dict[str, Any] = json.loads(
+        await reads.get(client, TRAINING_JOBS, name=name, namespace=namespace)
+    )
+    if nothing := nothing_to_do(raw, suspend=suspend):
+        raise NotAnswered(f"trainingjob {namespace}/{name} {nothing}")
+    for value in values_to_write(raw, suspend=suspend):
         await writes.merge_patch(
             client,
             TRAINING_JOBS,
@@ -27,6 +33,29 @@ async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspen
             namespace=namespace,
             body={"spec": {"suspend": value}},
         )
+
+
+def nothing_to_do(raw: Mapping[str, Any], *, suspend: bool) -> str:
+    """Return why a job cannot be stopped or resumed, or empty text.
+
+    Args:
+        raw: the job as the API server prints it.
+        suspend: what it is to be in the end.
+    """
+    name = str(raw["metadata"]["name"])
+    status = cast("Mapping[str, Any]", raw.get("status") or {})
+    phase = str(status.get("phase") or "Pending")
+    if phase == "Succeeded":
+        return f"has ended (Succeeded); drumline clone {name} runs it again"
+    if phase == "Failed":
+        return f"has ended (Failed); drumline retry {name} starts it again"
+    is_suspended = bool(raw.get("spec", {}).get("suspend", False))
+    if suspend and is_suspended:
+        return f"is suspended already; drumline resume {name} queues it again"
+    is_idle = status.get("reason") == Reason.IDLE_GPUS
+    if not suspend and not is_suspended and phase != "Suspended" and not is_idle:
+        return f"is not suspended: {phase}"
+    return ""
 
 
 def values_to_write(raw: Mapping[str, Any], *, suspend: bool) -> tuple[bool, ...]:

@@ -52,6 +52,9 @@ about this option there.
 """
 
 
+_FIELD_WRITES: Final = frozenset({Verb.CREATE, Verb.UPDATE, Verb.PATCH})
+
+
 class Observe(Protocol):
     """Receives every attempt for telemetry. `code` is NO_ANSWER without an answer."""
 
@@ -76,6 +79,8 @@ class KubeClient:
         retry: policy for repeated requests.
         write_limit: most concurrent writes.
         user_agent: name in the server's logs.
+        strict: let the server reject unknown and repeated fields in writes. The operator leaves
+            this off: its CRDs may be older than itself during an upgrade.
         jitter: random source of the pauses.
     """
 
@@ -88,6 +93,7 @@ class KubeClient:
         retry: RetryPolicy | None = None,
         write_limit: int = 64,
         user_agent: str = "drumline",
+        strict: bool = False,
         jitter: random.Random | None = None,
     ) -> None:
         self._credentials = credentials
@@ -97,6 +103,7 @@ class KubeClient:
         self._write_limit = write_limit
         self._write_slots = asyncio.Semaphore(write_limit)
         self._user_agent = user_agent
+        self._strict = strict
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._stack = AsyncExitStack()
         self._reads: aiohttp.ClientSession
@@ -250,6 +257,8 @@ class KubeClient:
         query = dict(request.query)
         if not request.reads:
             query["timeout"] = f"{_deadline(request):g}s"
+        if self._strict and request.verb in _FIELD_WRITES:
+            query["fieldValidation"] = "Strict"
         async with session.request(
             request.method,
             self._credentials.server + request.path,

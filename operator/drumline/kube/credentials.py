@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 from weakref import WeakKeyDictionary
 
+from yaml import YAMLError
+
 from drumline.kube.impersonation import Headers
 from drumline.kube.kubeconfig import files_of, impersonation, simple
 
@@ -198,12 +200,13 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
             impersonation=known.impersonation,
         )
     files = files_of(path)
+    named = " and ".join(map(str, files))
     if not any(file.exists() for file in files):
-        raise NoCredentials(f"{' and '.join(map(str, files))} does not exist")
+        raise NoCredentials(f"{named} does not exist")
     try:
         acts_as = impersonation(path, context=context)
     except ValueError as error:
-        raise NoCredentials(f"kubeconfig {_location(path) or 'by default'}: {error}") from error
+        raise NoCredentials(f"{named}: {error}") from error
     loaded = _load_kubeconfig(path, context)
     return Credentials(
         server=str(loaded.host).rstrip("/"),
@@ -248,8 +251,9 @@ def _load_kubeconfig(path: Path | None, context: str | None) -> Configuration:
             client_configuration=configuration,
             persist_config=False,
         )
-    except (kube_config.ConfigException, OSError) as error:
-        raise NoCredentials(f"kubeconfig {_location(path) or 'by default'}: {error}") from error
+    except (kube_config.ConfigException, OSError, ValueError, YAMLError) as error:
+        named = " and ".join(map(str, files_of(path)))
+        raise NoCredentials(f"{named}: {error}") from error
     return configuration
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from drumline_cli.commands import Output
-from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.errors import BadInput, NotAnswered, install_extra
 from drumline_contract import ExitCode
 from drumline_contract.plain_text import plain
 
@@ -30,8 +30,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
             raise BadInput(
-                f"`drumline data` needs the package {package}:"
-                " pip install 'drumline[trainer,trainer-more]'"
+                f"`drumline data` needs the package {package}."
+                f" {install_extra('cli,trainer,trainer-more')}"
             )
     command = [sys.executable, "-m", "drumline_trainer", "data", chosen.action, chosen.source]
     for name in ("model", "pattern", "field", "chat_template", "sequence_length"):

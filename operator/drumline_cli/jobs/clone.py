@@ -7,13 +7,20 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+from drumline.lifecycle.manifests.trainer_config import checkpoint_path
+from drumline_api.base import GROUP
 from drumline_cli.errors import BadInput
 
 Json = dict[str, Any]
 
 SHARED_CODE: Final = "drumline-code"
 """Name prefix of ConfigMaps that are deleted with their last owner."""
+LABEL_SWEEP: Final = f"{GROUP}/sweep"
+PARAMETERS: Final = f"{GROUP}/parameters"
+"""Annotation of a sweep's job."""
 _NOT_CLONED: Final = ("suspend",)
+_KEPT: Final = frozenset((LABEL_SWEEP, PARAMETERS))
+"""Labels and annotations of a retried job."""
 MAX_DEPTH: Final = 8
 """Maximum depth of a path of --set. The spec is not deeper."""
 
@@ -51,6 +58,42 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
     }
 
 
+def retried(job: Json, *, name: str) -> Json:
+    """Return the manifest of a job that continues where a failed one ended.
+
+    It has the failed job's checkpoint folder, and its place in a sweep.
+
+    Args:
+        job: the failed one, as the API server prints it.
+        name: of the new one.
+    """
+    metadata: Json = job["metadata"]
+    spec: Json = copy.deepcopy(job["spec"])
+    for field in _NOT_CLONED:
+        spec.pop(field, None)
+    if checkpoint := _fields(spec, "checkpoint"):
+        path = checkpoint_path(
+            str(checkpoint.get("path") or ""),
+            name=str(metadata["name"]),
+            uid=str(metadata.get("uid", "")),
+        )
+        spec["checkpoint"] = {**checkpoint, "path": path}
+    kept = {
+        field: {key: text for key, text in _fields(metadata, field).items() if key in _KEPT}
+        for field in ("labels", "annotations")
+    }
+    return {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            **{field: texts for field, texts in kept.items() if texts},
+        },
+        "spec": spec,
+    }
+
+
 def shared_parts(manifest: Mapping[str, Any]) -> list[str]:
     """Return the ConfigMaps with the code that the job owns, without those of other owners."""
     code = _fields(_fields(manifest["spec"], "template"), "code")
@@ -62,11 +105,27 @@ def _fields(raw: Mapping[str, Any], name: str) -> Json:
     return cast("Json", raw.get(name) or {})
 
 
-def _set(spec: Json, change: str) -> None:
+def check_changes(changes: Sequence[str]) -> None:
+    """Refuse changes that are not of their form.
+
+    Raises:
+        BadInput: one is not `path=value`.
+    """
+    for change in changes:
+        _parted(change)
+
+
+def _parted(change: str) -> tuple[list[str], str, str]:
+    """Return the fields above, the field, and the text of its value."""
     path, equals, text = change.partition("=")
     *above, field = path.removeprefix("spec.").split(".")
     if not equals or not all((*above, field)) or len(above) > MAX_DEPTH:
         raise BadInput(f"invalid --set {change}: want path=value, such as template.image=train:2")
+    return above, field, text
+
+
+def _set(spec: Json, change: str) -> None:
+    above, field, text = _parted(change)
     place = spec
     for step in above:
         below: object = place.setdefault(step, {})

@@ -9,19 +9,20 @@ import string
 import sys
 import time
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Final, NoReturn, cast
 
 from drumline.kube import errors, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import TRAINING_JOBS
+from drumline_api.base import GROUP
 from drumline_cli.cluster_access import chosen_credentials, cluster_client, missing_job, refusal
 from drumline_cli.commands import Output
 from drumline_cli.errors import BadInput, NotAnswered
 from drumline_cli.jobs.archived_lines import archived_lines
-from drumline_cli.jobs.clone import cloned
+from drumline_cli.jobs.clone import check_changes, cloned, retried
 from drumline_cli.jobs.create_clone import create_clone
-from drumline_cli.jobs.follow import Json, follow_job, read_job, started_pods
+from drumline_cli.jobs.follow import Json, follow_job, read_job, started_pods, state_line
 from drumline_cli.jobs.inside import (
     ChosenCluster,
     attach_arguments,
@@ -51,6 +52,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: there is no such job, or the cluster refuses.
     """
+    _check_arguments(chosen)
     credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace
     if chosen.command == "shell" and chosen.delete:
@@ -60,16 +62,31 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         _go_inside(credentials, chosen, namespace=namespace)
     job = NamedJob(name=chosen.job, namespace=namespace)
     if chosen.command == "logs" and chosen.follow:
-        if chosen.rank is not None or chosen.around is not None:
-            raise BadInput(
-                "--follow shows all lines as they are written; remove --rank and --around"
-            )
-        if chosen.generation is not None:
-            raise BadInput("--generation shows archived lines of deleted pods; remove -f")
         return follow_to_the_end(credentials, job=job.name, namespace=namespace)
     if chosen.command == "logs" and chosen.generation is not None:
         return _earlier_logs(credentials, job, chosen, environment)
     return asyncio.run(_once(credentials, job, chosen))
+
+
+def _check_arguments(chosen: argparse.Namespace) -> None:
+    """Refuse arguments that no cluster could make right, before a kubeconfig is read.
+
+    Raises:
+        BadInput: an argument is not of its form, or excludes another.
+    """
+    match chosen.command:
+        case "logs" if chosen.follow and (chosen.rank is not None or chosen.around is not None):
+            raise BadInput(
+                "--follow shows all lines as they are written; remove --rank and --around"
+            )
+        case "logs" if chosen.follow and chosen.generation is not None:
+            raise BadInput("--generation shows archived lines of deleted pods; remove -f")
+        case "cp":
+            copy_of(chosen.source, chosen.target)
+        case "clone":
+            check_changes(chosen.set)
+        case _:
+            pass
 
 
 def _earlier_logs(
@@ -178,6 +195,8 @@ async def _once(credentials: Credentials, job: NamedJob, chosen: argparse.Namesp
                     return await _hold(client, job, seconds=chosen.seconds)
                 case "clone":
                     return await _clone(client, job, chosen)
+                case "retry":
+                    return await _retry(client, job, chosen)
                 case _:
                     return await _delete(client, job)
         except errors.NotFound as error:
@@ -193,6 +212,9 @@ async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -
     selection = _selection(raw, chosen)
     uid = str(raw["metadata"]["uid"])
     lines = await written_lines(client, selection, uid=uid, namespace=job.namespace)
+    if not lines:
+        said = state_line(cast("Json", raw.get("status") or {}))
+        sys.stderr.write(f"drumline: no logs of {job.text} match. {said}\n")
     return "".join(f"{line.shown}\n" for line in lines)
 
 
@@ -228,8 +250,38 @@ async def _clone(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
     manifest = cloned(raw, name=name, changes=chosen.set, command=chosen.command_line)
     check(manifest)
     await create_clone(client, manifest, original=job.text)
+    if chosen.output == "name":
+        return _named(name)
     text = f"created trainingjob {job.namespace}/{name}; follow it with drumline logs -f {name}\n"
     return Output(text=text)
+
+
+async def _retry(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -> Output:
+    raw = await read_job(client, job=job.name, namespace=job.namespace)
+    status = cast("Json", raw.get("status") or {})
+    phase = str(status.get("phase") or "Pending")
+    if phase != "Failed":
+        remedy = {
+            "Succeeded": f"drumline clone {job.name} runs it again",
+            "Suspended": f"drumline resume {job.name} queues it again",
+        }.get(phase, f"drumline stop {job.name} suspends it")
+        raise NotAnswered(f"{job.text} has not failed: {phase}; {remedy}")
+    name: str = chosen.name or fresh_name(job.name)
+    manifest = retried(raw, name=name)
+    check(manifest)
+    await create_clone(client, manifest, original=job.text)
+    if chosen.output == "name":
+        return _named(name)
+    path = manifest["spec"].get("checkpoint", {}).get("path")
+    where = f"continues from checkpoint folder {path}" if path else "starts from the beginning"
+    return Output(
+        text=f"created trainingjob {job.namespace}/{name}, which {where}; follow it with drumline"
+        f" logs -f {name}\n"
+    )
+
+
+def _named(name: str) -> Output:
+    return Output(text=f"trainingjob.{GROUP}/{name}\n")
 
 
 def fresh_name(job: str) -> str:

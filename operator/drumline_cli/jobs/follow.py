@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from drumline.kube import errors, reads
@@ -20,12 +20,16 @@ from drumline.kube.request import Request, Verb
 from drumline_api.base import LABEL_INDEX, LABEL_JOB_UID
 from drumline_cli.cluster_access import missing_job, not_answered, refusal
 from drumline_cli.errors import NotAnswered, NotAnsweredYet
+from drumline_cli.exit_codes import ExitCode
 from drumline_contract import plain, plain_lines
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
 
 CONTAINER: Final = "trainer"
+_BEGUN: Final = ("running", "terminated")
+_OURS: Final = "drumline-"
+"""Names of the init containers that the operator adds begin so."""
 MAX_PODS: Final = 64
 """Maximum number of pods whose logs are followed at once. Each needs a connection through the API
 server."""
@@ -61,6 +65,10 @@ class StartedPod:
     name: str
     index: str
     is_running: bool
+    has_begun: bool = True
+    """Whether the container that trains has a log."""
+    init_containers: tuple[str, ...] = ()
+    """Init containers with a log: the job's own, and others if they failed."""
 
 
 async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) -> int:
@@ -73,7 +81,7 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
         say: prints a line.
 
     Returns:
-        The exit code: 0 if the job succeeded.
+        The exit code: DONE if the job succeeded, JOB_FAILED otherwise.
 
     Raises:
         NotAnswered: the job or its pods cannot be read.
@@ -89,15 +97,20 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
             if (line := state_line(status)) != last:
                 last = line
                 say(line)
-            for pod in pods:
-                is_new = pod.name not in streams
-                if _is_due(streams.get(pod.name), pod) and (not is_new or len(streams) < MAX_PODS):
-                    follower = _PodFollower(client=client, namespace=namespace, pod=pod, say=say)
-                    streams[pod.name] = asyncio.create_task(follower.follow(shown))
+            for pod, container in _logs(pods):
+                key = f"{pod.name}/{container}"
+                is_new = key not in streams
+                due = _is_due(streams.get(key), pod, container)
+                if due and (not is_new or len(streams) < MAX_PODS):
+                    follower = _PodFollower(
+                        client=client, namespace=namespace, pod=pod, container=container, say=say
+                    )
+                    streams[key] = asyncio.create_task(follower.follow(shown))
             if status.get("phase") in {"Succeeded", "Failed"}:
                 if streams:
                     await asyncio.wait(streams.values(), timeout=_LAST_LINES_SECONDS)
-                return 0 if status["phase"] == "Succeeded" else 1
+                done = status["phase"] == "Succeeded"
+                return ExitCode.DONE if done else ExitCode.JOB_FAILED
             await asyncio.sleep(_PAUSE_SECONDS)
     finally:
         for stream in streams.values():
@@ -167,15 +180,16 @@ async def stream_log(
     since: str,
     follow: bool,
     take: Callable[[LogLine], None],
+    container: str = CONTAINER,
 ) -> None:
     """Hand every line of a pod's log behind `since` to `take`; returns at the log's end.
 
-    Lines over 64 KiB are left out.
+    Lines over 64 KiB are left out. Lines of an init container start with its name.
 
     Raises:
         KubeError: it was refused or broke off.
     """
-    query = {"container": CONTAINER, "timestamps": "true"}
+    query = {"container": container, "timestamps": "true"}
     query |= {"follow": "true"} if follow else {}
     query |= {"sinceTime": since} if since else {}
     path = PODS.path(namespace=namespace, name=pod.name, subresource="log")
@@ -187,6 +201,8 @@ async def stream_log(
                 if isinstance(line, Oversized):
                     continue
                 read = log_line(line, index=pod.index)
+                if container != CONTAINER:
+                    read = replace(read, text=f"[{container}] {read.text}")
                 if read.at > since:
                     take(read)
 
@@ -208,13 +224,15 @@ class _PodFollower:
     client: KubeClient
     namespace: str
     pod: StartedPod
+    container: str
     say: Say
 
     async def follow(self, shown: dict[str, str]) -> None:
         """Show the pod's log behind what was shown, until it ends or breaks off."""
+        key = f"{self.pod.name}/{self.container}"
 
         def take(line: LogLine) -> None:
-            shown[self.pod.name] = line.at
+            shown[key] = line.at
             self.say(line.shown)
 
         try:
@@ -222,9 +240,10 @@ class _PodFollower:
                 self.client,
                 self.pod,
                 namespace=self.namespace,
-                since=shown.get(self.pod.name, ""),
+                since=shown.get(key, ""),
                 follow=True,
                 take=take,
+                container=self.container,
             )
         except errors.Unreachable:
             return  # it is asked for again
@@ -235,25 +254,47 @@ class _PodFollower:
             self.say(f"[{self.pod.index}] {refusal(error, what=what)}")
 
 
-def _is_due(stream: asyncio.Task[None] | None, pod: StartedPod) -> bool:
-    """Return whether the pod's log must be requested, first or after it broke off."""
-    return stream is None or (stream.done() and pod.is_running)
+def _is_due(stream: asyncio.Task[None] | None, pod: StartedPod, container: str) -> bool:
+    """Return whether a log must be requested, first or after it broke off."""
+    return stream is None or (stream.done() and pod.is_running and container == CONTAINER)
+
+
+def _logs(pods: list[StartedPod]) -> list[tuple[StartedPod, str]]:
+    """Return the pods and containers that have a log, init containers first."""
+    return [
+        (pod, container)
+        for pod in pods
+        for container in (*pod.init_containers, *((CONTAINER,) if pod.has_begun else ()))
+    ]
 
 
 def _started(pod: Json) -> StartedPod | None:
-    """Return the pod, if its container has begun."""
-    statuses = cast("list[Json]", pod.get("status", {}).get("containerStatuses") or [])
-    states = [
-        cast("Json", each.get("state") or {}) for each in statuses if each.get("name") == CONTAINER
-    ]
-    if not states or states[0].keys().isdisjoint({"running", "terminated"}):
+    """Return the pod, if one of its containers has begun."""
+    states = _states(pod, "containerStatuses")
+    own = states.get(CONTAINER, {})
+    has_begun = not own.keys().isdisjoint(_BEGUN)
+    init_containers = tuple(
+        name
+        for name, state in _states(pod, "initContainerStatuses").items()
+        if not state.keys().isdisjoint(_BEGUN)
+        and (not name.startswith(_OURS) or state.get("terminated", {}).get("exitCode"))
+    )
+    if not has_begun and not init_containers:
         return None
     index = str(pod["metadata"].get("labels", {}).get(LABEL_INDEX, ""))
     return StartedPod(
         name=str(pod["metadata"]["name"]),
         index=index if index.isdecimal() else "0",
-        is_running="running" in states[0],
+        is_running="running" in own,
+        has_begun=has_begun,
+        init_containers=init_containers,
     )
+
+
+def _states(pod: Json, field: str) -> dict[str, Json]:
+    """Return the states of a pod's containers by name."""
+    statuses = cast("list[Json]", pod.get("status", {}).get(field) or [])
+    return {str(each.get("name")): cast("Json", each.get("state") or {}) for each in statuses}
 
 
 def log_line(line: bytes, *, index: str) -> LogLine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drumline.kube import errors
 from drumline.kube.client import KubeClient
-from drumline_cli.jobs.follow import LogLine, started_pods, stream_log
+from drumline_cli.jobs.follow import CONTAINER, LogLine, started_pods, stream_log
 from drumline_cli.jobs.log_selection import LogSelection
 from drumline_contract import plain
 
@@ -32,11 +32,19 @@ async def written_lines(
     for pod in await started_pods(client, uid=uid, namespace=namespace):
         if selection.index not in (None, pod.index):
             continue
-        try:
-            await stream_log(
-                client, pod, namespace=namespace, since=selection.since, follow=False, take=take
-            )
-        except errors.StatusError as error:  # it went between the two questions
-            reason = plain(error.message)
-            lines.append(LogLine(at="", index=pod.index, text=f"no log of {pod.name}: {reason}"))
+        containers = () if selection.tag else pod.init_containers
+        for container in (*containers, *((CONTAINER,) if pod.has_begun else ())):
+            try:
+                await stream_log(
+                    client,
+                    pod,
+                    namespace=namespace,
+                    since=selection.since,
+                    follow=False,
+                    take=take,
+                    container=container,
+                )
+            except errors.StatusError as error:  # it went between the two questions
+                text = f"no log of {pod.name}: {plain(error.message)}"
+                lines.append(LogLine(at="", index=pod.index, text=text))
     return sorted(lines, key=lambda line: line.at)

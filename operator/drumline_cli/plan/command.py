@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drumline.lifecycle.plan.memory_fit import worded_change
 from drumline_cli.commands import Output
-from drumline_cli.errors import BadInput
+from drumline_cli.errors import BadInput, install_extra
 from drumline_cli.manifests import read_text
 from drumline_cli.plan import html, json_output, text
 from drumline_cli.plan.job_file import JobFile, gang_asked
@@ -107,7 +107,7 @@ def _draw(plan: Plan, *, folder: Path) -> None:
     try:
         from drumline_cli.plan import charts  # noqa: PLC0415 - optional: the simulator extra
     except ImportError:
-        raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
+        raise BadInput(f"--pictures needs matplotlib. {install_extra('simulator')}") from None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in charts.drawn(plan).items():

@@ -6,8 +6,11 @@ import argparse
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import PurePosixPath
 from typing import Final
 
+from drumline_api.base import GROUP
 from drumline_cli.cluster_access import chosen_credentials, cluster_client
 from drumline_cli.commands import Output
 from drumline_cli.errors import BadInput
@@ -15,7 +18,6 @@ from drumline_cli.job_yaml import job_yaml
 from drumline_cli.jobs.command import follow_to_the_end, random_letters, say
 from drumline_cli.run.bucket import CodeInBucket
 from drumline_cli.run.manifests import (
-    LABEL_SWEEP,
     RunRequest,
     code_manifests,
     code_source,
@@ -24,8 +26,15 @@ from drumline_cli.run.manifests import (
 from drumline_cli.run.pack import PackedFolder, pack
 from drumline_cli.run.request import run_request
 from drumline_cli.run.source_files import source_files
-from drumline_cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
+from drumline_cli.run.submission import (
+    QUEUE_VARIABLE,
+    create_job,
+    only_queue,
+    secret_variables,
+    warn,
+)
 from drumline_cli.run.sweep import sweep_requests
+from drumline_cli.run.variables import whole_secrets
 from drumline_cli.validation import check
 
 _DRY_RUN_HEADER: Final = (
@@ -41,57 +50,102 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: something is missing, the code is too large, or the cluster refuses.
     """
-    letters = random_letters()
     queue = chosen.queue or environment.get(QUEUE_VARIABLE)
-    if chosen.dry_run:
-        if not queue:
-            raise BadInput(
-                "no queue is given, and --dry-run reads no cluster; use --queue or"
-                f" {QUEUE_VARIABLE}"
-            )
-        request = run_request(
-            chosen, environment, queue=queue, namespace=chosen.namespace, letters=letters
-        )
-        requests = sweep_requests(request, chosen.sweep, max_parallel=chosen.max_parallel)
-        return Output(text=_dry_run(request, requests, _packed(chosen, environment)))
-    credentials = chosen_credentials(chosen, environment)
-    namespace: str = chosen.namespace or credentials.namespace
-    # What is wrong with the arguments or the folder is said before any cluster is asked.
+    # Mistakes in the arguments or the folder are reported before a kubeconfig or a cluster is read.
     request = run_request(
-        chosen, environment, queue=queue or "", namespace=namespace, letters=letters
+        chosen,
+        environment,
+        queue=queue or "",
+        namespace=chosen.namespace,
+        letters=random_letters(),
     )
     requests = sweep_requests(request, chosen.sweep, max_parallel=chosen.max_parallel)
+    whole = whole_secrets(chosen)
+    if chosen.dry_run and not queue:
+        raise BadInput(
+            f"no queue is given, and --dry-run reads no cluster; use --queue or {QUEUE_VARIABLE}"
+        )
+    if chosen.dry_run and whole:
+        raise BadInput(
+            f"--secret {whole[0]}: --dry-run reads no cluster, so name a key: --secret"
+            f" {whole[0]}=KEY"
+        )
     packed = _packed(chosen, environment)
+    warn(request.warnings)
+    if chosen.dry_run:
+        return Output(text=_dry_run(request, requests, packed))
+    _check(requests, packed)
+    credentials = chosen_credentials(chosen, environment)
+    namespace: str = chosen.namespace or credentials.namespace
+    says = _say_nothing if chosen.output == "name" else say
 
     async def submit() -> None:
         async with cluster_client(credentials) as client:
             if isinstance(request.code_from, CodeInBucket):
-                say(_stored(request.code_from, environment))
+                says(_stored(request.code_from, environment))
             parts = code_manifests(packed, namespace=namespace) if packed else []
             code = code_source(packed, parts) if packed else None
             named = queue or await only_queue(client)
+            secrets = await secret_variables(client, whole, namespace=namespace)
             for each in requests:
-                manifest = job_manifest(replace(each, queue=named), code)
+                wanted = replace(
+                    each,
+                    queue=named,
+                    namespace=namespace,
+                    variables=replace(each.variables, env=(*each.variables.env, *secrets)),
+                )
+                manifest = job_manifest(wanted, code)
                 check(manifest)
-                await create_job(client, manifest, parts, namespace=namespace, say=say)
-                say(_created(each, packed))
+                await create_job(client, manifest, parts, namespace=namespace, say=says)
+                says(_created(wanted, packed))
 
     asyncio.run(submit())
+    if chosen.output == "name":
+        return Output(text="".join(f"trainingjob.{GROUP}/{each.name}\n" for each in requests))
     if chosen.sweep:
         return Output(
-            text=f"list them: kubectl get trainingjobs -n {namespace} -l"
-            f" {LABEL_SWEEP}={request.name}; drumline logs -f {requests[0].name} -n"
-            f" {namespace}\n"
+            text=f"compare them: drumline sweep {request.name} -n {namespace}; drumline logs -f"
+            f" {requests[0].name} -n {namespace}\n"
         )
     if chosen.detach:
         return Output(text=f"follow it: drumline logs -f {request.name} -n {namespace}\n")
     return follow_to_the_end(credentials, job=request.name, namespace=namespace)
 
 
+def _say_nothing(_line: str) -> None:
+    """Print nothing: a program reads the output."""
+
+
+def _check(requests: Sequence[RunRequest], packed: PackedFolder | None) -> None:
+    """Refuse jobs that the API server would refuse, whatever their queue and namespace are."""
+    code = code_source(packed, code_manifests(packed)) if packed else None
+    for each in requests:
+        check(job_manifest(replace(each, queue=each.queue or "queue"), code))
+
+
 def _packed(chosen: argparse.Namespace, environment: Mapping[str, str]) -> PackedFolder | None:
     if chosen.no_code or chosen.code_from:
         return None
-    return pack(chosen.folder, source_files(chosen.folder, environment))
+    files = source_files(chosen.folder, environment)
+    _check_script(chosen.command_line, files)
+    return pack(chosen.folder, files)
+
+
+def _check_script(command: Sequence[str], files: Sequence[str]) -> None:
+    """Refuse a Python script that is not among the files that pods get.
+
+    Raises:
+        BadInput: the first script of the command is a relative path without a file.
+    """
+    script = next((word for word in command if not word.startswith("-")), "")
+    if PurePosixPath(script).name.startswith("python"):
+        script = next(iter(word for word in command[1:2] if not word.startswith("-")), "")
+    if not script.endswith(".py") or script.startswith("/"):
+        return
+    if str(PurePosixPath(script)) not in files:
+        near = get_close_matches(script, files, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ". Add it, or use --no-code"
+        raise BadInput(f"{script} is not among the files of the folder that pods get{hint}")
 
 
 def _dry_run(

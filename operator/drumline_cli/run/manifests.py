@@ -11,17 +11,15 @@ from typing import Any, Final
 
 from drumline_api.base import GROUP, VERSION
 from drumline_cli.errors import BadInput
-from drumline_cli.jobs.clone import SHARED_CODE
+from drumline_cli.jobs.clone import LABEL_SWEEP, PARAMETERS, SHARED_CODE
 from drumline_cli.run.code_from import CodeFrom
 from drumline_cli.run.pack import PackedFolder
 from drumline_cli.run.requirements import with_requirements
+from drumline_cli.run.variables import JobVariables
 from drumline_contract import CODE_PART_KEY, MAX_CODE_PART_BYTES, starts_ranks
 
 Json = dict[str, Any]
 
-LABEL_SWEEP: Final = f"{GROUP}/sweep"
-PARAMETERS: Final = f"{GROUP}/parameters"
-"""Annotation of a sweep's job."""
 _DIGITS_IN_NAME: Final = 20
 _MAX_STEM_CHARS: Final = 40
 """Characters of a job's 50 that leave space for the random letters."""
@@ -40,6 +38,10 @@ class RunRequest:
     command: tuple[str, ...]
     launch: str
     env: tuple[tuple[str, str], ...] = ()
+    variables: JobVariables = field(default_factory=JobVariables)
+    """Variables from Secrets and ConfigMaps, and logins of registries."""
+    warnings: tuple[str, ...] = ()
+    """Sentences for the user about what was asked for."""
     claims: tuple[tuple[str, str], ...] = ()
     """Claims and where they are mounted."""
     resources: tuple[tuple[str, str], ...] = ()
@@ -105,8 +107,15 @@ def job_manifest(request: RunRequest, code: Json | None) -> Json:
         template["progress"] = {"patterns": list(request.progress)}
     if code is not None:
         template["code"] = code
-    if request.env:
-        template["env"] = [{"name": name, "value": value} for name, value in request.env]
+    variables = request.variables
+    env = [{"name": name, "value": value} for name, value in request.env]
+    for field_name, values in (
+        ("env", [*env, *variables.env]),
+        ("envFrom", [*variables.env_from]),
+        ("imagePullSecrets", [*variables.pull_secrets]),
+    ):
+        if values:
+            template[field_name] = values
     if request.claims:
         template["volumes"] = [
             {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim}}

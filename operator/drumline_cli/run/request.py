@@ -11,6 +11,7 @@ from drumline_cli.errors import BadInput
 from drumline_cli.run.code_from import CodeFrom, code_from
 from drumline_cli.run.manifests import RunRequest, job_stem, launch_of
 from drumline_cli.run.requirements import read_requirements
+from drumline_cli.run.variables import values_of, variables_of
 from drumline_contract import (
     MAX_PATTERNS,
     MAX_PRELOADS,
@@ -49,7 +50,13 @@ def run_request(
         raise BadInput(
             "no command is given; write it after two dashes: drumline run -- python train.py"
         )
+    for option, count in (("--nodes", chosen.nodes), ("--gpus", chosen.gpus)):
+        if count < 1:
+            raise BadInput(
+                f"{option} {count}: must be at least 1; drumline cp copies files without a GPU"
+            )
     image = image_of(chosen.image, environment)
+    env, warnings = values_of(chosen.env, environment)
     options = {
         "gpuPool": chosen.pool,
         "priorityClassName": chosen.priority,
@@ -65,7 +72,9 @@ def run_request(
         gpus=chosen.gpus,
         command=tuple(command),
         launch=chosen.launch or launch_of(command, ranks=chosen.nodes * max(chosen.gpus, 1)),
-        env=pairs(chosen.env, option="--env", form="NAME=VALUE"),
+        env=env,
+        variables=variables_of(chosen),
+        warnings=warnings,
         claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
         resources=pairs(
             [text for text in chosen.resources.split(",") if text],

@@ -1,9 +1,10 @@
 """Packages that the image lacks: installed in each pod, before its ranks start, into scratch space.
 
-An init container of the job's image runs pip for an environment of its own that sees the image's
-packages: what the image has is not installed again. Ranks find the new ones by PYTHONPATH, before
-those of the image. Hashes in the file are checked, as pip does. Ranks that are started again in
-place find what is there; a new pod installs anew.
+An init container of the job's image runs pip for an environment of its own, with the job's claims
+mounted. pip is the image's, ensurepip's, or fetched by the image's uv. The environment sees the
+image's packages, which are not installed again. Ranks find the new ones by PYTHONPATH, before those
+of the image. Hashes in the file are checked, as pip does. Ranks that are started again in place
+find what is there; a new pod installs anew.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _VOLUME: Final = "requirements"
 _PATH: Final = "PYTHONPATH"
 _OTHER_FILES: Final = ("-r", "-c", "-e", "--requirement", "--constraint", "--editable")
 INSTALL: Final = """\
-import os, pathlib, subprocess, sys, venv
+import importlib.util, os, pathlib, shutil, subprocess, sys, venv
 
 folder = pathlib.Path(sys.argv[1])
 wanted = folder / "requirements.txt"
@@ -34,13 +35,35 @@ venv.create(folder / "env", with_pip=False, symlinks=True)
 (packages,) = (folder / "env" / "lib").glob("python*/site-packages")
 of_image = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
 (packages / "image.pth").write_text("".join(path + "\\n" for path in of_image))
+(folder / "packages").symlink_to(packages)
+
+def pip_of_image():
+    # pip, else the one that ensurepip brings, else one that uv fetches.
+    if importlib.util.find_spec("pip"):
+        return {}
+    bundled = importlib.util.find_spec("ensurepip")
+    for wheel in pathlib.Path(bundled.origin).parent.glob("_bundled/pip-*.whl") if bundled else ():
+        return {"PYTHONPATH": str(wheel)}
+    uv = shutil.which("uv")
+    uv = [uv] if uv else [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else []
+    own = str(folder / "pip")
+    fetch = ["pip", "install", "--quiet", "--no-cache", "--python", sys.executable, "--target", own]
+    if uv and subprocess.run([*uv, *fetch, "pip>=22.3"]).returncode == 0:
+        return {"PYTHONPATH": own}
+    sys.stderr.write("--requirements: the image has no pip, ensurepip or uv that works."
+                     " Use an image with one of them, or install the packages in the image.\\n")
+    sys.exit(64)
+
+variables = {**os.environ, **pip_of_image()}
 pip = [sys.executable, "-m", "pip", "--python", str(folder / "env" / "bin" / "python")]
 quiet = ["--no-cache-dir", "--no-input", "--disable-pip-version-check"]
-done = subprocess.run([*pip, "install", *quiet, "-r", str(wanted)])
-(folder / "packages").symlink_to(packages)
-sys.exit(done.returncode)
+done = subprocess.run([*pip, "install", *quiet, "-r", str(wanted)], env=variables)
+sys.exit(done.returncode and 64)
 """
-"""Its argument is the folder; needs Python 3.9 and pip 22.3 in the image."""
+"""Its argument is the folder; needs Python 3.9, and pip 22.3, ensurepip or uv in the image.
+
+The exit code 64 says that another try would fail, too. pip itself tries again where an index does
+not answer."""
 
 
 def with_volume(template: Json, volume: Json, *, mount: Json) -> Json:
@@ -91,13 +114,13 @@ def with_requirements(template: Json, requirements: str, *, env: Sequence[Json])
     """
     mount = {"name": _VOLUME, "mountPath": _FOLDER}
     packages = f"{_FOLDER}/packages"
-    own = next((each["value"] for each in env if each["name"] == _PATH), "")
+    own = next((each.get("value", "") for each in env if each["name"] == _PATH), "")
     path = {"name": _PATH, "value": f"{packages}:{own}" if own else packages}
     install: Json = {
         "name": "requirements",
         "command": ["python3", "-c", INSTALL, _FOLDER],
         "env": [{"name": "REQUIREMENTS", "value": requirements.replace("$(", "$$(")}, *env],
-        "volumeMounts": [mount],
+        "volumeMounts": [*template.get("volumeMounts", []), mount],
     }
     begun = {**template, "env": [path, *(each for each in env if each["name"] != _PATH)]}
     scratch: Json = {"name": _VOLUME, "emptyDir": {}}

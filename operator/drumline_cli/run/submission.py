@@ -6,15 +6,17 @@ What cannot be undone or finished is said through `say`: whoever calls decides w
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from drumline.kube import errors, reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.kinds import CONFIG_MAPS, TRAINING_JOBS, TRAINING_QUEUES
+from drumline.kube.kinds import CONFIG_MAPS, SECRETS, TRAINING_JOBS, TRAINING_QUEUES
 from drumline_api.base import GROUP, VERSION
 from drumline_cli.cluster_access import NOT_SERVED, refusal
 from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.run.variables import from_keys
 from drumline_contract import plain
 
 Json = dict[str, Any]
@@ -47,6 +49,37 @@ async def only_queue(client: KubeClient) -> str:
         shown = ", ".join(map(plain, names[:10]))
         raise BadInput(f"this cluster has {shown}; set the queue with --queue or {QUEUE_VARIABLE}")
     return names[0]
+
+
+async def secret_variables(
+    client: KubeClient, names: Sequence[str], *, namespace: str
+) -> tuple[Json, ...]:
+    """Return a variable for each key of these Secrets. Values are not kept.
+
+    Raises:
+        BadInput: a Secret has no key, or a key is not a variable's name.
+        NotAnswered: a Secret does not exist or may not be read.
+    """
+    found: list[Json] = []
+    for name in names:
+        try:
+            raw = await reads.get(client, SECRETS, name=name, namespace=namespace)
+        except errors.NotFound:
+            raise NotAnswered(f"secret {namespace}/{name} does not exist") from None
+        except errors.KubeError as error:
+            raise NotAnswered(
+                f"{refusal(error, what=f'secret {namespace}/{name}')}; name its keys: --secret"
+                f" {name}=KEY"
+            ) from None
+        keys: Json = json.loads(raw).get("data") or {}
+        found += from_keys(name, list(keys))
+    return tuple(found)
+
+
+def warn(sentences: Sequence[str]) -> None:
+    """Print sentences to standard error."""
+    for sentence in sentences:
+        sys.stderr.write(f"drumline: {plain(sentence)}\n")
 
 
 async def create_job(

@@ -25,7 +25,15 @@ from drumline_cli.jobs.inside import ChosenCluster, attach_arguments, become_kub
 from drumline_cli.jobs.terminal_pod import wait_for_terminal
 from drumline_cli.run.manifests import RunRequest, job_manifest
 from drumline_cli.run.request import image_of, pairs
-from drumline_cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
+from drumline_cli.run.submission import (
+    QUEUE_VARIABLE,
+    create_job,
+    only_queue,
+    secret_variables,
+    warn,
+)
+from drumline_cli.run.variables import values_of, variables_of, whole_secrets
+from drumline_cli.validation import check
 from drumline_contract import ExitCode
 
 Json = dict[str, Any]
@@ -78,11 +86,18 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         return jobs.run(chosen, environment)
     queue = chosen.queue or environment.get(QUEUE_VARIABLE) or ""
     request = shell_request(chosen, environment, queue=queue, letters=random_letters())
+    warn(request.warnings)
+    whole = whole_secrets(chosen)
     if chosen.dry_run:
         if not queue:
             raise BadInput(
                 "no queue is given, and --dry-run reads no cluster; use --queue or"
                 f" {QUEUE_VARIABLE}"
+            )
+        if whole:
+            raise BadInput(
+                f"--secret {whole[0]}: --dry-run reads no cluster, so name a key: --secret"
+                f" {whole[0]}=KEY"
             )
         return Output(text=job_yaml([shell_manifest(request, idle_seconds=chosen.idle)]))
     credentials = chosen_credentials(chosen, environment)
@@ -92,6 +107,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         async with cluster_client(credentials) as client:
             manifest = shell_manifest(request, idle_seconds=chosen.idle)
             manifest["spec"]["queue"] = queue or await only_queue(client)
+            secrets = await secret_variables(client, whole, namespace=namespace)
+            manifest["spec"]["template"]["env"] += secrets
+            check(manifest)
             await create_job(client, manifest, (), namespace=namespace, say=say)
             say(
                 f"trainingjob {namespace}/{request.name}: {many(request.gpus, 'GPU')}; it ends"
@@ -132,6 +150,7 @@ def shell_request(
     if chosen.rank is not None or chosen.delete:
         raise BadInput("no job is given, but --rank and --delete need one: drumline shell JOB")
     options = {"gpuPool": chosen.pool, "priorityClassName": chosen.priority}
+    env, warnings = values_of(chosen.env, environment)
     return RunRequest(
         name=chosen.name or f"shell-{letters}",
         namespace=chosen.namespace,
@@ -141,6 +160,9 @@ def shell_request(
         gpus=chosen.gpus,
         command=tuple(chosen.command_line) or ("sh", "-c", _SHELL),
         launch="Direct",
+        env=env,
+        variables=variables_of(chosen),
+        warnings=warnings,
         claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
         resources=pairs(
             [text for text in chosen.resources.split(",") if text],
@@ -157,7 +179,8 @@ def shell_manifest(request: RunRequest, *, idle_seconds: int) -> Json:
     template = manifest["spec"]["template"]
     template["tty"] = True
     template["terminationGracePeriodSeconds"] = _GRACE_SECONDS
-    template["env"] = [{"name": IDLE_VARIABLE, "value": str(idle_seconds)}]
+    idle = {"name": IDLE_VARIABLE, "value": str(idle_seconds)}
+    template["env"] = [idle, *template.get("env", [])]
     if request.claims:
         template["workingDir"] = request.claims[0][1]
     return manifest

@@ -10,7 +10,7 @@ from pathlib import Path
 from drumline.overview.gantt import rows_of
 from drumline.overview.rows import GanttRow
 from drumline_cli.commands import Output
-from drumline_cli.errors import BadInput
+from drumline_cli.errors import BadInput, install_extra
 from drumline_cli.overview.command import output_of, wanted_jobs
 from drumline_cli.overview.period import Length, begin_of, period_of
 from drumline_console.gantt import text
@@ -50,7 +50,7 @@ def _save(rows: Sequence[GanttRow], file: Path, *, now: float, since: float, unt
         try:
             from drumline_console.gantt import picture  # noqa: PLC0415 - matplotlib is optional
         except ImportError:
-            raise BadInput("a PNG needs matplotlib: pip install 'drumline[simulator]'") from None
+            raise BadInput(f"a PNG needs matplotlib. {install_extra('simulator')}") from None
         picture.save(rows, file, now=now, since=since, until=until)
         return
     try:

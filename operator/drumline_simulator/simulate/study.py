@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from drumline_cli.errors import BadInput
+from drumline_cli.errors import BadInput, install_extra
 from drumline_simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
 from drumline_simulator.conditions.node_faults import draw_node_faults
 from drumline_simulator.engine.forecast_recorder import ForecastRecorder
@@ -202,7 +202,7 @@ def write_pictures(
     try:
         drawn = draw_all()
     except ImportError:
-        raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
+        raise BadInput(f"--pictures needs matplotlib. {install_extra('simulator')}") from None
     from drumline_simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
 
     try:

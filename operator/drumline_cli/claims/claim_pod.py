@@ -1,0 +1,236 @@
+"""A pod without a GPU that mounts claims: its manifest, and its life from create to delete.
+
+It is a restricted pod that sleeps until it is deleted, and ends by its deadline if nobody does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from drumline.kube import errors, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.kinds import PODS
+from drumline_cli.cluster_access import refusal
+from drumline_cli.errors import NotAnswered
+from drumline_cli.jobs.inside import ChosenCluster
+from drumline_contract import plain
+
+Json = dict[str, Any]
+
+CONTAINER: Final = "files"
+SCRATCH: Final = "/scratch"
+"""An empty folder of the pod."""
+LIFE_SECONDS: Final = 24 * 3600
+_PAUSE_SECONDS: Final = 1.0
+_HOPELESS: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"}
+    | {"CreateContainerError", "RunContainerError", "ErrImageNeverPull"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimPod:
+    """What a pod is made of.
+
+    Attributes:
+        name: of the pod.
+        image: with `python3`.
+        claims: mount path -> name of the claim and whether it is read-only.
+        user: UID and group of its files; None: the namespace assigns them.
+        pull_secrets: names of Secrets for the registry.
+        node: to run on; empty: the scheduler chooses.
+        memory: limit of its memory.
+        env: variables, as in a pod.
+    """
+
+    name: str
+    image: str
+    claims: Mapping[str, tuple[str, bool]]
+    user: int | None
+    pull_secrets: tuple[str, ...] = ()
+    node: str = ""
+    memory: str = "512Mi"
+    env: tuple[Json, ...] = ()
+
+
+def manifest(pod: ClaimPod) -> Json:
+    """Return the pod."""
+    claims = dict.fromkeys(name for name, _ in pod.claims.values())
+    volumes: list[Json] = [
+        {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": name}}
+        for number, name in enumerate(claims)
+    ]
+    number_of = {name: number for number, name in enumerate(claims)}
+    mounts: list[Json] = [
+        {"name": f"claim-{number_of[name]}", "mountPath": path, "readOnly": read_only}
+        for path, (name, read_only) in pod.claims.items()
+    ]
+    identity: Json = {} if pod.user is None else {"runAsUser": pod.user, "runAsGroup": pod.user}
+    group: Json = {} if pod.user is None else {"fsGroup": pod.user}
+    container: Json = {
+        "name": CONTAINER,
+        "image": pod.image,
+        "command": ["python3", "-c", f"import time; time.sleep({LIFE_SECONDS})"],
+        "env": [{"name": "HOME", "value": SCRATCH}, *pod.env],
+        "volumeMounts": [*mounts, {"name": "scratch", "mountPath": SCRATCH}],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+            "limits": {"memory": pod.memory},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    spec: Json = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": LIFE_SECONDS,
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "imagePullSecrets": [{"name": name} for name in pod.pull_secrets],
+        "securityContext": {
+            "runAsNonRoot": True,
+            **identity,
+            **group,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [*volumes, {"name": "scratch", "emptyDir": {}}],
+    }
+    if pod.node:
+        spec["nodeName"] = pod.node
+    labels = {"app.kubernetes.io/name": "drumline", "app.kubernetes.io/component": "claim"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": pod.name, "labels": labels},
+        "spec": spec,
+    }
+
+
+@asynccontextmanager
+async def running_pod(
+    client: KubeClient,
+    pod: ClaimPod,
+    *,
+    namespace: str,
+    seconds: float,
+    say: Callable[[str], None],
+) -> AsyncGenerator[None]:
+    """Create the pod, wait until it runs, and delete it in the end.
+
+    Raises:
+        NotAnswered: the cluster refuses it, or it does not run in time.
+    """
+    what = f"pod {namespace}/{pod.name}"
+    try:
+        made = await writes.create(client, PODS, body=manifest(pod), namespace=namespace)
+    except errors.NotFound:
+        raise NotAnswered(f"namespace {namespace!r} does not exist") from None
+    except errors.KubeError as error:
+        raise NotAnswered(refusal(error, what=what, verb="create")) from None
+    try:
+        await _wait(client, pod.name, namespace=namespace, seconds=seconds, say=say)
+        yield
+    finally:
+        try:
+            await writes.delete(client, PODS, name=pod.name, uid=made.uid, namespace=namespace)
+        except errors.NotFound:
+            pass
+        except errors.KubeError as error:
+            say(f"drumline: {refusal(error, what=what, verb='delete')}; delete it")
+
+
+async def _wait(
+    client: KubeClient,
+    name: str,
+    *,
+    namespace: str,
+    seconds: float,
+    say: Callable[[str], None],
+) -> None:
+    last, end = "", time.monotonic() + seconds
+    while True:
+        try:
+            raw = await reads.get(client, PODS, name=name, namespace=namespace)
+        except errors.NotFound:
+            raise NotAnswered(f"pod {namespace}/{name} was deleted") from None
+        except errors.KubeError as error:
+            raise NotAnswered(refusal(error, what=f"pod {namespace}/{name}")) from None
+        status = cast("Json", json.loads(raw).get("status") or {})
+        if _runs(status):
+            return
+        line = waits_for(status)
+        if line and line != last:
+            last = line
+            say(f"waiting for pod {name}: {line}")
+        if _is_hopeless(status):
+            raise NotAnswered(f"pod {namespace}/{name} cannot start: {line}")
+        if time.monotonic() > end:
+            raise NotAnswered(
+                f"pod {namespace}/{name} does not run after {seconds:.0f} s: {line or 'no reason'}."
+                f" See kubectl describe pod {name} -n {namespace}"
+            )
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def waits_for(status: Mapping[str, Any]) -> str:
+    """Return why a pod does not run yet, fit for a terminal."""
+    for container in status.get("containerStatuses") or ():
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and waiting.get("reason") != "ContainerCreating":
+            return plain(f"{waiting.get('reason')}: {waiting.get('message') or ''}"[:500])
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return plain(str(condition.get("message") or condition.get("reason") or "")[:500])
+    return plain(str(status.get("message") or "")[:500])
+
+
+def _runs(status: Mapping[str, Any]) -> bool:
+    return any(
+        "running" in (container.get("state") or {})
+        for container in status.get("containerStatuses") or ()
+    )
+
+
+def _is_hopeless(status: Mapping[str, Any]) -> bool:
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return True
+    return any(
+        cast("Json", container.get("state", {}).get("waiting") or {}).get("reason") in _HOPELESS
+        for container in status.get("containerStatuses") or ()
+    )
+
+
+def remote_command(cluster: ChosenCluster, pod: str) -> Callable[[Sequence[str]], list[str]]:
+    """Return the function from arguments of the remote program to a kubectl command line.
+
+    Raises:
+        NotAnswered: kubectl is not installed.
+    """
+    program = kubectl()
+    text = Path(__file__).with_name("remote_program.py").read_text(encoding="utf-8")
+    start = [program, *cluster.options, "exec", "-i", pod, f"--container={CONTAINER}", "--"]
+    return lambda arguments: [*start, "python3", "-c", text, *arguments]
+
+
+def kubectl() -> str:
+    """Return the path of kubectl.
+
+    Raises:
+        NotAnswered: it is not installed.
+    """
+    program = shutil.which("kubectl")
+    if program is None:
+        raise NotAnswered("kubectl is not in the PATH; install it, because this command uses it")
+    return program

@@ -1,0 +1,318 @@
+"""Copy files through a program at the other end, and continue where an earlier copy was cut off.
+
+A file arrives under another name and gets its own once it is complete. A file with the same size
+and time of change at the other end is skipped. The first part of a file is kept if its digest is
+that of the source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final, cast
+
+from drumline_cli.columns import gib
+from drumline_cli.errors import BadInput, NotAnswered
+from drumline_contract import plain
+
+PART: Final = ".drumline-part"
+_CHUNK: Final = 1 << 20
+_TRIES: Final = 5
+"""Attempts for a file. An attempt that moved bytes does not count."""
+_BETWEEN_SECONDS: Final = 1.0
+"""Seconds between two lines of progress where no terminal shows them."""
+_MAX_LISTING: Final = 1 << 28
+
+Run = Callable[[Sequence[str]], Sequence[str]]
+"""The command line that runs the remote program with these arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedFile:
+    """A file of a copy.
+
+    Attributes:
+        path: relative to the source; empty: the source is this file.
+        size: bytes.
+        changed: seconds since the epoch.
+    """
+
+    path: str
+    size: int
+    changed: int
+
+
+class Progress:
+    """Lines on standard error: one that is rewritten on a terminal, one per second elsewhere."""
+
+    def __init__(self, *, total: int, verb: str) -> None:
+        self._total = total
+        self._verb = verb
+        self._done = 0
+        self._base = 0
+        self._moved = 0
+        self._began = time.monotonic()
+        self._shown = 0.0
+        self._terminal = sys.stderr.isatty()
+
+    def begin(self) -> None:
+        """Begin a file: positions count from what is complete now."""
+        self._base = self._done
+
+    def at(self, position: int, *, moved: int = 0) -> None:
+        """Show a position in the file. `moved` bytes came through the network for it."""
+        self._done = self._base + position
+        self._moved += moved
+        now = time.monotonic()
+        if now - self._shown >= (0.2 if self._terminal else _BETWEEN_SECONDS):
+            self._shown = now
+            self._show(end="\r" if self._terminal else "\n")
+
+    def end(self) -> None:
+        """Show the last line."""
+        self._show(end="\n")
+
+    def _show(self, *, end: str) -> None:
+        seconds = max(time.monotonic() - self._began, 1e-3)
+        rate = self._moved / seconds
+        left = (self._total - self._done) / rate if rate else 0.0
+        percent = 100 if not self._total else int(100 * self._done / self._total)
+        text = f"{self._verb} {gib(self._done)} of {gib(self._total)} ({percent} %)"
+        if self._done < self._total and rate:
+            text += f", {gib(rate)}/s, {left:.0f} s left"
+        sys.stderr.write(f"{text:<72}{end}")
+        sys.stderr.flush()
+
+
+def upload(source: Path, target: str, run: Run) -> int:
+    """Copy a file or a folder of this machine. Returns the number of bytes that were moved.
+
+    Args:
+        source: the file or folder.
+        target: the path at the other end.
+        run: runs the remote program.
+
+    Raises:
+        BadInput: the source cannot be read.
+        NotAnswered: the other end failed.
+    """
+    files = list(local_files(source))
+    there = {each.path: each for each in listed(target, run)}
+    progress = Progress(total=sum(each.size for each in files), verb="sent")
+    moved = 0
+    for each in files:
+        progress.begin()
+        if there.get(each.path) == each:
+            progress.at(each.size)
+            continue
+        path = f"{target}/{each.path}" if each.path else target
+        moved += _sent(source / each.path if each.path else source, path, each, run, progress)
+    progress.end()
+    return moved
+
+
+def download(source: str, target: Path, run: Run) -> int:
+    """Copy a file or a folder to this machine. Returns the number of bytes that were moved.
+
+    Args:
+        source: the path at the other end.
+        target: the file or folder here.
+        run: runs the remote program.
+
+    Raises:
+        BadInput: the target cannot be written.
+        NotAnswered: the source does not exist, or the other end failed.
+    """
+    files = listed(source, run)
+    if not files:
+        raise NotAnswered(f"{plain(source)} does not exist or has no files")
+    if target.is_dir() and [each.path for each in files] == [""]:
+        target /= PurePosixPath(source).name
+    progress = Progress(total=sum(each.size for each in files), verb="received")
+    moved = 0
+    for each in files:
+        path = f"{source}/{each.path}" if each.path else source
+        here = target / each.path if each.path else target
+        progress.begin()
+        if _state(here) == (each.size, each.changed):
+            progress.at(each.size)
+            continue
+        moved += _received(path, here, each, run, progress)
+    progress.end()
+    return moved
+
+
+def local_files(source: Path) -> Iterator[CopiedFile]:
+    """Yield the regular files of a folder, or the file itself. Links are left out.
+
+    Raises:
+        BadInput: there is no such file or folder.
+    """
+    try:
+        if source.is_file():
+            state = source.stat()
+            yield CopiedFile(path="", size=state.st_size, changed=int(state.st_mtime))
+            return
+        if not source.is_dir():
+            raise BadInput(f"{source}: no such file or folder")
+        for path in sorted(source.rglob("*")):
+            if path.is_file() and not path.is_symlink() and not path.name.endswith(PART):
+                state = path.stat()
+                name = path.relative_to(source).as_posix()
+                yield CopiedFile(path=name, size=state.st_size, changed=int(state.st_mtime))
+    except OSError as error:
+        raise BadInput(f"{error.filename}: {error.strerror}") from None
+
+
+def listed(path: str, run: Run) -> list[CopiedFile]:
+    """Return the files at the other end.
+
+    Raises:
+        NotAnswered: it failed, or it names a file outside the folder.
+    """
+    files: list[CopiedFile] = []
+    for line in _asked(run(["list", path])).splitlines():
+        entry = cast("dict[str, Any]", json.loads(line))
+        name = str(entry["path"])
+        if name.startswith("/") or ".." in PurePosixPath(name).parts:
+            raise NotAnswered(f"the pod names a file outside of the folder: {plain(name)}")
+        files.append(CopiedFile(path=name, size=int(entry["size"]), changed=int(entry["changed"])))
+    return files
+
+
+def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: Progress) -> int:
+    """Send one file; returns the bytes that were moved."""
+    moved = fruitless = 0
+    while True:
+        there = _digest(run(["part", path, str(file.size)]))
+        offset = there[0] if there == _digest_here(source, there[0]) else 0
+        progress.at(offset)
+        try:
+            with source.open("rb") as opened:
+                opened.seek(offset)
+                count = _piped(opened, run(["receive", path, str(offset)]), progress, at=offset)
+        except OSError as error:
+            raise BadInput(f"{source}: {error.strerror}") from None
+        moved += count
+        finish = run(["finish", path, str(file.size), str(file.changed)])
+        answer = subprocess.run(finish, capture_output=True, check=False)
+        if answer.returncode == 0:
+            progress.at(file.size)
+            return moved
+        fruitless = 0 if count else fruitless + 1
+        if fruitless >= _TRIES:
+            raise NotAnswered(_last_line(answer.stderr))
+        time.sleep(fruitless)
+
+
+def _piped(source: BinaryIO, command: Sequence[str], progress: Progress, *, at: int) -> int:
+    """Write the rest of a file into a program; returns the bytes that it took."""
+    count = 0
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        pipe = cast("BinaryIO", process.stdin)
+        # A broken connection is no error here: the bytes that arrived are asked for.
+        with suppress(BrokenPipeError):
+            while data := source.read(_CHUNK):
+                pipe.write(data)
+                count += len(data)
+                progress.at(at + count, moved=len(data))
+        with suppress(BrokenPipeError):
+            pipe.close()
+    return count
+
+
+def _received(path: str, here: Path, file: CopiedFile, run: Run, progress: Progress) -> int:
+    """Receive one file; returns the bytes that were moved."""
+    part = here.with_name(here.name + PART)
+    moved = fruitless = 0
+    try:
+        here.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            offset = min(part.stat().st_size, file.size) if part.exists() else 0
+            if offset and _digest(run(["digest", path, str(offset)])) != _digest_here(part, offset):
+                offset = 0
+            progress.at(offset)
+            with part.open("ab") as opened:
+                opened.truncate(offset)
+                count = _taken(run(["send", path, str(offset)]), opened, progress, at=offset)
+            moved += count
+            if part.stat().st_size == file.size:
+                os.utime(part, (file.changed, file.changed))
+                part.replace(here)
+                return moved
+            fruitless = 0 if count else fruitless + 1
+            if fruitless >= _TRIES:
+                raise NotAnswered(f"{plain(path)}: the connection to the pod breaks repeatedly")
+            time.sleep(fruitless)
+    except OSError as error:
+        raise BadInput(f"{error.filename or here}: {error.strerror}") from None
+
+
+def _taken(command: Sequence[str], target: BinaryIO, progress: Progress, *, at: int) -> int:
+    """Write the output of a program into a file; returns its bytes."""
+    count = 0
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        pipe = cast("BufferedReader", process.stdout)
+        while data := pipe.read1(_CHUNK):
+            target.write(data)
+            count += len(data)
+            progress.at(at + count, moved=len(data))
+    return count
+
+
+def _digest(command: Sequence[str]) -> tuple[int, str]:
+    """Return the size and the digest that the other end names."""
+    there = json.loads(_asked(command))
+    return int(there["size"]), str(there["sha256"])
+
+
+def _digest_here(file: Path, size: int) -> tuple[int, str]:
+    """Return how many of the first `size` bytes a file has, and their digest."""
+    digest, have = hashlib.sha256(), 0
+    with file.open("rb") as opened:
+        while have < size and (data := opened.read(min(_CHUNK, size - have))):
+            digest.update(data)
+            have += len(data)
+    return have, digest.hexdigest()
+
+
+def _asked(command: Sequence[str]) -> str:
+    """Return the output of a short question; it is asked again if there is no answer.
+
+    Raises:
+        NotAnswered: it fails.
+    """
+    error = b""
+    for attempt in range(_TRIES):
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode == 0:
+            return done.stdout[:_MAX_LISTING].decode(errors="replace")
+        error = done.stderr
+        time.sleep(attempt)
+    raise NotAnswered(_last_line(error))
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return plain(lines[-1][:500]) if lines else "kubectl exec failed without a message"
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_size, int(state.st_mtime)
