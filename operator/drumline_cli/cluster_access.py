@@ -53,7 +53,7 @@ def find_credentials(
     except NoCredentials as error:
         remedy = "set KUBECONFIG, or use --kubeconfig"
         if kubeconfig is not None:
-            remedy = "correct --kubeconfig"
+            remedy = "correct --kubeconfig, or set KUBECONFIG"
         elif environment.get("KUBECONFIG"):
             remedy = "correct KUBECONFIG, or use --kubeconfig"
         raise BadInput(f"no usable kubeconfig: {plain(str(error))}; {remedy}") from None

@@ -1,6 +1,6 @@
 """A pod without a GPU that mounts claims: its manifest, and its life from create to delete.
 
-It is a restricted pod that sleeps until it is deleted, and ends by its deadline if nobody does.
+It is a restricted pod that sleeps until it is deleted. Its deadline ends it in any case.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HOPELESS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPod:
-    """What a pod is made of.
+    """The contents of a pod.
 
     Attributes:
         name: of the pod.

@@ -27,7 +27,7 @@ from drumline_contract import plain
 PART: Final = ".drumline-part"
 _CHUNK: Final = 1 << 20
 _TRIES: Final = 5
-"""Attempts for a file. An attempt that moved bytes does not count."""
+"""Attempts for a file. An attempt after which more of it is there does not count."""
 _BETWEEN_SECONDS: Final = 1.0
 """Seconds between two lines of progress where no terminal shows them."""
 _MAX_LISTING: Final = 1 << 28
@@ -192,9 +192,12 @@ def listed(path: str, run: Run) -> list[CopiedFile]:
 def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: Progress) -> int:
     """Send one file; returns the bytes that were moved."""
     moved = fruitless = 0
+    last = -1
     while True:
         there = _digest(run(["part", path, str(file.size)]))
         offset = there[0] if there == _digest_here(source, there[0]) else 0
+        fruitless = 0 if offset > last else fruitless + 1
+        last = offset
         progress.at(offset)
         try:
             with source.open("rb") as opened:
@@ -208,7 +211,6 @@ def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: Progres
         if answer.returncode == 0:
             progress.at(file.size)
             return moved
-        fruitless = 0 if count else fruitless + 1
         if fruitless >= _TRIES:
             raise NotAnswered(_last_line(answer.stderr))
         time.sleep(fruitless)

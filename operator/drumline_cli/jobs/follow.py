@@ -66,7 +66,7 @@ class StartedPod:
     index: str
     is_running: bool
     has_begun: bool = True
-    """Whether the container that trains has a log."""
+    """True if the container that trains has a log."""
     init_containers: tuple[str, ...] = ()
     """Init containers with a log: the job's own, and others if they failed."""
 

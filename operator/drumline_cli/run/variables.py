@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _OBJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SECRET_NAME: Final = re.compile(
-    r"token|secret|passw(or)?d|credential|private_?key|access_?key|api_?key|_key$|_pat$",
+    r"(^|_)(tokens?|secrets?|password|passwd|passphrase|credentials?|api_?key|key|pat)$|secret",
     re.IGNORECASE,
 )
 _SECRET_VALUE: Final = re.compile(

@@ -35,7 +35,10 @@ def test_a_missing_package_is_named_with_its_extra(
         raise ModuleNotFoundError(name=f"{package}.inside")
 
     monkeypatch.setattr(commands, "import_module", lacking)
-    with pytest.raises(BadInput, match=rf"package {package}: pip install 'drumline\[{extra}\]'"):
+    with pytest.raises(
+        BadInput,
+        match=rf"package {package}\. Run in a checkout: pipx install --force '\.\[{extra}\]'",
+    ):
         commands.run(argparse.Namespace(command=command), {})
 
 

@@ -203,10 +203,12 @@ def test_input_that_cannot_be_used_is_refused(
 @pytest.mark.parametrize(
     "arguments", [("--no-such",), ("reprot", "x"), ("report", "x", "-o", "pdf")]
 )
-def test_what_is_no_command_is_answered_with_the_usage(arguments: tuple[str, ...]) -> None:
+def test_what_is_no_command_names_the_way_to_its_help(
+    arguments: tuple[str, ...],
+) -> None:
     done = drumline(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("usage: drumline ")
+    assert "See drumline" in done.stderr
 
 
 def test_a_pipe_is_read_and_a_closed_pipe_is_no_error() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from drumline_cli.exit_codes import ExitCode
 from drumline_cli.jobs import follow
 from drumline_cli.program import main
 from tests.texts import missing
@@ -44,6 +45,11 @@ class Served:
     """An API server of one namespace: what is created is kept, a job goes through its phases."""
 
     statuses: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    spec: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    pods: dict[str, Any] = field(default_factory=lambda: PODS)
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    queries: list[str] = field(default_factory=list[str])
     refused: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
     patches_miss: bool = False
     queues: list[str] = field(default_factory=lambda: ["research"])
@@ -76,14 +82,19 @@ class Served:
             items = [{"metadata": {"name": name}} for name in self.queues]
             return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
         if path == f"{CORE}/pods":
-            return 200, PODS
+            return 200, self.pods
+        if path.startswith(f"{CORE}/secrets/"):
+            return 200, {"data": self.secrets[path.rpartition("/")[2]]}
         if path.endswith("/log"):
             index = path.split("-")[-2]
             times = [f"2026-11-22T10:00:0{second}.000000000Z" for second in (int(index), 5)]
             return 200, "".join(f"{at} line at {at[17:19]} of {index}\n" for at in times)
         if path.startswith(JOBS):
             status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-            return 200, {"metadata": {"name": "train", "uid": "uid-1"}, "status": status}
+            metadata = {"name": "train", "namespace": "team", "uid": "uid-1", **self.metadata}
+            spec = {"queue": "research", "trainer": {}, **self.spec}
+            kind = {"apiVersion": "drumline.dev/v1alpha1", "kind": "TrainingJob"}
+            return 200, {**kind, "metadata": metadata, "spec": spec, "status": status}
         return 404, {"kind": "Status", "code": 404, "message": "page not found"}
 
 
@@ -93,7 +104,9 @@ def serving(served: Served) -> Iterator[str]:
         def answer(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"null")
-            code, answer = served.answer(self.command, self.path.partition("?")[0], body)
+            path, _, query = self.path.partition("?")
+            served.queries.append(f"{self.command} {query}")
+            code, answer = served.answer(self.command, path, body)
             raw = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(raw)))
@@ -186,7 +199,7 @@ def test_the_jobs_of_a_sweep_share_their_code_and_say_how_to_see_them(drumline: 
         "trainingjob team/train-0: 1 x 1 GPUs, lr=1",
         "trainingjob team/train-1: 1 x 1 GPUs, lr=2",
     ]
-    assert not missing(see, "team", "drumline.dev/sweep=train")
+    assert not missing(see, "team", "drumline sweep train")
     dry = drumline("run", "--dry-run", "-q", "research", *command)
     kinds = [each["kind"] for each in yaml.safe_load_all(dry.output)]
     assert kinds == ["ConfigMap", "TrainingJob", "TrainingJob"]
@@ -228,7 +241,7 @@ def test_the_code_is_stored_the_job_owns_it_and_its_logs_are_followed(drumline: 
 def test_a_job_that_failed_says_why_and_so_does_the_exit_code(drumline: Drumline) -> None:
     served = Served(statuses=[{"phase": "Failed", "message": "rank 3: \x1b[2Jno such file"}])
     done = drumline(*RUN, served=served)
-    assert done.code == 1
+    assert done.code == ExitCode.JOB_FAILED
     assert not missing(done.output, "Failed", "rank 3", "2Jno")
 
 
@@ -320,18 +333,137 @@ def test_an_api_server_that_is_away_at_the_first_look_is_said_at_once(drumline: 
 
 
 def test_stop_resume_and_delete(drumline: Drumline) -> None:
-    served = Served(statuses=[{}])
-    for command, words in (
-        ("stop", "after it has saved"),
-        ("resume", "queued again"),
-        ("delete", "is deleted"),
+    served = Served(statuses=[{"phase": "Running"}])
+    for command, suspended, words in (
+        ("stop", False, "after it has saved"),
+        ("resume", True, "queued again"),
+        ("delete", True, "is deleted"),
     ):
+        served.spec = {"suspend": suspended}
         done = drumline(command, "train", served=served)
         assert (done.code, done.error) == (0, "")
         assert words in done.output
     bodies = [body for _, body in served.patched]
     assert bodies == [{"spec": {"suspend": True}}, {"spec": {"suspend": False}}]
     assert served.deleted == [f"{JOBS}/train"]
+    writes = [query for query in served.queries if query.startswith(("PATCH", "POST"))]
+    assert all("fieldValidation=Strict" in query for query in writes)
+
+
+@pytest.mark.parametrize(
+    ("command", "phase", "suspended", "figures"),
+    [
+        ("stop", "Succeeded", False, ("ended (Succeeded)", "drumline clone train")),
+        ("stop", "Failed", False, ("ended (Failed)", "drumline retry train")),
+        ("stop", "Suspended", True, ("suspended already", "drumline resume train")),
+        ("resume", "Succeeded", False, ("ended (Succeeded)", "drumline clone train")),
+        ("resume", "Failed", True, ("ended (Failed)", "drumline retry train")),
+        ("resume", "Running", False, ("not suspended", "Running")),
+        ("retry", "Running", False, ("has not failed", "Running", "drumline stop train")),
+        ("retry", "Succeeded", False, ("has not failed", "drumline clone train")),
+        ("retry", "Suspended", True, ("has not failed", "drumline resume train")),
+    ],
+)
+def test_a_job_that_cannot_be_stopped_resumed_or_retried_is_left_alone(
+    drumline: Drumline, command: str, phase: str, suspended: bool, figures: tuple[str, ...]
+) -> None:
+    served = Served(statuses=[{"phase": phase}], spec={"suspend": suspended})
+    done = drumline(command, "train", served=served)
+    assert (done.code, done.output) == (1, "")
+    assert not missing(done.error, "trainingjob team/train", *figures)
+    assert served.patched == served.created == []
+
+
+def test_a_retry_continues_from_the_folder_of_the_failed_job(drumline: Drumline) -> None:
+    sweep = {"drumline.dev/sweep": "s"}
+    parameters = {"drumline.dev/parameters": "lr=1", "other": "x"}
+    served = Served(
+        statuses=[{"phase": "Failed"}],
+        spec={"checkpoint": {"claimName": "runs"}, "suspend": True},
+        metadata={"labels": sweep, "annotations": parameters},
+    )
+    done = drumline("retry", "train", "--name", "again", served=served)
+    assert (done.code, done.error) == (0, "")
+    assert not missing(done.output, "team/again", "train-uid-1")
+    ((path, job),) = served.created
+    assert path == JOBS
+    assert job["spec"]["checkpoint"] == {"claimName": "runs", "path": "train-uid-1"}
+    assert "suspend" not in job["spec"]
+    assert job["metadata"]["labels"] == sweep
+    assert job["metadata"]["annotations"] == {"drumline.dev/parameters": "lr=1"}
+    named = drumline("retry", "train", "--name", "b", "-o", "name", served=served)
+    assert named.output == "trainingjob.drumline.dev/b\n"
+
+
+def test_a_clone_with_an_unknown_field_is_refused(drumline: Drumline) -> None:
+    served = Served(statuses=[{"phase": "Failed"}])
+    done = drumline("clone", "train", "--set", "node=1", served=served)
+    assert (done.code, served.created) == (2, [])
+    assert not missing(done.error, "spec.node", "did you mean nodes?")
+    before = drumline("clone", "train", "--set", "nodes")
+    assert "want path=value" in before.error
+
+
+def test_logs_show_init_containers_that_have_begun(drumline: Drumline) -> None:
+    def pod(index: int, main: dict[str, Any], **init: dict[str, Any]) -> dict[str, Any]:
+        named = [{"name": name.replace("_", "-"), "state": state} for name, state in init.items()]
+        return {
+            "metadata": {"name": f"train-{index}-g1", "labels": {"drumline.dev/index": str(index)}},
+            "status": {
+                "containerStatuses": [{"name": "trainer", "state": main}],
+                "initContainerStatuses": named,
+            },
+        }
+
+    failed = {"terminated": {"exitCode": 64}}
+    ours = {"terminated": {"exitCode": 0}}
+    pods = [
+        pod(0, {"waiting": {}}, drumline_agent=ours, requirements=failed),
+        pod(1, {"waiting": {}}, requirements={"waiting": {}}),
+    ]
+    served = Served(
+        statuses=[{"phase": "Starting"}],
+        pods={"metadata": {"resourceVersion": "1"}, "items": pods},
+    )
+    done = drumline("logs", "train", served=served)
+    lines = done.output.splitlines()
+    assert lines == ["[0] [requirements] line at 00 of 0", "[0] [requirements] line at 05 of 0"]
+    served.pods = {"metadata": {"resourceVersion": "1"}, "items": []}
+    empty = drumline("logs", "train", served=served)
+    assert (empty.code, empty.output) == (0, "")
+    assert not missing(empty.error, "no logs", "Starting")
+
+
+def test_all_keys_of_a_secret_are_read_and_their_values_are_not_kept(drumline: Drumline) -> None:
+    served = Served(secrets={"tokens": {"HF_TOKEN": "c2VjcmV0", "OTHER": "eA=="}})
+    done = drumline("run", "--secret", "tokens", "-o", "name", *RUN[1:], served=served)
+    assert (done.code, done.output) == (0, "trainingjob.drumline.dev/train\n")
+    job = served.created[-1][1]
+    assert [each["name"] for each in job["spec"]["template"]["env"]] == ["HF_TOKEN", "OTHER"]
+    assert "c2VjcmV0" not in json.dumps(job)
+    dry = drumline("run", "--dry-run", "-q", "a", "--secret", "tokens", *RUN[1:])
+    assert (dry.code, dry.output) == (2, "")
+    assert "--secret tokens=KEY" in dry.error
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("run", "--", "python", "trian.py"), "did you mean train.py?"),
+        (("run", "-G0", "--", "python", "train.py"), "--gpus 0"),
+        (("run", "--resources", "memory=64GB", "--", "python", "train.py"), "spec.resources"),
+        (("run", "--name", "My_Job", "--", "python", "train.py"), "metadata.name"),
+        (("logs", "train", "-f", "--rank", "1"), "--follow"),
+        (("cp", "a", "b"), "want one side of cp"),
+    ],
+)
+def test_mistakes_are_named_before_the_kubeconfig_is_read(
+    drumline: Drumline, words: tuple[str, ...], problem: str
+) -> None:
+    done = drumline(*words)
+    assert (done.code, done.output) == (2, "")
+    assert problem in done.error
+    assert "kubeconfig" not in done.error
 
 
 def test_a_job_that_was_suspended_for_idle_gpus_is_resumed_by_a_change(drumline: Drumline) -> None:

@@ -146,7 +146,7 @@ def test_a_script_of_a_shell_needs_the_way_in_which_it_is_started() -> None:
     [
         (("--image", "a"), [], "drumline run -- python train.py"),
         ((), TRAIN, "no image is given"),
-        (("--image", "a", "-e", "A"), TRAIN, "--env A: write NAME=VALUE"),
+        (("--image", "a", "-e", "A"), TRAIN, "--env A: this shell has no variable A"),
         (
             ("--image", "a", "--after", "x:Failed"),
             TRAIN,

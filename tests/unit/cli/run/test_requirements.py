@@ -86,8 +86,36 @@ def test_what_cannot_be_installed_fails_the_container_and_says_why(
     python: str, wheels: Path, tmp_path: Path
 ) -> None:
     said = install(python, tmp_path / "requirements", "tidy==3.0\n", wheels)
-    assert said.startswith("1\n")
+    assert said.startswith("64\n")  # the operator tries no other start
     assert not missing(said, "tidy==3.0")
+
+
+def test_an_image_without_pip_takes_the_one_of_ensurepip_or_says_what_it_lacks(
+    tmp_path: Path, wheels: Path
+) -> None:
+    """A virtual environment without pip stands for the stock image."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "i")], check=True)
+    bare = str(tmp_path / "i" / "bin" / "python3")
+    if find_spec("ensurepip") is not None:
+        assert install(bare, tmp_path / "bundled", "tidy==1.0\n", wheels).startswith("0\n")
+        assert version(bare, tmp_path / "bundled") == "1.0"
+    lacking = INSTALL.replace('"ensurepip"', '"none"').replace('"uv"', '"none"')
+    done = subprocess.run(
+        [bare, "-c", lacking, str(tmp_path)],
+        env={"PATH": "/nowhere", "REQUIREMENTS": "tidy\n"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 64
+    assert not missing(done.stderr, "pip", "ensurepip", "uv")
+
+
+def test_packages_are_installed_with_the_claims_of_the_job_mounted() -> None:
+    claim = {"name": "claim-0", "mountPath": "/wheels"}
+    template = {"image": "any:1", "volumes": [{"name": "claim-0"}], "volumeMounts": [claim]}
+    [container] = with_requirements(template, "a\n", env=[])["initContainers"]
+    assert container["volumeMounts"][0] == claim
 
 
 def test_pip_has_the_variables_of_the_job_and_ranks_the_path() -> None:

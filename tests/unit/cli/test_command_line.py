@@ -1,0 +1,104 @@
+"""Words as people type them: where options stand, and what is said of a mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline_cli.arguments import parser
+from drumline_cli.command_line import arranged, parse
+from drumline_cli.exit_codes import ExitCode
+from drumline_cli.grammar import GROUPS, commands
+from drumline_cli.program import main
+from tests.texts import missing
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Return the sentence that ends the process."""
+    with pytest.raises(SystemExit) as ended:
+        parse(parser("drumline"), words)
+    assert ended.value.code == ExitCode.BAD_INPUT
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    sentence, see = shown.err.splitlines()
+    assert see.startswith("See drumline")
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "figures"),
+    [
+        (("lst",), ("drumline: unknown command 'lst'", "did you mean list?")),
+        (("squeue",), ("did you mean queue?",)),
+        (("sbatch", "job.sh"), ("did you mean run?",)),
+        (("requeue", "x"), ("did you mean retry?",)),
+        (("version",), ("did you mean --version?",)),
+        (("xyzzy",), ("unknown command 'xyzzy'",)),
+        (("--no-such",), ("unknown option --no-such",)),
+        (("run", "--gpu", "8"), ("drumline run: unknown option --gpu", "did you mean --gpus?")),
+        (("run", "--secrt=a"), ("did you mean --secret?",)),
+        (("clone", "x", "--claim", "a"), ("drumline clone: unknown option --claim",)),
+        (("decide", "--namespace", "x"), ("drumline decide: unknown option --namespace",)),
+        (("stop", "a", "b"), ("drumline stop: unexpected argument 'b'",)),
+        (("run", "-N1", "python", "t.py"), ("drumline run: write -- before", "-- python")),
+        (("run", "train.py"), ("write -- before the command 'train.py'",)),
+        (("run", "-q", "a", "--image=b", "torchrun", "--nproc", "2"), ("-- torchrun",)),
+        (("run", "-n", "a", "-d", "bash"), ("-- bash",)),
+        (("shell", "job", "nvidia-smi"), ("drumline shell JOB -- nvidia-smi",)),
+        (("clone", "job", "--set", "nodes=2", "python"), ("drumline clone JOB -- python",)),
+        (("report", "x", "-o", "pdf"), ("drumline report: ", "'pdf'", "html")),
+        (("run", "-G", "many"), ("drumline run: ", "-G/--gpus", "many")),
+        (("stop",), ("drumline stop: ", "JOB")),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_what_was_meant(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], figures: tuple[str, ...]
+) -> None:
+    sentence = refused(capsys, *words)
+    assert all(figure in sentence for figure in figures), sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("-n", "team", "list"), ("list", "-n", "team")),
+        (("--context=c", "list", "-A"), ("list", "--context=c", "-A")),
+        (
+            ("--kubeconfig", "f", "--as", "u", "why", "x"),
+            ("why", "--kubeconfig", "f", "--as", "u", "x"),
+        ),
+        (("list", "-n", "team"), ("list", "-n", "team")),
+        (("help", "run"), ("run", "--help")),
+        (("help",), ("--help",)),
+        (("--version",), ("--version",)),
+        (("-n", "team"), ("-n", "team")),
+    ],
+)
+def test_options_of_the_cluster_stand_before_or_after_the_command(
+    words: tuple[str, ...], meant: tuple[str, ...]
+) -> None:
+    assert arranged(words) == list(meant)
+
+
+def test_help_lists_every_command_once_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(each.name for each in commands(parser("drumline")))
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == ExitCode.DONE
+    shown = capsys.readouterr().out
+    assert [line[:-1] for line in shown.splitlines() if line[:-1] in GROUPS] == list(GROUPS)
+    assert not missing(shown, "drumline COMMAND", *(f"{name} " for name in grouped))
+
+
+def test_every_command_documents_its_exit_codes() -> None:
+    for each in commands(parser("drumline")):
+        epilog = each.parser.epilog or ""
+        assert "exit codes:\n  0  " in epilog, each.name
+        assert ("3  the job failed" in epilog) == (each.name in {"run", "logs"})
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("drumline ")
