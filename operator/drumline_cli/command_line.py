@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
-from drumline_cli.exit_codes import ExitCode
+from drumline_cli.exit_codes import CommandExit
 from drumline_cli.grammar import GROUPS, arguments, commands
 
 _GLOBAL: Final = frozenset(
@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End the process with a sentence."""
-        self.exit(ExitCode.BAD_INPUT, f"{self.prog}: {message}\nSee {self.prog} --help\n")
+        self.exit(CommandExit.BAD_INPUT, f"{self.prog}: {message}\nSee {self.prog} --help\n")
 
     def format_help(self) -> str:
         """Return the help. The whole program lists its commands in groups."""
@@ -75,7 +75,7 @@ def parse(whole: CommandParser, given: Sequence[str]) -> argparse.Namespace:
     words = arranged(given)
     if not words:
         whole.print_help(sys.stdout)
-        whole.exit(ExitCode.DONE)
+        whole.exit(CommandExit.DONE)
     known = {each.name: each.parser for each in commands(whole)}
     name = words[0]
     if name in _WITHOUT_COMMAND:

@@ -40,14 +40,14 @@ def complete(words: Sequence[str]) -> int:
 
 def options_of(words: Sequence[str]) -> dict[str, str]:
     """Return the options about the cluster among the words of an unfinished command line."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for at, word in enumerate(words):
         spelling, equals, value = word.partition("=")
         if spelling in _VALUES:
-            found[_VALUES[spelling]] = value if equals else "".join(words[at + 1 : at + 2])
+            options[_VALUES[spelling]] = value if equals else "".join(words[at + 1 : at + 2])
         elif word.startswith("-n") and not word.startswith("--") and len(word) > len("-n"):
-            found["namespace"] = word[2:]
-    return found
+            options["namespace"] = word[2:]
+    return options
 
 
 def _names(kind: str, options: dict[str, str]) -> list[str]:

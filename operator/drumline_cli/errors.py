@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drumline_cli.exit_codes import ExitCode
+from drumline_cli.exit_codes import CommandExit
 
 
 class CommandError(Exception):
     """A command ends here; `str()` is the sentence."""
 
-    exit_code: ClassVar[int] = ExitCode.NOT_DONE
+    exit_code: ClassVar[int] = CommandExit.NOT_DONE
 
 
 class BadInput(CommandError):  # noqa: N818 - read as a sentence: raise BadInput
     """The arguments, a file or the kubeconfig are not usable."""
 
-    exit_code: ClassVar[int] = ExitCode.BAD_INPUT
+    exit_code: ClassVar[int] = CommandExit.BAD_INPUT
 
 
 class Busy(CommandError):  # noqa: N818 - as above

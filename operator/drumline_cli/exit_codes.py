@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 
-class ExitCode(IntEnum):
+class CommandExit(IntEnum):
     """The exit code of a command."""
 
     DONE = 0
@@ -20,11 +20,11 @@ class ExitCode(IntEnum):
     """The command followed a job, and the job failed."""
 
 
-MEANINGS: Final[Mapping[ExitCode, str]] = {
-    ExitCode.DONE: "the command did what you asked",
-    ExitCode.NOT_DONE: "the cluster refused, did not answer, or does not have the object",
-    ExitCode.BAD_INPUT: "an argument, a file or the kubeconfig cannot be used",
-    ExitCode.JOB_FAILED: "the job failed",
+MEANINGS: Final[Mapping[CommandExit, str]] = {
+    CommandExit.DONE: "the command did what you asked",
+    CommandExit.NOT_DONE: "the cluster refused, did not answer, or does not have the object",
+    CommandExit.BAD_INPUT: "an argument, a file or the kubeconfig cannot be used",
+    CommandExit.JOB_FAILED: "the job failed",
 }
 _FOLLOWS: Final = frozenset(("run", "logs"))
 """Commands that follow a job to its end."""
@@ -42,15 +42,15 @@ _BECOMES_KUBECTL: Final = frozenset(("shell", "port-forward"))
 
 def exit_codes_of(command: str) -> str:
     """Return the lines about the exit codes of a command."""
-    lines = [f"  {ExitCode.DONE}  {MEANINGS[ExitCode.DONE]}"]
-    not_done = MEANINGS[ExitCode.NOT_DONE]
+    lines = [f"  {CommandExit.DONE}  {MEANINGS[CommandExit.DONE]}"]
+    not_done = MEANINGS[CommandExit.NOT_DONE]
     also = _ALSO.get(command, "")
     if also:
         not_done = f"{not_done}, {also}" if also.startswith("or ") else also
-    lines.append(f"  {ExitCode.NOT_DONE}  {not_done}")
-    lines.append(f"  {ExitCode.BAD_INPUT}  {MEANINGS[ExitCode.BAD_INPUT]}")
+    lines.append(f"  {CommandExit.NOT_DONE}  {not_done}")
+    lines.append(f"  {CommandExit.BAD_INPUT}  {MEANINGS[CommandExit.BAD_INPUT]}")
     if command in _FOLLOWS:
-        lines.append(f"  {ExitCode.JOB_FAILED}  {MEANINGS[ExitCode.JOB_FAILED]}")
+        lines.append(f"  {CommandExit.JOB_FAILED}  {MEANINGS[CommandExit.JOB_FAILED]}")
     if command in _BECOMES_KUBECTL:
         lines.append("  otherwise the exit code of kubectl, and so of the command in the pod")
     return "exit codes:\n" + "".join(f"{line}\n" for line in lines)

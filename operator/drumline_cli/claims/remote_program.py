@@ -33,7 +33,7 @@ def list_files(top: Path) -> None:
 def show(name: str, path: Path) -> None:
     """Print one file."""
     state = path.stat()
-    told(path=name, size=state.st_size, changed=int(state.st_mtime))
+    answer(path=name, size=state.st_size, changed=int(state.st_mtime))
 
 
 def part(path: Path, most: int) -> None:
@@ -43,16 +43,16 @@ def part(path: Path, most: int) -> None:
 
 def digest(path: Path, most: int) -> None:
     """Print how much of a file there is, and its digest."""
-    found, size = hashlib.sha256(), 0
+    sha256, size = hashlib.sha256(), 0
     if path.is_file():
         with path.open("rb") as file:
             while size < most:
                 data = file.read(min(CHUNK, most - size))
                 if not data:
                     break
-                found.update(data)
+                sha256.update(data)
                 size += len(data)
-    told(size=size, sha256=found.hexdigest())
+    answer(size=size, sha256=sha256.hexdigest())
 
 
 def receive(path: Path, offset: int) -> None:
@@ -95,7 +95,7 @@ def partial(path: Path) -> Path:
     return path.with_name(path.name + PART)
 
 
-def told(**fields: object) -> None:
+def answer(**fields: object) -> None:
     """Print an answer."""
     sys.stdout.write(json.dumps(fields) + "\n")
 

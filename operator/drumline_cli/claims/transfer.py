@@ -51,7 +51,7 @@ class CopiedFile:
     changed: int
 
 
-class Progress:
+class CopyProgress:
     """Lines on standard error: one that is rewritten on a terminal, one per second elsewhere."""
 
     def __init__(self, *, total: int, verb: str) -> None:
@@ -107,7 +107,7 @@ def upload(source: Path, target: str, run: Run) -> int:
     """
     files = list(local_files(source))
     there = {each.path: each for each in listed(target, run)}
-    progress = Progress(total=sum(each.size for each in files), verb="sent")
+    progress = CopyProgress(total=sum(each.size for each in files), verb="sent")
     moved = 0
     for each in files:
         progress.begin()
@@ -137,7 +137,7 @@ def download(source: str, target: Path, run: Run) -> int:
         raise NotAnswered(f"{plain(source)} does not exist or has no files")
     if target.is_dir() and [each.path for each in files] == [""]:
         target /= PurePosixPath(source).name
-    progress = Progress(total=sum(each.size for each in files), verb="received")
+    progress = CopyProgress(total=sum(each.size for each in files), verb="received")
     moved = 0
     for each in files:
         path = f"{source}/{each.path}" if each.path else source
@@ -189,7 +189,7 @@ def listed(path: str, run: Run) -> list[CopiedFile]:
     return files
 
 
-def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: Progress) -> int:
+def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: CopyProgress) -> int:
     """Send one file; returns the bytes that were moved."""
     moved = fruitless = 0
     last = -1
@@ -216,7 +216,7 @@ def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: Progres
         time.sleep(fruitless)
 
 
-def _piped(source: BinaryIO, command: Sequence[str], progress: Progress, *, at: int) -> int:
+def _piped(source: BinaryIO, command: Sequence[str], progress: CopyProgress, *, at: int) -> int:
     """Write the rest of a file into a program; returns the bytes that it took."""
     count = 0
     with subprocess.Popen(
@@ -234,7 +234,7 @@ def _piped(source: BinaryIO, command: Sequence[str], progress: Progress, *, at: 
     return count
 
 
-def _received(path: str, here: Path, file: CopiedFile, run: Run, progress: Progress) -> int:
+def _received(path: str, here: Path, file: CopiedFile, run: Run, progress: CopyProgress) -> int:
     """Receive one file; returns the bytes that were moved."""
     part = here.with_name(here.name + PART)
     moved = fruitless = 0
@@ -261,7 +261,7 @@ def _received(path: str, here: Path, file: CopiedFile, run: Run, progress: Progr
         raise BadInput(f"{error.filename or here}: {error.strerror}") from None
 
 
-def _taken(command: Sequence[str], target: BinaryIO, progress: Progress, *, at: int) -> int:
+def _taken(command: Sequence[str], target: BinaryIO, progress: CopyProgress, *, at: int) -> int:
     """Write the output of a program into a file; returns its bytes."""
     count = 0
     with subprocess.Popen(

@@ -20,7 +20,7 @@ from drumline.kube.request import Request, Verb
 from drumline_api.base import LABEL_INDEX, LABEL_JOB_UID
 from drumline_cli.cluster_access import missing_job, not_answered, refusal
 from drumline_cli.errors import NotAnswered, NotAnsweredYet
-from drumline_cli.exit_codes import ExitCode
+from drumline_cli.exit_codes import CommandExit
 from drumline_contract import plain, plain_lines
 
 Json = dict[str, Any]
@@ -110,7 +110,7 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
                 if streams:
                     await asyncio.wait(streams.values(), timeout=_LAST_LINES_SECONDS)
                 done = status["phase"] == "Succeeded"
-                return ExitCode.DONE if done else ExitCode.JOB_FAILED
+                return CommandExit.DONE if done else CommandExit.JOB_FAILED
             await asyncio.sleep(_PAUSE_SECONDS)
     finally:
         for stream in streams.values():

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Final
 
+from drumline.kube.client import KubeClient
 from drumline_api.base import GROUP
 from drumline_cli.cluster_access import chosen_credentials, cluster_client
 from drumline_cli.commands import Output
@@ -28,6 +29,9 @@ from drumline_cli.run.request import run_request
 from drumline_cli.run.source_files import source_files
 from drumline_cli.run.submission import (
     QUEUE_VARIABLE,
+    Json,
+    Say,
+    check_dry_run,
     create_job,
     only_queue,
     secret_variables,
@@ -61,15 +65,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     )
     requests = sweep_requests(request, chosen.sweep, max_parallel=chosen.max_parallel)
     whole = whole_secrets(chosen)
-    if chosen.dry_run and not queue:
-        raise BadInput(
-            f"no queue is given, and --dry-run reads no cluster; use --queue or {QUEUE_VARIABLE}"
-        )
-    if chosen.dry_run and whole:
-        raise BadInput(
-            f"--secret {whole[0]}: --dry-run reads no cluster, so name a key: --secret"
-            f" {whole[0]}=KEY"
-        )
+    if chosen.dry_run:
+        check_dry_run(queue, whole)
     packed = _packed(chosen, environment)
     warn(request.warnings)
     if chosen.dry_run:
@@ -83,21 +80,10 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         async with cluster_client(credentials) as client:
             if isinstance(request.code_from, CodeInBucket):
                 says(_stored(request.code_from, environment))
-            parts = code_manifests(packed, namespace=namespace) if packed else []
-            code = code_source(packed, parts) if packed else None
             named = queue or await only_queue(client)
             secrets = await secret_variables(client, whole, namespace=namespace)
-            for each in requests:
-                wanted = replace(
-                    each,
-                    queue=named,
-                    namespace=namespace,
-                    variables=replace(each.variables, env=(*each.variables.env, *secrets)),
-                )
-                manifest = job_manifest(wanted, code)
-                check(manifest)
-                await create_job(client, manifest, parts, namespace=namespace, say=says)
-                says(_created(wanted, packed))
+            wanted = [_completed(each, named, namespace, secrets) for each in requests]
+            await _create(client, wanted, packed, namespace=namespace, say=says)
 
     asyncio.run(submit())
     if chosen.output == "name":
@@ -110,6 +96,31 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     if chosen.detach:
         return Output(text=f"follow it: drumline logs -f {request.name} -n {namespace}\n")
     return follow_to_the_end(credentials, job=request.name, namespace=namespace)
+
+
+def _completed(
+    request: RunRequest, queue: str, namespace: str, secrets: tuple[Json, ...]
+) -> RunRequest:
+    """Return a request with what the cluster or the kubeconfig adds."""
+    variables = replace(request.variables, env=(*request.variables.env, *secrets))
+    return replace(request, queue=queue, namespace=namespace, variables=variables)
+
+
+async def _create(
+    client: KubeClient,
+    requests: Sequence[RunRequest],
+    packed: PackedFolder | None,
+    *,
+    namespace: str,
+    say: Say,
+) -> None:
+    parts = code_manifests(packed, namespace=namespace) if packed else []
+    code = code_source(packed, parts) if packed else None
+    for each in requests:
+        manifest = job_manifest(each, code)
+        check(manifest)
+        await create_job(client, manifest, parts, namespace=namespace, say=say)
+        say(_created(each, packed))
 
 
 def _say_nothing(_line: str) -> None:

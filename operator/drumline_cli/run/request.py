@@ -50,11 +50,7 @@ def run_request(
         raise BadInput(
             "no command is given; write it after two dashes: drumline run -- python train.py"
         )
-    for option, count in (("--nodes", chosen.nodes), ("--gpus", chosen.gpus)):
-        if count < 1:
-            raise BadInput(
-                f"{option} {count}: must be at least 1; drumline cp copies files without a GPU"
-            )
+    _check_counts(chosen)
     image = image_of(chosen.image, environment)
     env, warnings = values_of(chosen.env, environment)
     options = {
@@ -87,6 +83,14 @@ def run_request(
         requirements=read_requirements(chosen.requirements) if chosen.requirements else "",
         options={name: value for name, value in options.items() if value},
     )
+
+
+def _check_counts(chosen: argparse.Namespace) -> None:
+    for option, count in (("--nodes", chosen.nodes), ("--gpus", chosen.gpus)):
+        if count < 1:
+            raise BadInput(
+                f"{option} {count}: must be at least 1; drumline cp copies files without a GPU"
+            )
 
 
 def image_of(given: str | None, environment: Mapping[str, str]) -> str:

@@ -60,7 +60,7 @@ async def secret_variables(
         BadInput: a Secret has no key, or a key is not a variable's name.
         NotAnswered: a Secret does not exist or may not be read.
     """
-    found: list[Json] = []
+    variables: list[Json] = []
     for name in names:
         try:
             raw = await reads.get(client, SECRETS, name=name, namespace=namespace)
@@ -72,8 +72,24 @@ async def secret_variables(
                 f" {name}=KEY"
             ) from None
         keys: Json = json.loads(raw).get("data") or {}
-        found += from_keys(name, list(keys))
-    return tuple(found)
+        variables += from_keys(name, list(keys))
+    return tuple(variables)
+
+
+def check_dry_run(queue: str | None, secrets: Sequence[str]) -> None:
+    """Refuse a dry run that would need the cluster.
+
+    Raises:
+        BadInput: no queue is given, or the keys of a Secret are not.
+    """
+    if not queue:
+        raise BadInput(
+            f"no queue is given, and --dry-run reads no cluster; use --queue or {QUEUE_VARIABLE}"
+        )
+    for name in secrets:
+        raise BadInput(
+            f"--secret {name}: --dry-run reads no cluster, so name a key: --secret {name}=KEY"
+        )
 
 
 def warn(sentences: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ from drumline_cli.run.manifests import RunRequest, job_manifest
 from drumline_cli.run.request import image_of, pairs
 from drumline_cli.run.submission import (
     QUEUE_VARIABLE,
+    check_dry_run,
     create_job,
     only_queue,
     secret_variables,
@@ -89,16 +90,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     warn(request.warnings)
     whole = whole_secrets(chosen)
     if chosen.dry_run:
-        if not queue:
-            raise BadInput(
-                "no queue is given, and --dry-run reads no cluster; use --queue or"
-                f" {QUEUE_VARIABLE}"
-            )
-        if whole:
-            raise BadInput(
-                f"--secret {whole[0]}: --dry-run reads no cluster, so name a key: --secret"
-                f" {whole[0]}=KEY"
-            )
+        check_dry_run(queue, whole)
         return Output(text=job_yaml([shell_manifest(request, idle_seconds=chosen.idle)]))
     credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace

@@ -6,7 +6,7 @@ import pytest
 
 from drumline_cli.arguments import parser
 from drumline_cli.command_line import arranged, parse
-from drumline_cli.exit_codes import ExitCode
+from drumline_cli.exit_codes import CommandExit
 from drumline_cli.grammar import GROUPS, commands
 from drumline_cli.program import main
 from tests.texts import missing
@@ -16,7 +16,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """Return the sentence that ends the process."""
     with pytest.raises(SystemExit) as ended:
         parse(parser("drumline"), words)
-    assert ended.value.code == ExitCode.BAD_INPUT
+    assert ended.value.code == CommandExit.BAD_INPUT
     shown = capsys.readouterr()
     assert shown.out == ""
     sentence, see = shown.err.splitlines()
@@ -84,7 +84,7 @@ def test_help_lists_every_command_once_in_groups(capsys: pytest.CaptureFixture[s
     assert sorted(grouped) == sorted(each.name for each in commands(parser("drumline")))
     with pytest.raises(SystemExit) as ended:
         main([])
-    assert ended.value.code == ExitCode.DONE
+    assert ended.value.code == CommandExit.DONE
     shown = capsys.readouterr().out
     assert [line[:-1] for line in shown.splitlines() if line[:-1] in GROUPS] == list(GROUPS)
     assert not missing(shown, "drumline COMMAND", *(f"{name} " for name in grouped))

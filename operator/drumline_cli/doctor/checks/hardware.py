@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from drumline_api.base import GROUP, VERSION
@@ -97,41 +97,8 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
         yield Warned(message="there is no GpuPool, so no job can start", fix=_a_pool(nodes))
         return
     for pool in pools:
-        members = members_of(pool, nodes)
-        resource = pool.spec.gpu_resource
-        without = [
-            node.name
-            for node in members
-            if not node.allocatable.get(resource) and pool.spec.devices is None
-        ]
-        products = {
-            node.labels[label] for node in members for label in PRODUCTS if label in node.labels
-        }
-        total = sum(node.allocatable.get(resource, 0) for node in members)
-        if not members:
-            yield Warned(
-                message=no_nodes(pool=pool.name, selector=_selector(pool.spec.node_selector)),
-                fix=f"label nodes ({_selector(pool.spec.node_selector)}) or fix nodeSelector",
-            )
-        elif without:
-            yield CheckFailed(
-                message=nodes_offer_none(
-                    pool=pool.name, nodes=without, count=len(members), resource=resource
-                ),
-                fix="see the check GPUs, or narrow the pool's nodeSelector",
-            )
-        elif len(products) > 1:
-            yield Warned(
-                message=f"{pool.name}: its GPUs differ ({some(products)}); a gang can get both"
-                " kinds, and then trains at the pace of the slower one",
-                fix=f"create a GpuPool for each kind, with {' or '.join(PRODUCTS)} in its"
-                " nodeSelector",
-            )
-        else:
-            kind = f", {some(products)}" if products else ""
-            yield Passed(
-                message=f"{pool.name}: {many(len(members), 'node')} with {many(total, 'GPU')}{kind}"
-            )
+        members, resource = members_of(pool, nodes), pool.spec.gpu_resource
+        yield _pool(pool, members)
         shared = [node.name for node in members if shares_gpus(node.labels)]
         if shared:
             yield Warned(
@@ -152,6 +119,42 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
             message=f"{some(outside)} offer GPUs but belong to no pool, so no job uses them",
             fix="give them the labels of a pool, or leave them to other users",
         )
+
+
+def _pool(pool: PoolFact, members: Sequence[NodeFact]) -> Result:
+    """Return whether the nodes of a pool have GPUs of one kind."""
+    resource = pool.spec.gpu_resource
+    without = [
+        node.name
+        for node in members
+        if not node.allocatable.get(resource) and pool.spec.devices is None
+    ]
+    products = {
+        node.labels[label] for node in members for label in PRODUCTS if label in node.labels
+    }
+    total = sum(node.allocatable.get(resource, 0) for node in members)
+    if not members:
+        return Warned(
+            message=no_nodes(pool=pool.name, selector=_selector(pool.spec.node_selector)),
+            fix=f"label nodes ({_selector(pool.spec.node_selector)}) or fix nodeSelector",
+        )
+    if without:
+        return CheckFailed(
+            message=nodes_offer_none(
+                pool=pool.name, nodes=without, count=len(members), resource=resource
+            ),
+            fix="see the check GPUs, or narrow the pool's nodeSelector",
+        )
+    if len(products) > 1:
+        return Warned(
+            message=f"{pool.name}: its GPUs differ ({some(products)}); a gang can get both"
+            " kinds, and then trains at the pace of the slower one",
+            fix=f"create a GpuPool for each kind, with {' or '.join(PRODUCTS)} in its nodeSelector",
+        )
+    kind = f", {some(products)}" if products else ""
+    return Passed(
+        message=f"{pool.name}: {many(len(members), 'node')} with {many(total, 'GPU')}{kind}"
+    )
 
 
 def topology(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[Result]:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline_cli.exit_codes import ExitCode
+from drumline_cli.exit_codes import CommandExit
 from drumline_cli.jobs import follow
 from drumline_cli.program import main
 from tests.texts import missing
@@ -241,7 +241,7 @@ def test_the_code_is_stored_the_job_owns_it_and_its_logs_are_followed(drumline: 
 def test_a_job_that_failed_says_why_and_so_does_the_exit_code(drumline: Drumline) -> None:
     served = Served(statuses=[{"phase": "Failed", "message": "rank 3: \x1b[2Jno such file"}])
     done = drumline(*RUN, served=served)
-    assert done.code == ExitCode.JOB_FAILED
+    assert done.code == CommandExit.JOB_FAILED
     assert not missing(done.output, "Failed", "rank 3", "2Jno")
 
 
