@@ -183,7 +183,7 @@ def _not_offered(search: Search, place: int, *, most: Sequence[int]) -> str | No
         inside = Counter(tree.domain_of[search.depth][i] for i in lacking)
         if not any(most[i] + each * inside[i] >= search.demand.pods for i in search.ids):
             return None
-    pool, name = tree.pool, search.view.axis.names[place]
+    pool, name = tree.pool, search.view.axis.names[place] or _unoffered(search)
     if name == "gpus" and (hidden := _hidden_gpus(search)):
         return hidden
     return nodes_offer_none(
@@ -193,6 +193,14 @@ def _not_offered(search: Search, place: int, *, most: Sequence[int]) -> str | No
         resource=(pool.gpu_resource or "GPUs") if name == "gpus" else name,
         driver=pool.device_driver if name == "gpus" else "",
     )
+
+
+def _unoffered(search: Search) -> str:
+    """Return the first requested resource that no node of the cluster offers."""
+    known, gang = search.view.axis.names, search.gang
+    requests = (gang.per_pod, *(role.per_pod for role in gang.roles))
+    names = {name for request in requests for name, _ in request.extended if name not in known}
+    return min(names, default="such resource")
 
 
 def _missing_label(search: Search, *, most: Sequence[int]) -> str | None:
