@@ -85,6 +85,8 @@ class BlockReason(StrEnum):
     PREDECESSOR_NOT_FOUND = "PredecessorNotFound"
     CIRCULAR_DEPENDENCY = "CircularDependency"
     """It starts after a job that starts after it."""
+    CHECKPOINT_FOLDER_IN_USE = "CheckpointFolderInUse"
+    """Another job uses its checkpoint folder and has not ended."""
     NOT_TRIED = "NotTried"
     """Its namespace has more kinds of waiting gangs than one cycle tries: they take turns."""
     SCHEDULER_ERROR = "SchedulerError"
