@@ -18,8 +18,8 @@ from drumline_agent.leader.save_round import (
     Reply,
     RoundState,
     SaveRequest,
+    apply_reply,
     begin_round,
-    hear_reply,
     withdraw_round,
 )
 from drumline_client.save_point import BoundaryAnswer, SavePoint
@@ -68,15 +68,15 @@ class Gang:
             assert reply is not None
             rank.replies.append(reply)
 
-    def hear_reply(self, rank: Rank) -> None:
+    def apply_reply(self, rank: Rank) -> None:
         if rank.replies:
             index = self.ranks.index(rank)
-            self.round, orders = hear_reply(self.round, index, rank.replies.popleft())
+            self.round, orders = apply_reply(self.round, index, rank.replies.popleft())
             self.send(orders)
 
     def move(self, kind: int, number: int) -> None:
         rank = self.ranks[number % len(self.ranks)]
-        (self.train, self.hear_order, self.hear_reply)[kind](rank)
+        (self.train, self.hear_order, self.apply_reply)[kind](rank)
         self.check()
 
     def check(self) -> None:

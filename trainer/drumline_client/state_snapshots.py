@@ -16,16 +16,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import random
 import shutil
+import sys
 import threading
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
 import torch
 
 from drumline_client.environment import RankPlace, SnapshotPlace
-from drumline_client.random_states import RandomStates
 from drumline_client.snapshot_file import (
     SnapshotError,
     SnapshotHeader,
@@ -195,3 +196,27 @@ class StateSnapshots:
         )
         whole = write_snapshot(self._place.folder, header, body)
         return SnapshotWritten(step=step, bytes=whole, sha256=header.sha256, seconds=seconds)
+
+
+class RandomStates:
+    """All random states of this process, with numpy's if the program imported it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the current random states."""
+        states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None:
+            states["numpy"] = numpy.random.get_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            states["cuda"] = torch.cuda.get_rng_state()
+        return states
+
+    def load_state_dict(self, states: Mapping[str, Any]) -> None:
+        """Restore random states."""
+        numpy: Any = sys.modules.get("numpy")
+        random.setstate(states["python"])
+        torch.set_rng_state(states["torch"])
+        if numpy is not None and "numpy" in states:
+            numpy.random.set_state(states["numpy"])
+        if "cuda" in states and torch.cuda.is_available():
+            torch.cuda.set_rng_state(states["cuda"])

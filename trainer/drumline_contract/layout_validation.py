@@ -23,7 +23,7 @@ from drumline_contract.layout import Layout
 from drumline_contract.shapes.attention import shares_heads
 from drumline_contract.shapes.weight_sizes import learning_weights
 
-_MOST_WHOLE_GRADIENT_BYTES = 8 * 2**30
+_MAX_WHOLE_GRADIENT_BYTES = 8 * 2**30
 
 
 class ViolationReason(StrEnum):
@@ -143,7 +143,7 @@ def shards_gradients(layout: Layout, config: TrainerConfig, *, learning: int | N
         return False
     if learning is None:
         learning = learning_weights(config.model, trainable=config.trainable, freeze=config.freeze)
-    return 4 * learning // layout.tensor > _MOST_WHOLE_GRADIENT_BYTES
+    return 4 * learning // layout.tensor > _MAX_WHOLE_GRADIENT_BYTES
 
 
 def divisors(number: int) -> list[int]:

@@ -25,8 +25,8 @@ from drumline_planner.auto import goal_of, is_auto, smallest
 from drumline_planner.memory import memory_bill
 from drumline_planner.setup import TrainingSetup
 
-_MOST_STAGES = 256
-_MOST_LAYERS = 1024
+_MAX_STAGES = 256
+_MAX_LAYERS = 1024
 _FACTORS = (2, 4, 8, 16)
 """Factors by which the number of ranks is increased in a trial."""
 
@@ -88,7 +88,7 @@ def _needed(config: TrainerConfig, cluster: GpuCluster) -> float | None:
     if model.family is Family.TRANSFORMERS:
         return None
     stages = degrees.pipeline * (degrees.stages_per_rank or 1)
-    if stages > _MOST_STAGES or model.layers > _MOST_LAYERS:
+    if stages > _MAX_STAGES or model.layers > _MAX_LAYERS:
         return None
     if degrees.data_parallel is DataParallel.PARAMETER_SERVER or degrees.local_sgd is not None:
         return None

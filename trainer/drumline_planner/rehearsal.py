@@ -41,7 +41,7 @@ STEPS = 3
 """
 _FACTORS = (0.25, 4.0)
 """Range of plausible factors. A slice outside of it points to an error."""
-_MOST_FLOPS, _MOST_BYTES = 2e11, 256 << 20
+_MAX_FLOPS, _MOST_BYTES = 2e11, 256 << 20
 """Maximum operations of a slice's step on CPUs, and maximum bytes of a rank there: some seconds."""
 _LEAST_SEQUENCE, _LEAST_WORDS, _LEAST_WIDTH = 64, 1024, 64
 
@@ -289,7 +289,7 @@ def _affordable(config: TrainerConfig, *, ranks: int, host: RehearsalHost) -> bo
     if sum(line.size for line in lines) > 0.8 * allowed:
         return False
     flops = flops_of_run(config)
-    return bool(host.gpu) or flops * setup.global_tokens <= _MOST_FLOPS
+    return bool(host.gpu) or flops * setup.global_tokens <= _MAX_FLOPS
 
 
 def _fewer_samples(config: TrainerConfig) -> TrainerConfig | None:

@@ -12,7 +12,7 @@ from drumline_contract.config import MODEL_PRESETS, ConfigError, TrainerConfig, 
 from drumline_contract.regular_files import read_regular
 from drumline_contract.shapes.hugging_face import with_model_of_folder
 
-_MOST_CONFIG_BYTES: Final = 16 << 20
+_MAX_CONFIG_BYTES: Final = 16 << 20
 
 
 def configured(
@@ -38,7 +38,7 @@ def configured(
     raw: dict[str, Any] = under or {}
     if file is not None:
         try:
-            read = json.loads(read_regular(file, limit=_MOST_CONFIG_BYTES))
+            read = json.loads(read_regular(file, limit=_MAX_CONFIG_BYTES))
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file}: {error}") from error
         if not isinstance(read, dict):

@@ -12,7 +12,7 @@ import torch
 
 from drumline_contract import RestoreTier
 from drumline_contract.config import Family, TrainerConfig
-from drumline_trainer.adapters.base import each_with, initialize_frozen_and_adapters
+from drumline_trainer.adapters.base import initialize_frozen_and_adapters, with_progress
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.models.transformers.weights import fill_slices
@@ -48,7 +48,7 @@ def initialize_weights(
         return
     if not config.has_base and config.model_from is None:
         if fresh:
-            slices = each_with(progress, parallel_model.slices)
+            slices = with_progress(progress, parallel_model.slices)
             initialize_slices(slices, config=config.model, seed=config.seed)
         return
     initialize_frozen_and_adapters(

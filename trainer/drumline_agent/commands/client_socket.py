@@ -26,13 +26,13 @@ from drumline_client.wire import (
     encode,
 )
 
-LINES_A_SECOND = 50
+LINES_PER_SECOND = 50
 """A client of ours says two, and a few around a save."""
 BURST_LINES = 200
-BREATH_SECONDS = 0.2
+READ_PAUSE_SECONDS = 0.2
 """Pause in reading from a client that has used up its allowance."""
-LEAST_CONNECTIONS = 32
-CONNECTIONS_A_RANK = 4
+MIN_CONNECTIONS = 32
+CONNECTIONS_PER_RANK = 4
 """A rank that connects again may still be seen under its former connection."""
 MAX_UNREAD_BYTES = 64 * 1024
 """Written to a client that does not read."""
@@ -55,7 +55,7 @@ class ClientConnection(asyncio.Protocol):
         self._unread = b""
         self._lines: deque[bytes] = deque()
         """Whole lines that its allowance has not covered yet: of one read at most."""
-        self._allowance = TokenBucket(per_second=LINES_A_SECOND, burst=BURST_LINES)
+        self._allowance = TokenBucket(per_second=LINES_PER_SECOND, burst=BURST_LINES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bound the write buffer, and close the connection if it is not admitted."""
@@ -92,7 +92,7 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             # The kernel's buffer fills, so the client blocks in its own writes.
             self._transport.pause_reading()
-            loop.call_later(BREATH_SECONDS, self._resume)
+            loop.call_later(READ_PAUSE_SECONDS, self._resume)
 
     def _resume(self) -> None:
         if self._transport is not None and not self.closed:
@@ -113,14 +113,14 @@ class ClientConnection(asyncio.Protocol):
         """True if nothing can be sent any more."""
         return self._transport is None or self._transport.is_closing()
 
-    def say(self, message: AgentMessage) -> None:
+    def send(self, message: AgentMessage) -> None:
         """Write a message, if it is open."""
         if self._transport is not None and not self.closed:
             self._transport.write(encode(message))
 
     def refuse(self, message: AgentMessage) -> None:
         """Write a last message and close."""
-        self.say(message)
+        self.send(message)
         if self._transport is not None:
             self._transport.close()
 
@@ -150,7 +150,7 @@ class ClientSocket:
             on_closed: called once a connection is closed.
         """
         self._path = path
-        self._limit = max(LEAST_CONNECTIONS, CONNECTIONS_A_RANK * ranks)
+        self._limit = max(MIN_CONNECTIONS, CONNECTIONS_PER_RANK * ranks)
         self._on_message = on_message
         self._on_closed = on_closed
         self._server: asyncio.Server | None = None

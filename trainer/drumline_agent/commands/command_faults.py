@@ -93,7 +93,7 @@ class CommandFaults:
         error, last_line = with_full_folder(last_exception(lines)), last_printed(lines)
         message = error or last_line
         # The kernel's counter is the only proof that a SIGKILL was an out-of-memory kill.
-        short = self._memory.struck(placement.membership)
+        short = self._memory.ran_out(placement.membership)
         lost = lost_peers(lines, error=error)
         # 3. A lost peer is a consequence: the cause is reported by another pod, or is the network.
         fault_class = (

@@ -23,7 +23,6 @@ from drumline_agent.base.events import AgentEvent, log
 from drumline_agent.base.settings import AgentSettings
 from drumline_agent.base.tasks import wait_for_all
 from drumline_agent.commands.client_link import ClientLink
-from drumline_agent.commands.client_snapshots import snapshot_info
 from drumline_agent.commands.command_faults import CommandFaults
 from drumline_agent.commands.command_process import CommandNotStartedError, CommandProcess, kill
 from drumline_agent.commands.command_starter import CommandStarter
@@ -33,7 +32,7 @@ from drumline_agent.commands.launch_plan import LaunchPlan
 from drumline_agent.commands.loss_watch import LossWatch
 from drumline_agent.commands.nested_launch import nested_world_size
 from drumline_agent.commands.own_patterns import work_budget
-from drumline_agent.commands.pod_clients import PodClients
+from drumline_agent.commands.pod_clients import PodClients, snapshot_info
 from drumline_agent.commands.process_activity import running_processes
 from drumline_agent.commands.progress_lines import ProgressLine
 from drumline_agent.commands.rank_views import RankViews
@@ -200,12 +199,12 @@ class CommandRanks:
                 self._watch.close()
                 self._beat(process.placement, progress)
 
-    def hear_leader(self, order: ClientOrder | CheckpointSaved) -> None:
+    def handle_leader_order(self, order: ClientOrder | CheckpointSaved) -> None:
         """Pass on what the leader has for the clients, or act on what they have saved."""
         if isinstance(order, ClientOrder):
             message = decode_agent_message(order.line.encode())
             if message is not None:
-                self._clients.joined.say(message)
+                self._clients.joined.send(message)
             return
         if order.step is not None:
             # 1. A complete checkpoint: later heartbeats and a restart start from it.
@@ -325,7 +324,7 @@ class CommandRanks:
             self._watch.shown()
             self._beat(process.placement, shown)
         remark = self._watch.printed(at=process.heard_at)
-        self._status.say(RemarkKind.PROGRESS_UNREADABLE, remark)
+        self._status.set_remark(RemarkKind.PROGRESS_UNREADABLE, remark)
         hint = self._watch.hint()
         if hint and process.placement.rank == 0:
             process.output.line(hint.encode())
@@ -361,7 +360,7 @@ class CommandRanks:
             shown = ProgressLine(
                 step=report.step, loss=report.loss, not_finite=report.not_finite[:8]
             )
-            self._status.say(RemarkKind.LOSS_NOT_FINITE, self._losses.read(shown))
+            self._status.set_remark(RemarkKind.LOSS_NOT_FINITE, self._losses.read(shown))
         checkpoint = self._clients.checkpoint
         heartbeat = self._history(placement).reported(
             report,
@@ -401,7 +400,7 @@ class CommandRanks:
             return
         if shown is not None:
             self._starter.trains()
-            self._status.say(RemarkKind.LOSS_NOT_FINITE, self._losses.read(shown))
+            self._status.set_remark(RemarkKind.LOSS_NOT_FINITE, self._losses.read(shown))
         heartbeat = self._history(placement).heartbeat(shown, placement, now=time.monotonic())
         self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)

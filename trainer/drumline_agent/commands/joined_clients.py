@@ -93,7 +93,7 @@ class JoinedClients:
         """Return the connected client of a rank."""
         return self._clients.get(rank)
 
-    def hear(self, connection: ClientConnection, message: ClientMessage) -> None:
+    def handle(self, connection: ClientConnection, message: ClientMessage) -> None:
         """Handle a message of a connected process.
 
         Raises:
@@ -124,7 +124,7 @@ class JoinedClients:
             if ranks is None or rank in ranks:
                 self._on_said(rank, WorkDone())
 
-    def say(self, message: AgentMessage) -> None:
+    def send(self, message: AgentMessage) -> None:
         """To every client."""
         # Remember the open proposal for ranks that connect later.
         match message:
@@ -137,7 +137,7 @@ class JoinedClients:
             case _:
                 pass
         for client in self._clients.values():
-            client.connection.say(message)
+            client.connection.send(message)
 
     @property
     def leaves(self) -> bool:
@@ -157,13 +157,13 @@ class JoinedClients:
         self._clients[hello.rank] = JoinedClient(hello=hello, connection=connection)
         self._known.add(hello.rank)
         # The welcome comes first: the client rejects any other first message.
-        connection.say(self._welcome(hello))
+        connection.send(self._welcome(hello))
         self._on_said(hello.rank, hello)
         # A rank that joins late must take part in an open round, or the others wait for it.
         if self._proposal is not None:
-            connection.say(self._proposal)
+            connection.send(self._proposal)
             if self._agreed:
-                connection.say(SaveAgreed(id=self._proposal.id))
+                connection.send(SaveAgreed(id=self._proposal.id))
 
     def _objection(self, connection: ClientConnection, hello: Hello) -> str:
         """Why this process may not join; empty where it may."""

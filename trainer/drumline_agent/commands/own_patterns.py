@@ -15,7 +15,7 @@ from drumline_agent.commands.progress_lines import MAX_CHARS, MAX_STEP, Progress
 from drumline_agent.commands.token_bucket import TokenBucket
 from drumline_contract import LinePattern
 
-WORK_A_SECOND: Final = 20_000
+WORK_PER_SECOND: Final = 20_000
 """Instructions of patterns in a pod: about 3 % of a processor. A line of a log takes some hundred;
 lines beyond that are not looked at."""
 BURST_WORK: Final = 60_000
@@ -23,7 +23,7 @@ BURST_WORK: Final = 60_000
 
 def work_budget() -> TokenBucket:
     """Return the budget that the patterns of all processes of a pod share."""
-    return TokenBucket(per_second=WORK_A_SECOND, burst=BURST_WORK)
+    return TokenBucket(per_second=WORK_PER_SECOND, burst=BURST_WORK)
 
 
 class PatternReader:

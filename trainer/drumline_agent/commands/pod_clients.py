@@ -6,6 +6,7 @@ leader, which has all ranks save at the same step. Messages of the leader go to 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from drumline_agent.commands.client_link import ClientLink
 from drumline_agent.commands.client_socket import ClientSocket
 from drumline_agent.commands.joined_clients import JoinedClient, JoinedClients
 from drumline_agent.protocol.client_messages import ConnectionClosed
+from drumline_agent.protocol.snapshot_info import MAX_SNAPSHOT_BYTES, SnapshotInfo
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_agent.state.rank_status import RankStatusStore
 from drumline_client.environment import AGENT_VARIABLE, SNAPSHOTS_VARIABLE, SnapshotPlace
@@ -31,6 +33,7 @@ from drumline_contract import CLIENT_FOLDER, Launch
 
 SPAN_SECONDS = 5.0
 """A rate is over at least this long."""
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class TokenRate:
@@ -40,7 +43,7 @@ class TokenRate:
         self._begin: dict[int, StepReport] = {}
         self._rates: dict[int, float] = {}
 
-    def hear(self, rank: int, report: StepReport) -> None:
+    def handle(self, rank: int, report: StepReport) -> None:
         """Update the rate with a rank's report of its counter."""
         begin = self._begin.setdefault(rank, report)
         if report.tokens < begin.tokens:  # it has started again
@@ -76,7 +79,7 @@ class PodClients:
         self._socket = ClientSocket(
             self._path,
             ranks=max(settings.gpus, 1),
-            on_message=self.joined.hear,
+            on_message=self.joined.handle,
             on_closed=self.joined.closed,
         )
         self.checkpoint: tuple[int, str] | None = None
@@ -162,7 +165,7 @@ class PodClients:
             self.on_snapshot(rank, message)
             return
         if isinstance(message, StepReport):
-            self._rate.hear(rank, message)
+            self._rate.handle(rank, message)
             if message.saves and not self._status.acknowledges_saves:
                 self._status.acknowledges_saves = True
                 self._status.publish()
@@ -205,3 +208,28 @@ class PodClients:
     @property
     def _launch(self) -> Launch | None:
         return None if self._settings.launch is None else self._settings.launch.launch
+
+
+def snapshot_info(
+    message: SnapshotWritten, placement: Placement, *, rank: int, ranks_per_process: int = 1
+) -> SnapshotInfo | None:
+    """Describe a snapshot that a rank has written. None: the message is implausible.
+
+    Args:
+        message: of the rank's client.
+        placement: of its process, or of the launcher that started it.
+        rank: that wrote the snapshot.
+        ranks_per_process: number of ranks that a launcher starts.
+    """
+    fits = message.step >= 0 and 0 < message.bytes <= MAX_SNAPSHOT_BYTES
+    if not fits or not _DIGEST.fullmatch(message.sha256):
+        return None
+    return SnapshotInfo(
+        rank=rank,
+        step=message.step,
+        generation=placement.generation,
+        attempt=placement.attempt,
+        world_size=placement.world_size * ranks_per_process,
+        bytes=message.bytes,
+        sha256=message.sha256,
+    )

@@ -18,7 +18,7 @@ from typing import Final
 
 SAMPLE_SECONDS: Final = 5.0
 """Between two looks at the processors' time."""
-LEAST_SHARE: Final = 0.02
+MIN_ACTIVE_SHARE: Final = 0.02
 """Share of one processor that counts as activity. Threads that only wait use less."""
 PAUSE_FACTOR: Final = 10.0
 """A hang is longer than this multiple of the longest pause so far."""
@@ -45,7 +45,7 @@ class ActivityWatch:
             self._is_active(at)
             return
         used, passed = cpu_seconds - before[0], at - before[1]
-        if used < 0 or used >= LEAST_SHARE * passed:  # less: a child has ended
+        if used < 0 or used >= MIN_ACTIVE_SHARE * passed:  # less: a child has ended
             self._is_active(at)
 
     def due(self, *, now: float) -> bool:

@@ -23,7 +23,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class Seated(Generic[C]):
+class AdmittedConnection(Generic[C]):
     """The connection is kept."""
 
     displaced: C | None = None
@@ -58,7 +58,7 @@ class ConnectionLimits(Generic[C]):
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def admit(self, connection: C, *, address: str) -> Seated[C] | Refused:
+    def admit(self, connection: C, *, address: str) -> AdmittedConnection[C] | Refused:
         """Take note of a new connection, unless it is refused. O(addresses)."""
         if self._open[address] >= self.of_address:
             return Refused()
@@ -74,7 +74,7 @@ class ConnectionLimits(Generic[C]):
         self._addresses[connection] = address
         self._open[address] += 1
         self._waiting.setdefault(address, {})[connection] = None
-        return Seated(displaced, crowded)
+        return AdmittedConnection(displaced, crowded)
 
     def has_request(self, connection: C) -> None:
         """Its request has arrived, or its right to a long body was checked: it stays."""

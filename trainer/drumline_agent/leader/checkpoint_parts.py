@@ -54,7 +54,7 @@ class CheckpointParts:
         self._newest = -1
         """Steps up to this one are complete or have failed."""
 
-    def hear(
+    def handle(
         self, rank: int, message: StepReport | PartBegun | PartSaved
     ) -> CompleteCheckpoint | FailedCheckpoint | None:
         """Take in a rank's message. Returns the newest checkpoint that it completes or fails."""

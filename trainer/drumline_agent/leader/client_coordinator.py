@@ -49,20 +49,20 @@ class ClientCoordinator:
         self._saves: ClientSaves | None = None
         self._queues: dict[int, asyncio.Queue[ClientOrder | CheckpointSaved]] = {}
 
-    def hear(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
+    def handle(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
         """Handle a message from a client of this pod."""
         if self._saves is None:
             return
-        self._saves.hear(rank, message)
+        self._saves.handle(rank, message)
         if self._saves.will_ask and not self._status.acknowledges_saves:
             self._status.acknowledges_saves = True
             self._status.publish()
 
-    def hear_member(self, messages: ClientMessages) -> None:
+    def handle_member(self, messages: ClientMessages) -> None:
         """Clients of another member have said something; of another attempt it is too late."""
         if messages.membership == self._membership:
             for said in messages.decoded():
-                self.hear(said.rank, said.message)
+                self.handle(said.rank, said.message)
 
     def request(self, notice: SaveNotice) -> None:
         """Have the ranks save. Before the end of a pod they also leave."""

@@ -23,8 +23,8 @@ from drumline_agent.leader.save_round import (
     RoundState,
     SaveRequest,
     SaveRound,
+    apply_reply,
     begin_round,
-    hear_reply,
     withdraw_round,
 )
 from drumline_agent.protocol.client_messages import ConnectionClosed
@@ -123,7 +123,7 @@ class ClientSaves:
             self._drop_round()
             self._request = None
 
-    def hear(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
+    def handle(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
         """Handle a message from a rank's client."""
         match message:
             case Hello():
@@ -206,7 +206,7 @@ class ClientSaves:
         if self._round is None:
             return
         before = self._round
-        after, orders = hear_reply(before, rank, reply)
+        after, orders = apply_reply(before, rank, reply)
         if after.attempt == before.attempt:
             self._round = after
             for order in orders:
@@ -227,7 +227,7 @@ class ClientSaves:
             self._begin()
 
     def _part(self, rank: int, message: StepReport | PartBegun | PartSaved) -> None:
-        outcome = None if self._parts is None else self._parts.hear(rank, message)
+        outcome = None if self._parts is None else self._parts.handle(rank, message)
         match outcome:
             case CompleteCheckpoint(step=step, path=path):
                 # A checkpoint of an earlier step is an ordinary one, not the answer to the request.

@@ -17,7 +17,7 @@ from drumline_agent.protocol.member_reports import RankView, StepCompute
 from drumline_agent.protocol.membership import Membership
 from drumline_contract import ComputePoint, GenerationRecord, rank_compute, step_series
 
-_FEWEST_RANKS: Final = 3
+_MIN_RANKS: Final = 3
 
 
 class ComputeHistory:
@@ -64,6 +64,6 @@ def _ratios(newest: Mapping[int, StepCompute]) -> dict[int, float]:
     ratios: dict[int, float] = {}
     for ranks in stages.values():
         usual = median(newest[rank].seconds for rank in ranks)
-        if len(ranks) >= _FEWEST_RANKS and usual > 0:
+        if len(ranks) >= _MIN_RANKS and usual > 0:
             ratios |= {rank: newest[rank].seconds / usual for rank in ranks}
     return ratios

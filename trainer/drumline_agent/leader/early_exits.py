@@ -68,4 +68,4 @@ class EarlyExits:
         )
 
     def _say(self, sentence: str) -> None:
-        self._status.say(RemarkKind.RANKS_ENDED, sentence)
+        self._status.set_remark(RemarkKind.RANKS_ENDED, sentence)

@@ -19,7 +19,7 @@ from drumline_agent.protocol.leader_orders import Abandon
 from drumline_agent.state.rank_status import RankStatusStore
 from drumline_contract import FaultClass, RemarkKind
 
-OF_THE_PROGRAM: Final = (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, FaultClass.HANG)
+HELD_CLASSES: Final = (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, FaultClass.HANG)
 
 
 class Hold:
@@ -53,15 +53,15 @@ class Hold:
 
         The sentence stays: what follows is the end of the pods. A newer generation takes it back.
         """
-        if not self._seconds or order.fault_class not in OF_THE_PROGRAM:
+        if not self._seconds or order.fault_class not in HELD_CLASSES:
             return order
         log(AgentEvent.GANG_HELD, seconds=self._seconds, error=order.reason)
-        self._status.say(RemarkKind.HELD, self._sentence(order, seconds=self._seconds))
+        self._status.set_remark(RemarkKind.HELD, self._sentence(order, seconds=self._seconds))
         try:
             await self._sleep(self._seconds)
         # The operator has ended the hold early: remove the remark about its end.
         except asyncio.CancelledError:
-            self._status.say(RemarkKind.HELD, "")
+            self._status.set_remark(RemarkKind.HELD, "")
             raise
         return replace(order, held_seconds=self._seconds)
 

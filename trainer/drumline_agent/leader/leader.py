@@ -189,13 +189,13 @@ class Leader:
             # Ranks are stopped or replaced from now on, so silence has no meaning.
             self._hang_monitor.membership = None
             if isinstance(outcome, Finish):
-                self._outage.training_goes_on()
+                self._outage.training_resumed()
                 return outcome
             stepped = self._recovery is not None and self._recovery.stepped
             attempt += 1
             # 1. Storage still fails: wait for as long as it takes, without using up a restart
             # again.
-            if self._outage.caused(outcome) and self._outage.lasts:
+            if self._outage.caused(outcome) and self._outage.ongoing:
                 incident = incident_of(outcome, now=time.time())
                 await self._outage.wait(root_cause_of(outcome))
                 continue
@@ -304,7 +304,7 @@ class Leader:
         assert self._recovery is not None  # noqa: S101 - made where this is registered
         self._recovery.follow(heartbeat)
         if self._recovery.stepped:
-            self._outage.training_goes_on()
+            self._outage.training_resumed()
 
     async def _run(self, membership: Membership, orders: dict[int, Go]) -> Finish:
         """Start all ranks, then wait until cancelled: faults or the end arrive elsewhere."""

@@ -99,7 +99,7 @@ def begin_round(
     )
 
 
-def hear_reply(current: SaveRound, rank: int, reply: Reply) -> tuple[SaveRound, tuple[Order, ...]]:
+def apply_reply(current: SaveRound, rank: int, reply: Reply) -> tuple[SaveRound, tuple[Order, ...]]:
     """Return the round after a rank's reply, and the orders to all its ranks.
 
     Replies to an earlier proposal change nothing.

@@ -48,20 +48,20 @@ class StorageOutage:
         return root_cause_of(faults).exit_code == ExitCode.STORAGE
 
     @property
-    def lasts(self) -> bool:
+    def ongoing(self) -> bool:
         """True if no checkpoint was committed since the storage failed last."""
         return self._tries > 0 and self._newest_step() == self._saved_step
 
     async def wait(self, fault: Fault) -> None:
         """Say what is wrong, and wait before the next attempt."""
-        self._tries = self._tries if self.lasts else 0
+        self._tries = self._tries if self.ongoing else 0
         self._saved_step = self._newest_step()
         self._say(fault.cause)
         seconds = min(LAST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(self._tries, 16))
         self._tries += 1
         await self._sleep(seconds)
 
-    def training_goes_on(self) -> None:
+    def training_resumed(self) -> None:
         """Remove the message: a step was finished, or the gang is done."""
         if self._said and self._status.waiting_for == self._said:
             self._say("")

@@ -24,7 +24,7 @@ from drumline_contract import MAX_SLOW, GenerationRecord, SlowMember, most_slow
 from drumline_contract.rank_compute import SLOWER
 
 STEADY_STEPS: Final = 20
-FEWEST_MEMBERS: Final = 3
+MIN_MEMBERS: Final = 3
 """Minimum number of members. With two it is impossible to tell which one is slow."""
 _NEWEST_WEIGHT: Final = 0.3
 
@@ -85,7 +85,7 @@ class Stragglers:
 
     def _slow_in(self, ranks: Sequence[int]) -> Iterable[SlowMember]:
         """Yield the slow members among ranks with the same work."""
-        if len({self._member_of[rank] for rank in ranks}) < FEWEST_MEMBERS:
+        if len({self._member_of[rank] for rank in ranks}) < MIN_MEMBERS:
             return
         usual = median(self._paces[rank].mean or 0.0 for rank in ranks)
         for rank in ranks:

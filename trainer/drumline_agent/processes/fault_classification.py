@@ -130,10 +130,10 @@ class MemoryKills:
         self._count = memory_kills(self._cgroup)
         self._short_of_memory: Membership | None = None
 
-    def struck(self, membership: Membership) -> bool:
+    def ran_out(self, membership: Membership) -> bool:
         """Return whether memory has run out in this attempt."""
         count = memory_kills(self._cgroup)
-        # All ranks of the attempt count as struck, because the kernel kills one of several.
+        # Every rank of the attempt may be the cause, because the kernel kills one of several.
         if count > self._count:
             self._count, self._short_of_memory = count, membership
         return self._short_of_memory == membership

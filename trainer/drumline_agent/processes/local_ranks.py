@@ -43,7 +43,7 @@ from drumline_agent.rank_protocol.placement import Placement
 from drumline_agent.state.rank_status import RankStatusStore
 from drumline_contract import ExitCode
 
-LEAST_PATIENCE_SECONDS = 2.0
+MIN_PATIENCE_SECONDS = 2.0
 STEPS_OF_PATIENCE = 4
 LONG_PATIENCE_SECONDS = 30.0
 """For starting, restoring, compiling, writing: phases that take long now and then."""
@@ -63,7 +63,7 @@ def patience_seconds(newest: Heartbeat | None, *, step_seconds: float | None) ->
     """
     if newest is None or step_seconds is None or newest.phase in _LONG_PHASES:
         return max(LONG_PATIENCE_SECONDS, LONG_FACTOR * (step_seconds or 0.0))
-    return max(LEAST_PATIENCE_SECONDS, STEPS_OF_PATIENCE * step_seconds)
+    return max(MIN_PATIENCE_SECONDS, STEPS_OF_PATIENCE * step_seconds)
 
 
 LAST_WORDS_SECONDS = 0.1

@@ -60,7 +60,7 @@ class RankFaults:
         fault_class = fault_classification.classify(
             code,
             error=error,
-            killed_for_memory=self._memory.struck(rank.placement.membership),
+            killed_for_memory=self._memory.ran_out(rank.placement.membership),
         )
         return self._fault(
             rank,

@@ -64,7 +64,7 @@ async def run_command(settings: AgentSettings, *, plan: LaunchPlan) -> int:
                 made[0].hang_views.patience_seconds = record.hang_timeout_seconds
 
         def on_client_order(order: ClientOrder | CheckpointSaved) -> None:
-            made[0].hear_leader(order)
+            made[0].handle_leader_order(order)
 
         # 2. The differences between a command and the bundled trainer.
         parts = PodParts(

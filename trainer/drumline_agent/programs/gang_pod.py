@@ -158,7 +158,7 @@ class GangPod:
             self._member.report, self._member.all_reported = leader.report, nothing_to_send
             self._member.last_heard = leader.last_heard
             link = self._parts.link
-            link.to_leader = leader.clients.hear
+            link.to_leader = leader.clients.handle
             link.request_save, link.withdraw_save = leader.clients.request, leader.clients.withdraw
             await leader.lead()
         else:

@@ -76,7 +76,7 @@ class GangRoutes:
         messages = parse_client_messages(request.body)
         if self.leader is None:
             raise HttpError(HTTPStatus.CONFLICT, "this agent leads no gang")
-        self.leader.clients.hear_member(messages)
+        self.leader.clients.handle_member(messages)
         return HttpResponse(status=200, body=b"{}")
 
     async def _notice(self, request: HttpRequest) -> HttpResponse:

@@ -74,7 +74,7 @@ class Control:
             return self._replicated
 
     @property
-    def told_to_leave(self) -> bool:
+    def leave_ordered(self) -> bool:
         """True if the present membership has been ended and this rank is still in it."""
         return self._must_leave()
 

@@ -88,7 +88,7 @@ def step_point(heartbeat: Heartbeat, *, usual_seconds: float | None) -> StepPoin
     )
 
 
-def with_news(known: StepPoint, newest: StepPoint) -> StepPoint:
+def merge_points(known: StepPoint, newest: StepPoint) -> StepPoint:
     """Merge later figures of the same step, since a program may print its loss last."""
     older = {each.name: getattr(known, each.name) for each in fields(StepPoint)}
     unknown = {name: value for name, value in older.items() if getattr(newest, name) in (None, {})}
@@ -225,7 +225,7 @@ class RankStatusStore:
         point = step_point(heartbeat, usual_seconds=self.step_seconds)
         last = self._points[-1] if self._points else None
         if last is not None and last.step == point.step:
-            self._points = (*self._points[:-1], with_news(last, point))
+            self._points = (*self._points[:-1], merge_points(last, point))
         elif point.step > (last.step if last is not None else 0):
             points = [*self._points, point]
             self._points = step_series.thinned(points, most=step_series.RECENT_POINTS)
@@ -273,7 +273,7 @@ class RankStatusStore:
         kind = next((kind for kind in RemarkKind if self._remarks.get(kind)), None)
         return None if kind is None else Remark(kind=kind, sentence=self._remarks[kind])
 
-    def say(self, kind: RemarkKind, sentence: str) -> None:
+    def set_remark(self, kind: RemarkKind, sentence: str) -> None:
         """Say this of the gang from now on; an empty sentence takes it back."""
         if self._remarks.get(kind, "") != sentence:
             self._remarks[kind] = sentence

@@ -9,9 +9,9 @@ from typing import Final
 from drumline_contract.config.errors import ConfigError
 from drumline_contract.config.name_patterns import NamePatterns
 
-_MOST_CHARACTERS: Final = 4096
-_MOST_PATTERNS: Final = 32
-_MOST_OF_A_PATTERN: Final = 64
+_MAX_CHARACTERS: Final = 4096
+_MAX_PATTERNS: Final = 32
+_MAX_OF_A_PATTERN: Final = 64
 """Characters; names of weights are shorter."""
 
 
@@ -25,20 +25,20 @@ def check_patterns(trainable: str | None, freeze: str | None) -> None:
 
 
 def _check(field: str, text: str) -> None:
-    if len(text) > _MOST_CHARACTERS:
-        raise ConfigError(f"{field}: {len(text)} characters are over {_MOST_CHARACTERS}")
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(f"{field}: {len(text)} characters are over {_MAX_CHARACTERS}")
     patterns = patterns_of(text)
     if not patterns:
         raise ConfigError(f"{field}: must name weights, such as 'output.*'; leave it out")
-    if len(patterns) > _MOST_PATTERNS:
+    if len(patterns) > _MAX_PATTERNS:
         raise ConfigError(
-            f"{field}: {len(patterns)} patterns are over {_MOST_PATTERNS}; let * and ? stand for"
+            f"{field}: {len(patterns)} patterns are over {_MAX_PATTERNS}; let * and ? stand for"
             " what the names differ in"
         )
     longest = max(map(len, patterns))
-    if longest > _MOST_OF_A_PATTERN:
+    if longest > _MAX_OF_A_PATTERN:
         raise ConfigError(
-            f"{field}: a pattern of {longest} characters is over {_MOST_OF_A_PATTERN}, and no"
+            f"{field}: a pattern of {longest} characters is over {_MAX_OF_A_PATTERN}, and no"
             " weight's name is that long"
         )
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from drumline_contract.config.errors import ConfigError
 
-_MOST_PARTS: Final = 64
-_MOST_CHARACTERS: Final = 4096
+_MAX_PARTS: Final = 64
+_MAX_CHARACTERS: Final = 4096
 _PART: Final = re.compile(
     r"(?P<name>[\w.-]+(?:/[\w.-]+)*)=(?P<amount>\d{1,9}(?:\.\d{1,9})?)(?P<epochs>x?)", re.ASCII
 )
@@ -58,8 +58,8 @@ def parsed_mixture(text: str) -> MixturePlan:
     Raises:
         ConfigError: the text is not a valid mixture.
     """
-    if len(text) > _MOST_CHARACTERS:
-        raise ConfigError(f"data.mixture: at most {_MOST_CHARACTERS} characters, not {len(text)}")
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(f"data.mixture: at most {_MAX_CHARACTERS} characters, not {len(text)}")
     matches = [_PART.fullmatch(part.strip()) for part in text.split(",")]
     understood = [match for match in matches if match is not None]
     if len(understood) < len(matches):
@@ -67,8 +67,8 @@ def parsed_mixture(text: str) -> MixturePlan:
     parts = tuple(
         MixturePart(name=match["name"], amount=float(match["amount"])) for match in understood
     )
-    if not 2 <= len(parts) <= _MOST_PARTS:
-        raise ConfigError(f"data.mixture: mixes 2 to {_MOST_PARTS} folders, not {len(parts)}")
+    if not 2 <= len(parts) <= _MAX_PARTS:
+        raise ConfigError(f"data.mixture: mixes 2 to {_MAX_PARTS} folders, not {len(parts)}")
     if len({bool(match["epochs"]) for match in understood}) > 1:
         raise ConfigError("data.mixture: all amounts are weights, or all are epochs (2x)")
     for part in parts:

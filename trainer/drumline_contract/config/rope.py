@@ -10,7 +10,7 @@ from typing import Final
 from drumline_contract.config.bounds import Positions
 from drumline_contract.config.errors import ConfigError, require_not_negative, require_positive
 
-_MOST_CHARACTERS: Final = 32_768
+_MAX_CHARACTERS: Final = 32_768
 """Maximum length of a list of factors. Enough for a thousand pairs."""
 _LARGEST: Final = 1e9
 
@@ -139,9 +139,9 @@ def _check_factors(text: str, *, name: str) -> None:
     Raises:
         ConfigError: the text is too long, or not a list of numbers above 0.
     """
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MAX_CHARACTERS:
         raise ConfigError(
-            f"model.rope_scaling.{name}: at most {_MOST_CHARACTERS} characters, not {len(text)}"
+            f"model.rope_scaling.{name}: at most {_MAX_CHARACTERS} characters, not {len(text)}"
         )
     try:
         factors = [float(part) for part in text.split(",")]

@@ -38,7 +38,7 @@ WITHOUT_INFLUENCE: Final = frozenset(
 )
 """Fields and sections that change no loss but by rounding, or that something else compares: steps
 and epochs change the learning rate, which `optimization.learning_rate` says."""
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 
 
 def refuse_other_model(saved: Mapping[str, Any], model: ModelConfig) -> None:
@@ -152,5 +152,5 @@ def _shown(value: Any) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return "; ".join(names[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMED
+    return "; ".join(names[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -97,7 +97,9 @@ def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
             )
 
 
-def each_with(progress: Callable[[], None], slices: Iterable[TensorSlice]) -> Iterator[TensorSlice]:
+def with_progress(
+    progress: Callable[[], None], slices: Iterable[TensorSlice]
+) -> Iterator[TensorSlice]:
     """Yield the slices, with a call before each."""
     for part in slices:
         progress()
@@ -129,7 +131,7 @@ def initialize_base(
     modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
     packed = [module for module in modules if isinstance(module, PackedLoraLinear)]
     if config.model_from is None:
-        slices = each_with(progress, slices)
+        slices = with_progress(progress, slices)
         initialize_slices(slices, config=config.model, seed=config.seed)
         for layer in packed:
             progress()

@@ -45,10 +45,10 @@ def compile_layers(
         for module in _left_out(layer, config):
             _leave_out(module, "forward")
             if isinstance(module, RemoteDispatch):
-                _leave_out(module, "announced")
+                _leave_out(module, "exchange_counts")
         for module in layer.modules():
             if isinstance(module, CoreAttention):
-                _leave_out(module, "within")
+                _leave_out(module, "attend_documents")
         layer.forward = torch.compile(layer.forward, backend=backend, dynamic=False)
 
 

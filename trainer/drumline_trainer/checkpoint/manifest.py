@@ -39,7 +39,7 @@ _LISTED_BY_TENSOR: Final = 1
 DTYPE_BYTES: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8}
 """Safetensors' names of the types we store."""
 _MOST: Final = (1 << 62) - 1
-_MOST_DIMENSIONS: Final = 8
+_MAX_DIMENSIONS: Final = 8
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _DIGEST = re.compile(r"[0-9a-f]+")
 
@@ -211,7 +211,7 @@ def _tiling_text(record: TensorRecord, place: Mapping[str, int]) -> str:
 
 
 def _counts(raw: Mapping[str, Any], key: str) -> tuple[int, ...]:
-    sides = read.array(raw, key, most=_MOST_DIMENSIONS)
+    sides = read.array(raw, key, most=_MAX_DIMENSIONS)
     return tuple(_count({key: side}, key) for side in sides)
 
 

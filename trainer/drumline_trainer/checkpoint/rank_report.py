@@ -22,7 +22,7 @@ from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.tensor_files.layout import dtype_name
 
-_FASTEST = 1
+_COMPRESSION_LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def encode_report(report: RankReport) -> bytes:
                 )
                 for file in files
             ]
-    return zlib.compress(json.dumps(raw).encode(), _FASTEST)
+    return zlib.compress(json.dumps(raw).encode(), _COMPRESSION_LEVEL)
 
 
 def decode_report(encoded: bytes) -> RankReport:

@@ -19,7 +19,7 @@ from typing import Final
 
 Readers = Sequence[Mapping[int, int]]
 """The reader for each rank that needs a file, and of a file that no rank needs; by file."""
-_MUCH: Final = 0.5
+_READER_SHARE: Final = 0.5
 """Share of the largest need of a file. A rank that needs less does not read it for others."""
 
 
@@ -47,7 +47,9 @@ def readers_of(
     for file in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
         wanting = by_file[file]
         most = max(wanting.values(), default=0)
-        able = [rank for rank in wanting if wanting[rank] >= _MUCH * most] or range(len(needed))
+        able = [rank for rank in wanting if wanting[rank] >= _READER_SHARE * most] or range(
+            len(needed)
+        )
         reader = min(able, key=lambda rank: (loads[rank], -wanting.get(rank, 0), rank))
         # A file that no rank needs has a reader, too: it must be verified.
         assigned = dict.fromkeys(wanting, reader) or {reader: reader}

@@ -42,7 +42,7 @@ from drumline_trainer.sharding.exchange import exchange
 from drumline_trainer.sharding.exchange_rounds import SharedRows, Tag
 from drumline_trainer.tensor_files.layout import DTYPES
 
-_FASTEST = 1
+_COMPRESSION_LEVEL = 1
 _Plan = Mapping[str, Sequence[Interval]]
 
 
@@ -116,7 +116,7 @@ def _agreed_readers(
     ]
     counts = {file: count for file, count in enumerate(needed) if count}
     # Compressed, because every rank receives the needs of all ranks.
-    mine = zlib.compress(json.dumps([cache, [*counts.items()]]).encode(), _FASTEST)
+    mine = zlib.compress(json.dumps([cache, [*counts.items()]]).encode(), _COMPRESSION_LEVEL)
     rows = gather_bytes(mine, device=device)
     answers: list[Any] = [json.loads(zlib.decompress(row)) for row in rows]
     return readers_of(
@@ -169,7 +169,7 @@ class _Targets:
             if not groups:
                 continue
             raw = [(g.common.offsets, g.common.shape, [*g.intervals]) for g in groups]
-            body = zlib.compress(json.dumps(raw).encode(), _FASTEST)
+            body = zlib.compress(json.dumps(raw).encode(), _COMPRESSION_LEVEL)
             yield SharedRows.of(
                 torch.frombuffer(bytearray(body), dtype=torch.uint8).unsqueeze(0),  # in one row
                 tag=(file, own_rank, 0),

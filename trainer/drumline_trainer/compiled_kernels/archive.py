@@ -22,7 +22,7 @@ from drumline_contract import sign, verify
 
 MOST_BYTES: Final = 256 << 20
 """Maximum size of a file in bytes. A layer's kernels are a few MB."""
-_MOST_UNPACKED: Final = 4 * MOST_BYTES
+_MAX_UNPACKED: Final = 4 * MOST_BYTES
 _TITLE: Final = b"drumline compiled kernels 1\n"
 _SIGNATURE_CHARACTERS: Final = 64
 _HEADER: Final = re.compile(re.escape(_TITLE) + rb"([0-9a-f]{%d})\n" % _SIGNATURE_CHARACTERS)
@@ -93,7 +93,7 @@ def _unpack(sealed: bytes, folder: Path) -> None:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(sealed)) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > _MOST_UNPACKED:
+            if sum(entry.file_size for entry in archive.infolist()) > _MAX_UNPACKED:
                 raise RefusedError("it holds too much")
             archive.extractall(folder)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:

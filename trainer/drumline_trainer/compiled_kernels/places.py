@@ -28,7 +28,7 @@ _FILE: Final = re.compile(r"\d+-\d+\.kernels")
 _BEING_WRITTEN: Final = re.compile(rf"\.{_FILE.pattern}\.[0-9a-f]{{16}}")
 _ABANDONED_SECONDS: Final = 3600.0
 """After which a file that somebody was writing is removed."""
-_MOST_ENTRIES: Final = 10_000
+_MAX_ENTRIES: Final = 10_000
 """Maximum number of examined entries of a place. Other tenants may fill it."""
 
 
@@ -146,7 +146,7 @@ def _statuses(folder: int, form: re.Pattern[str]) -> list[tuple[str, int, float]
     """Names of this form, with what they are and when they were written."""
     statuses: list[tuple[str, int, float]] = []
     with os.scandir(folder) as entries:
-        for entry in islice(entries, _MOST_ENTRIES):
+        for entry in islice(entries, _MAX_ENTRIES):
             if form.fullmatch(entry.name):
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
@@ -182,7 +182,7 @@ class KernelBucket:
 
     def prune(self) -> None:
         """See `KernelPlace`."""
-        written = self.bucket.times(NAME, most=_MOST_ENTRIES)
+        written = self.bucket.times(NAME, most=_MAX_ENTRIES)
         programs: dict[str, None] = {}
         for key in sorted(written, key=written.__getitem__, reverse=True):
             programs[key.split("/")[1]] = None

@@ -34,7 +34,7 @@ def signing_key(*, in_job: bool, environ: Mapping[str, str]) -> bytes:
         if in_job:
             secret = Path(environ.get(TOKEN_FILE_VARIABLE, TOKEN_FILE)).read_bytes()
         else:
-            secret = _users_secret(_file_of_user(environ))
+            secret = _user_secret(_file_of_user(environ))
     except OSError as error:
         raise NoKeyError(f"{error.filename}: {error.strerror}") from None
     if not secret:
@@ -50,7 +50,7 @@ def _file_of_user(environ: Mapping[str, str]) -> Path:
     return Path(state) / "drumline" / "kernels.key"
 
 
-def _users_secret(path: Path) -> bytes:
+def _user_secret(path: Path) -> bytes:
     """Return the file's secret. A missing file is created with a random one.
 
     Raises:

@@ -28,8 +28,8 @@ from drumline_trainer.data.contents import HEAD_BYTES, content_digest, other_for
 from drumline_trainer.data.learned_spans import LearnedSpans
 
 PYTHON_STDLIB = "python-stdlib"
-_MOST_LOOKED_AT = 1000
-_MOST_NAMES_LOOKED_AT = 10_000
+_MAX_EXAMINED = 1000
+_MAX_NAMES_EXAMINED = 10_000
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
 """Folders in the standard library with installed packages, tests or generated files."""
 
@@ -179,7 +179,7 @@ def open_corpus(config: DataConfig) -> Corpus:
 
 def _instead_of(folder: Path) -> str:
     """Advice from the names of files that are there."""
-    there = (path for path in islice(folder.rglob("*"), _MOST_NAMES_LOOKED_AT) if path.is_file())
+    there = (path for path in islice(folder.rglob("*"), _MAX_NAMES_EXAMINED) if path.is_file())
     suffixes = Counter(path.suffix for path in there if path.suffix)
     if not suffixes:
         return ""
@@ -214,7 +214,7 @@ def refuse_other_formats(corpus: Corpus) -> None:
     Raises:
         ConfigError: a file is not text, or not readable.
     """
-    step = -(-len(corpus.paths) // _MOST_LOOKED_AT)
+    step = -(-len(corpus.paths) // _MAX_EXAMINED)
     for name in corpus.paths[::step]:
         path = corpus.folder / name
         try:

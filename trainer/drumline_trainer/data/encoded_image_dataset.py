@@ -26,7 +26,7 @@ from drumline_trainer.data.dataset import Batch, Dataset
 from drumline_trainer.data.image_files import ImageFiles, list_image_files
 
 _FORMATS: Final = ("JPEG", "PNG", "WEBP")
-_MOST_PIXELS: Final = 100_000_000
+_MAX_PIXELS: Final = 100_000_000
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's, by the number of channels."""
 _THREADS: Final = 8
@@ -150,12 +150,12 @@ def _decoded(content: bytes, *, mode: str) -> Any:
     try:
         picture = Image.open(io.BytesIO(content), formats=_FORMATS)
         pixels = picture.width * picture.height
-        if pixels <= _MOST_PIXELS:
+        if pixels <= _MAX_PIXELS:
             return picture.convert(mode)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         formats = ", ".join(_FORMATS)
         raise UnreadableImageError(f"no {formats} that can be decoded: {error}") from error
-    raise UnreadableImageError(f"{pixels} pixels are more than {_MOST_PIXELS}")
+    raise UnreadableImageError(f"{pixels} pixels are more than {_MAX_PIXELS}")
 
 
 def open_image_files(

@@ -28,8 +28,8 @@ from drumline_trainer.data.tar_samples import TAR_SUFFIX, TarSample, tar_samples
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
 _LABEL: Final = ".cls"
-_MOST_LABEL_BYTES: Final = 20
-_MOST_IMAGE_BYTES: Final = 256 << 20
+_MAX_LABEL_BYTES: Final = 20
+_MAX_IMAGE_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +152,16 @@ def _located(sample: TarSample, *, begin: int) -> _Sample:
     if image is None or label is None:
         kind = "an image" if image is None else f"its class ({_LABEL})"
         raise ConfigError(f"data.source: {sample.path}: sample {sample.key} lacks {kind}")
-    if not 0 < image.size <= _MOST_IMAGE_BYTES:
+    if not 0 < image.size <= _MAX_IMAGE_BYTES:
         raise ConfigError(
             f"data.source: {sample.path}: {image.name} has {image.size} bytes; an image has 1 to"
-            f" {_MOST_IMAGE_BYTES}"
+            f" {_MAX_IMAGE_BYTES}"
         )
     return _Sample(start=begin + image.offset_data, size=image.size, label=_label(sample, label))
 
 
 def _label(sample: TarSample, member: tarfile.TarInfo) -> int:
-    text = sample.content(member, most=_MOST_LABEL_BYTES)
+    text = sample.content(member, most=_MAX_LABEL_BYTES)
     if not text.strip().isdigit():
         raise ConfigError(
             f"data.source: {sample.path}: {member.name} must be a whole number, not {text!r}"

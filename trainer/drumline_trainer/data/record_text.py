@@ -42,7 +42,7 @@ from drumline_trainer.data.records.tokenizer import (
 MOST_BYTES: Final = 64 << 20
 BATCH_CHARACTERS: Final = 200_000
 _SPLITS_FILE: Final = "dataset_dict.json"
-_BESIDE_RECORDS: Final = frozenset(
+_OTHER_FILES: Final = frozenset(
     {_SPLITS_FILE, "dataset_info.json", "state.json", "README.md", ".gitattributes", "LICENSE"}
 )
 """Other files of a folder with a data set, which are ignored."""
@@ -110,7 +110,7 @@ def records_of(corpus: Corpus) -> Corpus | None:
     other = [
         str(path)
         for path in paths
-        if not path.name.endswith(RECORD_SUFFIXES) and path.name not in _BESIDE_RECORDS
+        if not path.name.endswith(RECORD_SUFFIXES) and path.name not in _OTHER_FILES
     ]
     if other:
         raise ConfigError(

@@ -25,7 +25,7 @@ from drumline_trainer.data.mixture import MixtureDataset, dealt
 from drumline_trainer.data.preference_dataset import PreferenceDataset
 from drumline_trainer.data.record_text import MemoryText, open_records, records_of
 from drumline_trainer.data.records.tokenizer import (
-    MOST_TOKENIZER_BYTES,
+    MAX_TOKENIZER_BYTES,
     TOKENIZER_FILE,
     LoadedTokenizer,
 )
@@ -191,7 +191,7 @@ def _open_indexed(indices: list[Path], *, tokenizer_file: AnyPath | None) -> Ind
 
 def _check_tokenizer(file: str, shards: ShardText) -> None:
     try:
-        digest = hashlib.sha256(read_regular(Path(file), limit=MOST_TOKENIZER_BYTES)).hexdigest()
+        digest = hashlib.sha256(read_regular(Path(file), limit=MAX_TOKENIZER_BYTES)).hexdigest()
     except OSError as error:
         shards.close()
         raise ConfigError(f"data.tokenizer: {file}: {error.strerror}") from error

@@ -15,11 +15,11 @@ from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.mixture import MixtureDataset
-from drumline_trainer.data.records.tokenizer import MOST_TOKENIZER_BYTES, TOKENIZER_FILE
+from drumline_trainer.data.records.tokenizer import MAX_TOKENIZER_BYTES, TOKENIZER_FILE
 from drumline_trainer.data.text_dataset import TextDataset
 
 _TOKENIZER_FILES: Final = (TOKENIZER_FILE, "tokenizer.model", "vocab.json")
-_MOST_FOR_BYTES: Final = 512
+_MAX_FOR_BYTES: Final = 512
 """Tokens of a model of bytes: the 256 bytes, and special ones."""
 
 
@@ -40,7 +40,7 @@ def check_vocabulary(dataset: Dataset, config: TrainerConfig) -> None:
 
 def _refuse_bytes(folder: AnyPath, config: TrainerConfig) -> None:
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
-    if has_tokenizer or config.model.vocab_size > _MOST_FOR_BYTES:
+    if has_tokenizer or config.model.vocab_size > _MAX_FOR_BYTES:
         raise ConfigError(
             f"data.source: {config.data.source} is text, which is read as bytes, and the model of"
             f" {folder} knows {config.model.vocab_size} tokens of a tokenizer; make token shards"
@@ -53,7 +53,7 @@ def _refuse_bytes(folder: AnyPath, config: TrainerConfig) -> None:
 def _refuse_other_tokenizer(folder: AnyPath, made_with: str) -> None:
     file = folder / TOKENIZER_FILE
     try:
-        digest = hashlib.sha256(read_file(file, limit=MOST_TOKENIZER_BYTES)).hexdigest()
+        digest = hashlib.sha256(read_file(file, limit=MAX_TOKENIZER_BYTES)).hexdigest()
     except FileNotFoundError:
         return
     except OSError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_MOST_NATS = 700.0
+_MAX_NATS = 700.0
 """Largest loss for which `exp(loss)` is finite. Above it no perplexity is reported."""
 
 
@@ -26,7 +26,7 @@ class EvaluationRecord:
     @property
     def perplexity(self) -> float:
         """The exponential of the loss."""
-        return math.exp(self.loss) if self.loss < _MOST_NATS else math.inf
+        return math.exp(self.loss) if self.loss < _MAX_NATS else math.inf
 
     @property
     def line(self) -> str:

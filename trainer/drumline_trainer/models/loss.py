@@ -59,15 +59,15 @@ class _ChunkedCrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         logits_NV, largest_N, sums_N, words_N1, counted_N = ctx.saved_tensors
-        slopes_NV = torch.empty_like(logits_NV)
+        gradient_NV = torch.empty_like(logits_NV)
         factors_N1 = (gradients[0] * counted_N).unsqueeze(-1)
         for rows in chunks_of(logits_NV):
             part_CV = (logits_NV[rows].float() - largest_N[rows].unsqueeze(-1)).exp_()
             part_CV.div_(sums_N[rows].unsqueeze(-1))
             minus_one_C1 = part_CV.new_full((), -1.0).expand(len(part_CV), 1)
             part_CV.scatter_add_(-1, words_N1[rows], minus_one_C1)
-            slopes_NV[rows] = part_CV.mul_(factors_N1[rows])
-        return slopes_NV, None
+            gradient_NV[rows] = part_CV.mul_(factors_N1[rows])
+        return gradient_NV, None
 
 
 def chunks_of(logits_NV: Tensor) -> Iterator[slice]:

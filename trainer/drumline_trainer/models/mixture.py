@@ -91,7 +91,7 @@ def _of_rows(bias: Tensor, counts_X: Tensor, rows: Tensor) -> Tensor:
 class Dispatch(nn.Module):
     """Dispatch to experts that are all on this rank."""
 
-    def announced(self, counts_X: Tensor) -> Any:
+    def exchange_counts(self, counts_X: Tensor) -> Any:
         """Return the input of `forward` for `counts_X` rows for each expert."""
         return counts_X
 
@@ -138,7 +138,7 @@ class MixtureOfExperts(nn.Module):
         shares_BSK, chosen_BSK = self._chosen(scores_BSX)
         expert_of_R, order_R = chosen_BSK.flatten().sort(stable=True)
         counts_X = self._counts(expert_of_R)
-        announced = self.dispatch.announced(counts_X)
+        announced = self.dispatch.exchange_counts(counts_X)
         self._see(counts_X, chosen_BSK, documents)
         shared_BSD = None if self.shared is None else self.shared(x_BSD)  # while counts travel
         rows_RD = self._through_experts(x_BSD, order_R, announced)

@@ -83,9 +83,9 @@ class CoreAttention(nn.Module):
         """
         if documents is None:
             return self._whole(q_BHSE, k_BGSE, v_BGSE, sinks_H)
-        return self.within(q_BHSE, k_BGSE, v_BGSE, documents, sinks_H)
+        return self.attend_documents(q_BHSE, k_BGSE, v_BGSE, documents, sinks_H)
 
-    def within(
+    def attend_documents(
         self,
         q_BHSE: Tensor,
         k_BGSE: Tensor,

@@ -39,7 +39,7 @@ class ReplacedLinear(nn.Module):
             return x_BSO if self.bias is None else x_BSO + self.used(self.bias)
         if self.leaves:
             x_BSO = self.region.leave(x_BSO)
-        return x_BSO if self.bias is None else x_BSO + self.region.outside(self.bias)
+        return x_BSO if self.bias is None else x_BSO + self.region.outside_weight(self.bias)
 
     def used(self, parameter: Tensor) -> Tensor:
         """One of its own as it enters a product; see `ColumnLinear.used`."""

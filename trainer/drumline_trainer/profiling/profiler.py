@@ -131,7 +131,7 @@ class TraceRanges:
         self._open.pop().__exit__(None, None, None)
 
 
-MOST_MEMORY_EVENTS = 100_000
+MAX_MEMORY_EVENTS = 100_000
 _cuda_memory: Any = torch.cuda.memory
 """Its functions for memory snapshots are documented under private names."""
 
@@ -181,7 +181,7 @@ class Profiler:
         activities = [ProfilerActivity.CPU]
         if self._on_gpu:
             activities.append(ProfilerActivity.CUDA)
-            _cuda_memory._record_memory_history(max_entries=MOST_MEMORY_EVENTS)  # noqa: SLF001 - documented API
+            _cuda_memory._record_memory_history(max_entries=MAX_MEMORY_EVENTS)  # noqa: SLF001 - documented API
         self._began = step
         self._profile = profile(activities=activities, record_shapes=True, acc_events=True)
         self._profile.start()

@@ -28,7 +28,7 @@ from drumline_trainer.metrics.sinks import STEPS_FILE
 from drumline_trainer.rank.run import rank_main
 
 _KEPT_FILE = "kept-activations.json"
-_MOST_RANKS = 8
+_MAX_RANKS = 8
 """Processes on a machine without GPUs: two on each of three axes."""
 _RANK_BYTES = 1 << 30
 """Minimum memory of such a process, torch included."""
@@ -103,7 +103,7 @@ def _seen() -> RehearsalHost:
             memory_bytes=free,
         )
     available = available_memory()
-    devices = max(1, min(_MOST_RANKS, available // (2 * _RANK_BYTES)))
+    devices = max(1, min(_MAX_RANKS, available // (2 * _RANK_BYTES)))
     return RehearsalHost(gpu="", devices=devices, memory_bytes=available // devices - _RANK_BYTES)
 
 

@@ -144,7 +144,7 @@ def run_rank(
             console.close()
         return
 
-    _break_off_when_told(control, instruments=instruments)
+    _abort_when_ordered(control, instruments=instruments)
     control.on_report = lambda: _report_collectives(reporter)
     while parked := _train_until_parked(
         config, reporter=reporter, device=device, compiled=compiled, control=control
@@ -171,7 +171,7 @@ def _device(placement: Placement) -> torch.device:
     return device
 
 
-def _break_off_when_told(control: Control, *, instruments: Instruments) -> None:
+def _abort_when_ordered(control: Control, *, instruments: Instruments) -> None:
     """Abort collectives only when the agent ends a membership."""
 
     def break_off(late: float) -> None:
@@ -233,7 +233,7 @@ def _parks(error: Exception, *, control: Control) -> bool:
     """Return whether a rank waits for the next membership. With a failed device it cannot."""
     if isinstance(error, torch.AcceleratorError):
         return False
-    return control.told_to_leave or exit_code_of(error) is ExitCode.PEER_LOST
+    return control.leave_ordered or exit_code_of(error) is ExitCode.PEER_LOST
 
 
 def _train(

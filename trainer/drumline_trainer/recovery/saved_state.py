@@ -10,7 +10,7 @@ from drumline_contract.config.saved import refuse_other_average, refuse_other_mo
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.optimization.loss_scale import LossScale
 
-_MOST_SAMPLES: Final = 1 << 62
+_MAX_SAMPLES: Final = 1 << 62
 
 
 def check_state(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
@@ -34,7 +34,7 @@ def saved_cursor(saved: Mapping[str, Any]) -> int:
     """
     cursor = saved.get("cursor")
     match cursor:
-        case int() if not isinstance(cursor, bool) and 0 <= cursor < _MOST_SAMPLES:
+        case int() if not isinstance(cursor, bool) and 0 <= cursor < _MAX_SAMPLES:
             return cursor
         case _:
             raise CorruptCheckpointError(f"cursor {str(cursor)[:32]!r} counts no samples")

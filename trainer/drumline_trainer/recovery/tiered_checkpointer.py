@@ -69,7 +69,7 @@ class StartingPoint:
     """Digest of the manifest, if it is a checkpoint."""
 
 
-FROM_NOTHING = StartingPoint(step=0, tier=RestoreTier.INITIAL, trainer={"cursor": 0})
+INITIAL_STATE = StartingPoint(step=0, tier=RestoreTier.INITIAL, trainer={"cursor": 0})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class TieredCheckpointer:
                 tell=self.reporter.send_event,
             )
         # 2. Newest state first. All ranks take the same branch, because each restore agrees.
-        start = self._from_snapshot() or self._from_checkpoint() or FROM_NOTHING
+        start = self._from_snapshot() or self._from_checkpoint() or INITIAL_STATE
         # 3. Snapshots after this step belong to an abandoned history.
         if self._snapshots is not None:
             self._snapshots.remove_unusable(after=start.step)

@@ -51,7 +51,7 @@ Receive = Callable[[Tag, int, Tensor], None]
 class _State(IntEnum):
     """State of a rank before a round."""
 
-    GOING_ON = auto()
+    RUNNING = auto()
     """It has something for others."""
     DONE = auto()
     REFUSED = auto()
@@ -144,7 +144,7 @@ class _RowExchange:
     def _state(self) -> _State:
         if self.reason:
             return _State.REFUSED
-        return _State.GOING_ON if self.backlog.waiting else _State.DONE
+        return _State.RUNNING if self.backlog.waiting else _State.DONE
 
     def _fill_backlog(self) -> None:
         try:

@@ -32,14 +32,14 @@ DTYPES: Final = {
 """Types by safetensors' names."""
 LENGTH_BYTES: Final = 8
 """In front of the header."""
-MOST_HEADER_BYTES: Final = 16 << 20
+MAX_HEADER_BYTES: Final = 16 << 20
 """More than 100,000 tensors. The library takes 100 MB, which are gigabytes once they are parsed."""
 CHUNK_BYTES: Final = 256 << 10
 """Digested and written at once: small enough to be in the processor's cache for both."""
 _DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 _DEVICE_CHUNK_BYTES: Final = 16 << 20
 """Copied from another device at once."""
-_MOST_DIMENSIONS: Final = 64
+_MAX_DIMENSIONS: Final = 64
 """Maximum number of dimensions, as in PyTorch."""
 _METADATA: Final = "__metadata__"
 
@@ -135,9 +135,7 @@ def _stored(entry: Any, *, data: int) -> StoredTensor:
     if dtype not in DTYPES:
         raise ValueError(f"type {dtype:.20}")
     shape = tuple(entry["shape"])
-    if len(shape) > _MOST_DIMENSIONS or any(
-        type(each) is not int for each in (start, stop, *shape)
-    ):
+    if len(shape) > _MAX_DIMENSIONS or any(type(each) is not int for each in (start, stop, *shape)):
         raise ValueError("a shape or a place that is none")
     return StoredTensor(dtype=dtype, shape=shape, start=data + start, stop=data + stop)
 

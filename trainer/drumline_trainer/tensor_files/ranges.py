@@ -29,7 +29,7 @@ from drumline_contract.regular_files import open_regular
 from drumline_trainer.tensor_files.layout import (
     DTYPES,
     LENGTH_BYTES,
-    MOST_HEADER_BYTES,
+    MAX_HEADER_BYTES,
     StoredTensor,
     as_bytes,
     parse_header,
@@ -81,8 +81,8 @@ def open_tensor_file(path: AnyPath) -> AbstractContextManager[OpenTensorFile]:
         return _open_ranges(path)
     with open_regular(path) as file:  # the library's errors do not say which one it was
         length = int.from_bytes(file.read(LENGTH_BYTES), "little")
-        if length > MOST_HEADER_BYTES:
-            raise SafetensorError(f"a header of {length} bytes; at most {MOST_HEADER_BYTES}")
+        if length > MAX_HEADER_BYTES:
+            raise SafetensorError(f"a header of {length} bytes; at most {MAX_HEADER_BYTES}")
     opened = safe_open(path, framework="pt", device="cpu")
     return cast("AbstractContextManager[OpenTensorFile]", opened)
 
@@ -118,7 +118,7 @@ def _header(
     head = read(0, min(file_bytes, _FIRST_BYTES)) if file_bytes else b""
     length = int.from_bytes(head[:LENGTH_BYTES], "little")
     end = LENGTH_BYTES + length
-    if len(head) < LENGTH_BYTES or end > file_bytes or length > MOST_HEADER_BYTES:
+    if len(head) < LENGTH_BYTES or end > file_bytes or length > MAX_HEADER_BYTES:
         raise SafetensorError(f"a header of {length} bytes in a file of {file_bytes}")
     rest = read(len(head), end) if end > len(head) else b""
     return parse_header(bytes(head[LENGTH_BYTES:end]) + bytes(rest), file_bytes=file_bytes)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from drumline_agent.commands.client_snapshots import snapshot_info
+from drumline_agent.commands.pod_clients import snapshot_info
 from drumline_agent.protocol.snapshot_info import MAX_SNAPSHOT_BYTES, SnapshotInfo
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.wire import SnapshotWritten

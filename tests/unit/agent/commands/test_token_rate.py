@@ -10,20 +10,20 @@ def report(at: float, tokens: int) -> StepReport:
 
 def test_the_rates_of_ranks_are_added_up() -> None:
     rate = TokenRate()
-    rate.hear(0, report(100.0, 0))
-    rate.hear(1, report(100.0, 50))
+    rate.handle(0, report(100.0, 0))
+    rate.handle(1, report(100.0, 50))
     assert rate.tokens_per_second is None
-    rate.hear(0, report(105.0, 500))
-    rate.hear(1, report(110.0, 1050))
+    rate.handle(0, report(105.0, 500))
+    rate.handle(1, report(110.0, 1050))
     assert rate.tokens_per_second == 100 + 100
-    rate.hear(0, report(106.0, 5000))  # too soon
+    rate.handle(0, report(106.0, 5000))  # too soon
     assert rate.tokens_per_second == 200
 
 
 def test_a_counter_that_begins_anew_gives_no_negative_rate() -> None:
     rate = TokenRate()
-    rate.hear(0, report(100.0, 900))
-    rate.hear(0, report(110.0, 10))
+    rate.handle(0, report(100.0, 900))
+    rate.handle(0, report(110.0, 10))
     assert rate.tokens_per_second is None
-    rate.hear(0, report(120.0, 110))
+    rate.handle(0, report(120.0, 110))
     assert rate.tokens_per_second == 10

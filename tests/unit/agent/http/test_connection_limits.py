@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_agent.http.connection_limits import ConnectionLimits, Refused, Seated
+from drumline_agent.http.connection_limits import AdmittedConnection, ConnectionLimits, Refused
 
 
 @pytest.fixture
@@ -18,11 +18,11 @@ def limits() -> ConnectionLimits[int]:
 
 def test_the_example_of_the_module(limits: ConnectionLimits[int]) -> None:
     for connection, address in enumerate("AAAABBCO"):
-        assert limits.admit(connection, address=address) == Seated()
+        assert limits.admit(connection, address=address) == AdmittedConnection()
     limits.has_request(7)
     assert limits.admit(8, address="A") == Refused()
-    assert limits.admit(9, address="kubelet") == Seated(displaced=0)
-    assert limits.admit(10, address="B") == Seated(displaced=1)
+    assert limits.admit(9, address="kubelet") == AdmittedConnection(displaced=0)
+    assert limits.admit(10, address="B") == AdmittedConnection(displaced=1)
 
 
 def test_a_closed_connection_makes_room(limits: ConnectionLimits[int]) -> None:
@@ -30,7 +30,7 @@ def test_a_closed_connection_makes_room(limits: ConnectionLimits[int]) -> None:
         limits.admit(connection, address="A")
     limits.remove(2)
     limits.remove(2)
-    assert limits.admit(4, address="A") == Seated()
+    assert limits.admit(4, address="A") == AdmittedConnection()
     assert limits.admit(5, address="A") == Refused()
 
 
@@ -38,8 +38,8 @@ def test_a_request_under_way_is_never_displaced(limits: ConnectionLimits[int]) -
     for connection, address in enumerate("AAAABBBB"):
         limits.admit(connection, address=address)
         limits.has_request(connection)
-    assert limits.admit(8, address="C") == Seated(crowded=True)
-    assert limits.admit(9, address="D") == Seated(displaced=8)
+    assert limits.admit(8, address="C") == AdmittedConnection(crowded=True)
+    assert limits.admit(9, address="D") == AdmittedConnection(displaced=8)
 
 
 def test_beyond_the_reserve_a_crowd_is_refused(limits: ConnectionLimits[int]) -> None:
@@ -91,12 +91,12 @@ def test_few_connections_of_an_address_outlive_any_crowd_of_another(crowd: int, 
         limits.admit(number, address="crowd")
     for number in range(few):
         verdict = limits.admit(1000 + number, address="member")
-        assert isinstance(verdict, Seated)
+        assert isinstance(verdict, AdmittedConnection)
         assert not verdict.crowded
         limits.admit(2000 + number, address="crowd")
     displaced = [
         verdict.displaced
         for number in range(crowd)
-        if isinstance(verdict := limits.admit(3000 + number, address="crowd"), Seated)
+        if isinstance(verdict := limits.admit(3000 + number, address="crowd"), AdmittedConnection)
     ]
     assert not any(each is not None and 1000 <= each < 2000 for each in displaced)

@@ -15,56 +15,56 @@ def at(step: int) -> StepReport:
 
 def test_every_rank_has_saved() -> None:
     parts = CheckpointParts(world_size=2)
-    assert parts.hear(1, PartSaved(step=4, path="/c/1")) is None
-    complete = parts.hear(0, PartSaved(step=4, path="/c/0"))
+    assert parts.handle(1, PartSaved(step=4, path="/c/1")) is None
+    complete = parts.handle(0, PartSaved(step=4, path="/c/0"))
     assert complete == CompleteCheckpoint(step=4, path="/c/0")
 
 
 def test_a_rank_that_goes_on_has_no_part() -> None:
     parts = CheckpointParts(world_size=2)
-    assert parts.hear(0, PartSaved(step=4, path="/c")) is None
-    assert parts.hear(1, at(4)) is None
-    assert parts.hear(1, at(5)) == CompleteCheckpoint(step=4, path="/c")
+    assert parts.handle(0, PartSaved(step=4, path="/c")) is None
+    assert parts.handle(1, at(4)) is None
+    assert parts.handle(1, at(5)) == CompleteCheckpoint(step=4, path="/c")
 
 
 def test_a_part_in_the_background_is_waited_for() -> None:
     parts = CheckpointParts(world_size=2)
-    parts.hear(1, PartBegun(step=4))
-    parts.hear(1, at(7))
-    assert parts.hear(0, PartSaved(step=4, path="/c")) is None
-    assert parts.hear(1, PartSaved(step=4)) == CompleteCheckpoint(step=4, path="/c")
+    parts.handle(1, PartBegun(step=4))
+    parts.handle(1, at(7))
+    assert parts.handle(0, PartSaved(step=4, path="/c")) is None
+    assert parts.handle(1, PartSaved(step=4)) == CompleteCheckpoint(step=4, path="/c")
 
 
 def test_a_checkpoint_without_a_saved_part_is_none() -> None:
     parts = CheckpointParts(world_size=1)
-    parts.hear(0, PartBegun(step=4))
-    assert parts.hear(0, at(9)) is None
+    parts.handle(0, PartBegun(step=4))
+    assert parts.handle(0, at(9)) is None
 
 
 def test_a_part_that_fails_fails_the_checkpoint_and_not_the_next() -> None:
     parts = CheckpointParts(world_size=2)
-    parts.hear(0, PartSaved(step=4, path="/c"))
-    failed = parts.hear(1, PartSaved(step=4, error="disk full"))
+    parts.handle(0, PartSaved(step=4, path="/c"))
+    failed = parts.handle(1, PartSaved(step=4, error="disk full"))
     assert failed == FailedCheckpoint(step=4, rank=1, error="disk full")
-    assert parts.hear(1, at(5)) is None
-    parts.hear(0, PartSaved(step=8, path="/d"))
-    assert parts.hear(1, PartSaved(step=8)) == CompleteCheckpoint(step=8, path="/d")
+    assert parts.handle(1, at(5)) is None
+    parts.handle(0, PartSaved(step=8, path="/d"))
+    assert parts.handle(1, PartSaved(step=8)) == CompleteCheckpoint(step=8, path="/d")
 
 
 def test_an_older_checkpoint_that_ends_later_is_of_no_use() -> None:
     parts = CheckpointParts(world_size=1)
-    parts.hear(0, PartBegun(step=4))
-    assert parts.hear(0, PartSaved(step=8, path="/d")) == CompleteCheckpoint(step=8, path="/d")
-    assert parts.hear(0, PartSaved(step=4, path="/c")) is None
-    assert parts.hear(0, PartSaved(step=4, error="late")) is None
+    parts.handle(0, PartBegun(step=4))
+    assert parts.handle(0, PartSaved(step=8, path="/d")) == CompleteCheckpoint(step=8, path="/d")
+    assert parts.handle(0, PartSaved(step=4, path="/c")) is None
+    assert parts.handle(0, PartSaved(step=4, error="late")) is None
 
 
 def test_what_is_under_way_is_bounded() -> None:
     parts = CheckpointParts(world_size=2)
     for step in range(1, KEPT_STEPS + 3):
-        parts.hear(0, PartSaved(step=step, path=str(step)))
-    assert parts.hear(1, PartSaved(step=1)) is None
+        parts.handle(0, PartSaved(step=step, path=str(step)))
+    assert parts.handle(1, PartSaved(step=1)) is None
     newest = KEPT_STEPS + 2
-    complete = parts.hear(1, PartSaved(step=newest))
+    complete = parts.handle(1, PartSaved(step=newest))
     assert complete == CompleteCheckpoint(step=newest, path=str(newest))
-    assert parts.hear(7, PartSaved(step=99, path="/x")) is None
+    assert parts.handle(7, PartSaved(step=99, path="/x")) is None

@@ -45,11 +45,11 @@ class Played:
         )
 
     def join(self, rank: int, *, step: int | None = 10, saves: bool = True) -> None:
-        self.saves.hear(rank, Hello(v=1, pid=1, rank=rank, local_rank=0, world_size=2))
+        self.saves.handle(rank, Hello(v=1, pid=1, rank=rank, local_rank=0, world_size=2))
         self.report(rank, step=step, saves=saves)
 
     def report(self, rank: int, *, step: int | None, saves: bool = True) -> None:
-        self.saves.hear(rank, StepReport(at=0.0, phase="training", saves=saves, step=step))
+        self.saves.handle(rank, StepReport(at=0.0, phase="training", saves=saves, step=step))
 
     def run_timers(self, seconds: float) -> None:
         due = [callback for after, callback in self.timers if after == seconds]
@@ -60,7 +60,7 @@ class Played:
     def accept(self, *ranks: int) -> None:
         proposal = self.proposal
         for rank in ranks:
-            self.saves.hear(rank, ProposalAccepted(id=proposal.id))
+            self.saves.handle(rank, ProposalAccepted(id=proposal.id))
 
     @property
     def proposal(self) -> SaveProposal:
@@ -80,9 +80,9 @@ def test_a_notice_is_answered_with_the_step_that_all_ranks_have_saved() -> None:
     assert (played.proposal.step, played.proposal.id) == (13, "spot/1")
     played.accept(0, 1)
     assert played.sent[-1] == SaveAgreed("spot/1")
-    played.saves.hear(0, PartSaved(step=13, path="/p"))
+    played.saves.handle(0, PartSaved(step=13, path="/p"))
     assert not played.answers
-    played.saves.hear(1, PartSaved(step=13, path="/q"))
+    played.saves.handle(1, PartSaved(step=13, path="/q"))
     assert played.answers == [SaveAnswer(request=NOTICE, step=13, path="/p")]
 
 
@@ -91,7 +91,7 @@ def test_a_rank_that_has_passed_the_step_is_asked_for_a_later_one() -> None:
     played.saves.request(NOTICE)
     first = played.proposal
     played.accept(0)
-    played.saves.hear(1, ProposalPassed(id=first.id, answered=20))
+    played.saves.handle(1, ProposalPassed(id=first.id, answered=20))
     assert played.sent[-2] == SaveWithdrawn(first.id)
     assert played.proposal.step > 20
     assert played.proposal.id != first.id
@@ -142,7 +142,7 @@ def test_a_rank_that_is_lost_before_all_have_accepted_withdraws_the_proposal() -
     played.saves.request(NOTICE)
     first = played.proposal
     played.accept(0)
-    played.saves.hear(1, ConnectionClosed())
+    played.saves.handle(1, ConnectionClosed())
     assert played.sent[-1] == SaveWithdrawn(first.id)
     played.join(1, step=11)
     assert played.proposal.id == "spot/2"
@@ -154,7 +154,7 @@ def test_what_is_agreed_cannot_be_withdrawn() -> None:
     played.accept(0, 1)
     sent = len(played.sent)
     played.saves.withdraw("spot")
-    played.saves.hear(1, ConnectionClosed())
+    played.saves.handle(1, ConnectionClosed())
     played.run_timers(REPLY_SECONDS)
     assert len(played.sent) == sent
 
@@ -174,8 +174,8 @@ def test_a_rank_that_ends_well_has_no_part() -> None:
     played = two_ranks()
     played.saves.request(NOTICE)
     played.accept(0, 1)
-    played.saves.hear(1, WorkDone())
-    played.saves.hear(0, PartSaved(step=13, path="/p"))
+    played.saves.handle(1, WorkDone())
+    played.saves.handle(0, PartSaved(step=13, path="/p"))
     assert played.answers == [SaveAnswer(request=NOTICE, step=13, path="/p")]
 
 
@@ -183,7 +183,7 @@ def test_a_checkpoint_of_the_scripts_own_answers_no_notice_that_is_not_agreed() 
     played = two_ranks()
     played.saves.request(NOTICE)
     for rank in (0, 1):
-        played.saves.hear(rank, PartSaved(step=11, path="/own"))
+        played.saves.handle(rank, PartSaved(step=11, path="/own"))
     assert played.answers == [SaveAnswer(request=None, step=11, path="/own")]
 
 
@@ -191,7 +191,7 @@ def test_a_part_that_could_not_be_written_is_the_answer() -> None:
     played = two_ranks()
     played.saves.request(NOTICE)
     played.accept(0, 1)
-    played.saves.hear(1, PartSaved(step=13, error="disk full"))
+    played.saves.handle(1, PartSaved(step=13, error="disk full"))
     [answer] = played.answers
     assert (answer.request, answer.step) == (NOTICE, None)
     assert not missing(answer.error, "rank 1", "step 13")

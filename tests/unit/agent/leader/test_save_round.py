@@ -7,8 +7,8 @@ from drumline_agent.leader.save_round import (
     RoundState,
     SaveRequest,
     SaveRound,
+    apply_reply,
     begin_round,
-    hear_reply,
     lead_steps,
     withdraw_round,
 )
@@ -38,32 +38,32 @@ def test_the_step_lies_beyond_what_any_rank_has_reported() -> None:
 
 
 def test_all_have_to_accept() -> None:
-    current, orders = hear_reply(two_ranks(), 0, ProposalAccepted("spot/1"))
+    current, orders = apply_reply(two_ranks(), 0, ProposalAccepted("spot/1"))
     assert (current.state, orders) == (RoundState.PROPOSED, ())
-    current, orders = hear_reply(current, 0, ProposalAccepted("spot/1"))
+    current, orders = apply_reply(current, 0, ProposalAccepted("spot/1"))
     assert (current.state, orders) == (RoundState.PROPOSED, ())
-    current, orders = hear_reply(current, 1, ProposalAccepted("spot/1"))
+    current, orders = apply_reply(current, 1, ProposalAccepted("spot/1"))
     assert (current.state, orders) == (RoundState.AGREED, (SaveAgreed("spot/1"),))
 
 
 def test_a_rank_that_has_passed_the_step_gets_a_later_one() -> None:
-    current, _ = hear_reply(two_ranks(), 0, ProposalAccepted("spot/1"))
-    current, orders = hear_reply(current, 1, ProposalPassed("spot/1", answered=50))
+    current, _ = apply_reply(two_ranks(), 0, ProposalAccepted("spot/1"))
+    current, orders = apply_reply(current, 1, ProposalPassed("spot/1", answered=50))
     assert orders == (SaveWithdrawn("spot/1"), current.proposal)
     assert (current.proposal.id, current.proposal.step) == ("spot/2", 52)
     assert current.accepted == frozenset()
-    again, orders = hear_reply(current, 1, ProposalPassed("spot/2", answered=60))
+    again, orders = apply_reply(current, 1, ProposalPassed("spot/2", answered=60))
     assert (again.proposal.id, again.proposal.step) == ("spot/3", 64)
 
 
 def test_an_acceptance_of_an_earlier_proposal_does_not_count() -> None:
-    current, _ = hear_reply(two_ranks(), 1, ProposalPassed("spot/1", answered=42))
-    assert hear_reply(current, 0, ProposalAccepted("spot/1")) == (current, ())
-    assert hear_reply(current, 7, ProposalAccepted("spot/2")) == (current, ())
+    current, _ = apply_reply(two_ranks(), 1, ProposalPassed("spot/1", answered=42))
+    assert apply_reply(current, 0, ProposalAccepted("spot/1")) == (current, ())
+    assert apply_reply(current, 7, ProposalAccepted("spot/2")) == (current, ())
 
 
 def test_a_rank_that_missed_the_outcome_gets_a_later_step() -> None:
-    current, orders = hear_reply(two_ranks(), 0, ProposalMissed("spot/1"))
+    current, orders = apply_reply(two_ranks(), 0, ProposalMissed("spot/1"))
     assert orders == (SaveWithdrawn("spot/1"), SaveProposal("spot/2", 44, True, *_texts()))
     assert current.state is RoundState.PROPOSED
 
@@ -75,9 +75,9 @@ def _texts() -> tuple[str, float]:
 def test_only_what_is_not_agreed_is_withdrawn() -> None:
     dropped, orders = withdraw_round(two_ranks())
     assert (dropped.state, orders) == (RoundState.WITHDRAWN, (SaveWithdrawn("spot/1"),))
-    assert hear_reply(dropped, 0, ProposalAccepted("spot/1")) == (dropped, ())
-    current, _ = hear_reply(two_ranks(), 0, ProposalAccepted("spot/1"))
-    agreed, _ = hear_reply(current, 1, ProposalAccepted("spot/1"))
+    assert apply_reply(dropped, 0, ProposalAccepted("spot/1")) == (dropped, ())
+    current, _ = apply_reply(two_ranks(), 0, ProposalAccepted("spot/1"))
+    agreed, _ = apply_reply(current, 1, ProposalAccepted("spot/1"))
     assert withdraw_round(agreed) == (agreed, ())
 
 

@@ -38,20 +38,20 @@ async def test_the_sentence_is_published_until_training_goes_on() -> None:
     assert story.status.status.waiting_for == FULL.cause
     assert AgentStatus.parse(story.status.status.encode()) == story.status.status
     assert story.status.version == before + 1
-    story.outage.training_goes_on()
-    story.outage.training_goes_on()
+    story.outage.training_resumed()
+    story.outage.training_resumed()
     assert (story.status.status.waiting_for, story.status.version) == ("", before + 2)
 
 
 async def test_an_outage_ends_with_the_next_checkpoint_not_with_the_next_step() -> None:
     story = Story()
-    assert not story.outage.lasts
+    assert not story.outage.ongoing
     await story.outage.wait(FULL)
-    story.outage.training_goes_on()
-    assert story.outage.lasts
+    story.outage.training_resumed()
+    assert story.outage.ongoing
     await story.outage.wait(FULL)
     story.status.note_checkpoint(CommittedCheckpoint(step=7, digest="d"))
-    assert not story.outage.lasts
+    assert not story.outage.ongoing
     await story.outage.wait(FULL)
     assert story.waits == [5.0, 10.0, 5.0]
 

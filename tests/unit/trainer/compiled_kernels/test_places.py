@@ -139,7 +139,7 @@ def test_of_a_folder_the_oldest_programs_go(tmp_path: Path) -> None:
 def test_of_a_place_that_strangers_have_filled_a_part_is_looked_at(
     place: KernelPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "_MOST_ENTRIES", PROGRAMS + 2)
+    monkeypatch.setattr(places, "_MAX_ENTRIES", PROGRAMS + 2)
     names = [f"{number:032x}/0-0.kernels" for number in range(2 * PROGRAMS + 2)]
     for name in names:
         place.write(name, b"")

@@ -54,7 +54,7 @@ def leaving(agent: tuple[Control, FileIO]) -> Control:
     """Of one that was told to leave."""
     control, orders = agent
     orders.write(Interrupt(generation=1, attempt=0).to_json().encode() + b"\n")
-    while not control.told_to_leave:
+    while not control.leave_ordered:
         pass
     return control
 

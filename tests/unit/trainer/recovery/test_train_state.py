@@ -17,7 +17,7 @@ from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradient_clipping import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
-from drumline_trainer.recovery.tiered_checkpointer import FROM_NOTHING, StartingPoint
+from drumline_trainer.recovery.tiered_checkpointer import INITIAL_STATE, StartingPoint
 from drumline_trainer.recovery.train_state import data_cursor_of, report_start, trainer_state
 from tests.texts import missing
 
@@ -63,7 +63,7 @@ def test_settings_that_changed_are_said() -> None:
 
 def test_a_rate_that_never_reaches_its_peak_is_said() -> None:
     warm = replace(CONFIG, optimizer=OptimizerConfig(warmup_steps=11))
-    (line,) = lines(reported(FROM_NOTHING, warm))
+    (line,) = lines(reported(INITIAL_STATE, warm))
     assert not missing(line, "optimizer.warmup_steps", "11", "10")
 
 
@@ -82,7 +82,7 @@ def test_a_copy_that_meets_no_other_is_said(
     config = TrainerConfig.from_dict(
         {"parallelism": {**degrees, "local_sgd": {"every_steps": 10}}, "checkpoint": EVERY_TEN}
     )
-    said = lines(reported(FROM_NOTHING, config, ranks=ranks))
+    said = lines(reported(INITIAL_STATE, config, ranks=ranks))
     assert [line.partition(", which")[0] for line in said] == (
         ["parallelism.local_sgd: there is one copy of the model"] if copies == 1 else []
     )
@@ -95,7 +95,7 @@ def test_a_run_that_is_over_says_so() -> None:
 
 
 def test_a_run_from_nothing_restores_nothing() -> None:
-    reporter = reported(FROM_NOTHING)
+    reporter = reported(INITIAL_STATE)
     assert lines(reporter) == []
     reporter.checkpointed.assert_not_called()
 

@@ -17,7 +17,7 @@ from drumline_contract.buckets.objects import ObjectBucket
 from drumline_contract.buckets.path import AnyPath, any_path
 from drumline_contract.regular_files import NotRegularError
 from drumline_trainer.tensor_files import ranges
-from drumline_trainer.tensor_files.layout import LENGTH_BYTES, MOST_HEADER_BYTES
+from drumline_trainer.tensor_files.layout import LENGTH_BYTES, MAX_HEADER_BYTES
 from drumline_trainer.tensor_files.ranges import OpenTensorFile, open_tensor_file, read_header
 from tests.store_proxy import Fate, Proxy
 
@@ -149,7 +149,7 @@ def test_a_pipe_and_a_header_of_gigabytes_are_refused_at_once(
         read(tmp_path / "pipe")
     large = tmp_path / "large"
     with large.open("wb") as file:
-        file.write((MOST_HEADER_BYTES + 1).to_bytes(LENGTH_BYTES, "little"))
-        file.truncate(MOST_HEADER_BYTES + 100)
-    with pytest.raises(SafetensorError, match=f"header of {MOST_HEADER_BYTES + 1} bytes"):
+        file.write((MAX_HEADER_BYTES + 1).to_bytes(LENGTH_BYTES, "little"))
+        file.truncate(MAX_HEADER_BYTES + 100)
+    with pytest.raises(SafetensorError, match=f"header of {MAX_HEADER_BYTES + 1} bytes"):
         read(large)

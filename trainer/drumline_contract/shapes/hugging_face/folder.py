@@ -93,7 +93,7 @@ def _any_with(prefix: str, names: Collection[str]) -> bool:
 
 CONFIG_FILE = "config.json"
 _MAX_JSON_BYTES = 64 << 20
-_OF_THE_FOLDER: Final = frozenset(
+_PATH_ERRORS: Final = frozenset(
     {
         *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
         *(errno.EACCES, errno.EPERM, errno.EFBIG),
@@ -218,7 +218,7 @@ def unreadable(place: object, error: OSError) -> HuggingFaceError | StoreError:
     So a claim that fails for a moment restarts a job's ranks and does not end the job.
     """
     reason = f"{place}: {error.strerror}"
-    if error.errno in _OF_THE_FOLDER:
+    if error.errno in _PATH_ERRORS:
         return HuggingFaceError(reason)
     return StoreError(reason, may_come_back=True)
 

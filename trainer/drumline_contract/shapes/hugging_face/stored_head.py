@@ -21,7 +21,7 @@ _PAIRS: Final = (
 """Names of head and embedding."""
 _FILE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
-_MOST_HEADER_BYTES: Final = 100_000_000
+_MAX_HEADER_BYTES: Final = 100_000_000
 _STRETCHES: Final = 64
 _STRETCH_BYTES: Final = 64 << 10
 
@@ -78,7 +78,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
     """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        if size > _MOST_HEADER_BYTES:
+        if size > _MAX_HEADER_BYTES:
             raise ValueError(size)
         return json.loads(file.read(size)), 8 + size
 

@@ -20,8 +20,8 @@ _MOST_ROWS: Final = 1024
 _OBJECT_BYTES: Final = 8
 """At least, of any value: a reference."""
 
-_MOST_BATCH_ROWS: Final = 32
-_MOST_EXPANDED_BYTES: Final = 1 << 30
+_MAX_BATCH_ROWS: Final = 32
+_MAX_EXPANDED_BYTES: Final = 1 << 30
 _DELTA_ENCODINGS: Final = {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}
 
 
@@ -45,11 +45,11 @@ class ParquetPlan:
         """
         part = self.metadata.row_group(group)
         average = part.total_byte_size // max(1, part.num_rows)
-        rows = max(1, min(_MOST_BATCH_ROWS, most // max(1, longest, average)))
+        rows = max(1, min(_MAX_BATCH_ROWS, most // max(1, longest, average)))
         columns = map(part.column, range(part.num_columns))
         values = max((each.num_values for each in columns), default=0)
         # one row may have all values of a list's column
-        expands = not self._has_lists() or values * longest <= _MOST_EXPANDED_BYTES
+        expands = not self._has_lists() or values * longest <= _MAX_EXPANDED_BYTES
         return 1 if self.has_deltas else rows, expands
 
     def _has_lists(self) -> bool:

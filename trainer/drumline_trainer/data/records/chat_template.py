@@ -34,9 +34,9 @@ from drumline_trainer.data.records.messages import (
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 """Noncharacters, which no text has: around what a template says that it generates."""
 _DEFAULT, _FOR_TOOLS = "default", "tool_use"
-_MOST_REPEATED: Final = 1 << 24
+_MAX_REPEATED: Final = 1 << 24
 """Characters or entries of a repetition: `'a' * 10 ** 10` would take the memory of the machine."""
-_MOST_EXPONENT: Final = 64
+_MAX_EXPONENT: Final = 64
 
 
 class _Generated(Extension):
@@ -60,9 +60,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Refuse large repetitions and powers."""
-        if operator == "**" and isinstance(right, int) and abs(right) > _MOST_EXPONENT:
+        if operator == "**" and isinstance(right, int) and abs(right) > _MAX_EXPONENT:
             raise SecurityError(f"a power with the exponent {right}")
-        if operator == "*" and _repetition(left, right) > _MOST_REPEATED:
+        if operator == "*" and _repetition(left, right) > _MAX_REPEATED:
             raise SecurityError(f"a repetition of {_repetition(left, right)} entries")
         return super().call_binop(context, operator, left, right)
 

@@ -40,7 +40,7 @@ RECORD_SUFFIXES: Final = (
 )
 """Suffixes of files of records."""
 _FIELDS, _TEXT = ".json", ".txt"
-_MOST_RECORD_BYTES: Final = 64 << 20
+_MAX_RECORD_BYTES: Final = 64 << 20
 """Maximum size of a line or a member of a tar. A few bytes of gzip can hold gigabytes of one line.
 """
 _READ_BYTES: Final = 1 << 20
@@ -116,11 +116,11 @@ def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
     with _named_errors(path), open_regular(path) as stored:
         file = gzip.open(stored) if packed else stored  # noqa: SIM115 - nothing but `stored` is open
         file.seek(offset)
-        while line := file.readline(_MOST_RECORD_BYTES + 1):
+        while line := file.readline(_MAX_RECORD_BYTES + 1):
             at, offset = offset, offset + len(line)
             place = f"the line of {path} at byte {at}"
-            if len(line) > _MOST_RECORD_BYTES:
-                raise ConfigError(f"source: {place} is longer than {_MOST_RECORD_BYTES} bytes")
+            if len(line) > _MAX_RECORD_BYTES:
+                raise ConfigError(f"source: {place} is longer than {_MAX_RECORD_BYTES} bytes")
             if line.strip():
                 yield StoredRecord(_object(decoded(line, path, at=at), place), place, offset)
 
@@ -142,12 +142,12 @@ def _samples(path: Path, *, offset: int) -> Iterator[StoredRecord]:
         for member in sample.members:
             if ending(member) not in (_FIELDS, _TEXT):
                 continue
-            if member.size > _MOST_RECORD_BYTES:
+            if member.size > _MAX_RECORD_BYTES:
                 raise ConfigError(
                     f"source: {place}: {member.name} has {member.size} bytes; a record has"
-                    f" {_MOST_RECORD_BYTES} at most"
+                    f" {_MAX_RECORD_BYTES} at most"
                 )
-            content = sample.content(member, most=_MOST_RECORD_BYTES)
+            content = sample.content(member, most=_MAX_RECORD_BYTES)
             texts[ending(member)] = decoded(content, path, at=member.offset_data)
         yield StoredRecord(_of_members(texts, place), place, sample.after)
 
@@ -190,10 +190,10 @@ def _parquet(path: Path) -> Iterator[Any]:
             # a group has one dictionary for each column, and the first row brings it
             first = next(as_stored.iter_batches(batch_size=1, row_groups=[group]), None)
             longest = 0 if first is None else longest_value(first)
-            rows, expands = plan.of_group(group, longest=longest, most=_MOST_RECORD_BYTES)
+            rows, expands = plan.of_group(group, longest=longest, most=_MAX_RECORD_BYTES)
             file = as_texts if expands else as_stored
             for batch in file.iter_batches(batch_size=rows, row_groups=[group]):
-                yield from bounded_batches(batch, path, most=_MOST_RECORD_BYTES)
+                yield from bounded_batches(batch, path, most=_MAX_RECORD_BYTES)
 
 
 def _arrow(path: Path) -> Iterator[Any]:
@@ -209,7 +209,7 @@ def _arrow(path: Path) -> Iterator[Any]:
         source.seek(0)
         batches = ipc.open_stream(source)
     for batch in batches:
-        yield from bounded_batches(batch, path, most=_MOST_RECORD_BYTES)
+        yield from bounded_batches(batch, path, most=_MAX_RECORD_BYTES)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
 from drumline_trainer.data.records.template_files import special_tokens_of, stop_numbers_of
 
 TOKENIZER_FILE: Final = "tokenizer.json"
-MOST_TOKENIZER_BYTES: Final = 256 << 20
+MAX_TOKENIZER_BYTES: Final = 256 << 20
 """Ten times the largest that was published."""
 _PROBE: Final = "a"
 """A text between the tokens that a post-processor writes."""
@@ -95,7 +95,7 @@ class LoadedTokenizer:
                 "data.tokenizer: needs the package tokenizers; install drumline[trainer-more]"
             ) from error
         try:
-            content = read_file(file, limit=MOST_TOKENIZER_BYTES)
+            content = read_file(file, limit=MAX_TOKENIZER_BYTES)
         except OSError as error:
             raise ConfigError(f"tokenizer: {file}: {error.strerror}") from error
         try:

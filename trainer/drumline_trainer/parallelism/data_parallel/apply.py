@@ -39,7 +39,7 @@ from drumline_trainer.parallelism.data_parallel.precision import (
     to_compute_type,
 )
 from drumline_trainer.parallelism.data_parallel.weights import CutStages, ModelWeight, weights_of
-from drumline_trainer.parallelism.data_parallel.zero import ZeroModel, whole_before
+from drumline_trainer.parallelism.data_parallel.zero import ZeroModel, wait_for_weights
 from drumline_trainer.sharding.device import give_storage
 from drumline_trainer.sharding.storage import OpenStore
 from drumline_trainer.sharding.world import World
@@ -67,7 +67,7 @@ def data_parallel(
     Raises:
         ConfigError: weights are to be offloaded to a folder that has too little room.
     """
-    parallel = _of_weights(
+    parallel = _parallel_weights(
         model,
         world=world,
         precision=precision,
@@ -78,7 +78,7 @@ def data_parallel(
     return with_constants(parallel, model.stages, world=world)
 
 
-def _of_weights(
+def _parallel_weights(
     model: CutStages,
     *,
     world: World,
@@ -114,7 +114,7 @@ def _of_weights(
     for axis in (Axis.DATA, Axis.EXPERT_DATA):
         trained = [w for w in weights if w.parameter.requires_grad and w.axis is axis]
         if trained:
-            part = _by_kind(
+            part = _ddp_or_zero(
                 trained,
                 world=world,
                 backwards=backwards,
@@ -125,7 +125,7 @@ def _of_weights(
     # 3. ZeRO's weights arrive late, so forward passes wait for them.
     sharded = [part for part in parts if isinstance(part, ZeroModel)]
     for stage in model.stages if sharded else ():
-        whole_before(stage, sharded)
+        wait_for_weights(stage, sharded)
     # 4. Frozen weights have no gradients, but checkpoints and norms know them.
     frozen = tuple(
         w.part(w.parameter.detach(), copies=world.size(w.axis), copy=world.index(w.axis))
@@ -160,7 +160,7 @@ def _master_store(memory: MemoryConfig, *, device: torch.device) -> OpenStore | 
     return lambda sizes: open_store(memory.offload_optimizer, memory, sizes=sizes, device=device)
 
 
-def _by_kind(
+def _ddp_or_zero(
     weights: Sequence[ModelWeight],
     *,
     world: World,

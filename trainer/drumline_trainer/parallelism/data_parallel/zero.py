@@ -4,7 +4,7 @@ Rajbhandari et al. 2020. The optimizer's state, and with a low precision the fp3
 once in the group: every parameter is cut by rows. A reduce-scatter gives each rank the summed
 gradient of its rows; after the update an all-gather gives all ranks the new weights, in the type
 that the model computes in. It goes from the first layer to the last while the next forward pass
-does the same, and a layer waits for its own weights only (`whole_before`).
+does the same, and a layer waits for its own weights only (`wait_for_weights`).
 
     ZeRO-1  accumulates whole gradients over the micro-batches, one reduce-scatter a step
     ZeRO-2  one reduce-scatter a micro-batch; whole gradients live from their backward pass until
@@ -196,7 +196,7 @@ class ZeroModel(BucketedModel):
         self._start_gathers()
 
 
-def whole_before(stage: nn.Module, models: Sequence[ZeroModel]) -> None:
+def wait_for_weights(stage: nn.Module, models: Sequence[ZeroModel]) -> None:
     """Let a stage, each layer and its ends wait for their weights when their forward pass begins.
 
     A layer waits for all its weights at once, because hooks of a block may use those of another

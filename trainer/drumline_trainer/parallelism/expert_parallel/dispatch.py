@@ -43,7 +43,7 @@ class RemoteDispatch(Dispatch):
         super().__init__()
         self.group = group
 
-    def announced(self, counts_X: Tensor) -> Any:
+    def exchange_counts(self, counts_X: Tensor) -> Any:
         """Tell the other ranks how many rows come. Collective over the group."""
         sent = counts_X.view(dist.get_world_size(self.group), -1)
         received = torch.empty_like(sent)

@@ -161,8 +161,8 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
         if isinstance(module, MultiHeadLatentAttention):
             _mark_latents(module, region)
         if isinstance(module, MixtureOfExperts):
-            module.router.register_forward_pre_hook(partial(_before, region.alike))
-            module.router.register_forward_hook(partial(_after, region.sum_back))
+            module.router.register_forward_pre_hook(partial(_before, region.divide_gradient))
+            module.router.register_forward_hook(partial(_after, region.sum_gradient))
             module.balance_weight /= region.group.size()
             module.register_forward_hook(partial(_after, region.leave))
         if path == "norm":
@@ -170,7 +170,7 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
         if path == "position_embedding" or (
             path == "embedding" and not isinstance(module, VocabularyEmbedding)
         ):
-            module.register_forward_hook(partial(_after, region.own))
+            module.register_forward_hook(partial(_after, region.split_positions))
 
 
 def _mark_latents(attention: MultiHeadLatentAttention, region: Region) -> None:
@@ -178,8 +178,8 @@ def _mark_latents(attention: MultiHeadLatentAttention, region: Region) -> None:
 
     At the seams, as the layers between them may still be replaced.
     """
-    attention.before_latents.register_forward_hook(partial(_after, region.alike))
-    attention.after_latent.register_forward_hook(partial(_after, region.sum_back))
+    attention.before_latents.register_forward_hook(partial(_after, region.divide_gradient))
+    attention.after_latent.register_forward_hook(partial(_after, region.sum_gradient))
     for layer in attention.heads_of_latents:
         if isinstance(layer, ColumnLinear):
             layer.enters = False

@@ -57,19 +57,19 @@ class Region:
             return reduce_scatter_positions(x_BSD, self.group)
         return reduce_from_region(x_BSD, self.group)
 
-    def own(self, x_BSD: Tensor) -> Tensor:
+    def split_positions(self, x_BSD: Tensor) -> Tensor:
         """Return the part of a replicated tensor [B, S, D] that is held outside the region."""
         return scatter_positions(x_BSD, self.group) if self.sequence_parallel else x_BSD
 
-    def alike(self, x_BSD: Tensor) -> Tensor:
+    def divide_gradient(self, x_BSD: Tensor) -> Tensor:
         """Inside, for work that is the same on every rank."""
         return divide_gradient(x_BSD, self.group)
 
-    def sum_back(self, x_BSD: Tensor) -> Tensor:
+    def sum_gradient(self, x_BSD: Tensor) -> Tensor:
         """Inside, what was made alike on every rank, for work that differs by rank."""
         return copy_to_region(x_BSD, self.group)
 
-    def outside(self, weight: Tensor) -> Tensor:
+    def outside_weight(self, weight: Tensor) -> Tensor:
         """Return a replicated weight for use outside: its gradient is summed over positions."""
         return copy_to_region(weight, self.group) if self.sequence_parallel else weight
 
@@ -199,7 +199,7 @@ class RowLinear(nn.Linear):
         if self.leaves:
             x_BSO = self.region.leave(x_BSO)
         # After the sum: each rank adding the bias would count it several times.
-        return x_BSO if self.bias is None else x_BSO + self.region.outside(self.bias)  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
+        return x_BSO if self.bias is None else x_BSO + self.region.outside_weight(self.bias)  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
 
 
 class SplitRMSNorm(nn.RMSNorm):

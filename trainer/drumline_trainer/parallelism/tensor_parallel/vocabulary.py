@@ -107,12 +107,12 @@ class _CrossEntropySum(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         logits_NV, largest_N, sums_N, rows_N, here_N, counted_N = ctx.saved_tensors
-        slopes_NV = torch.empty_like(logits_NV)
+        gradient_NV = torch.empty_like(logits_NV)
         for part in chunks_of(logits_NV):
             part_CV = (logits_NV[part].float() - largest_N[part].unsqueeze(-1)).exp_()
             part_CV.div_(sums_N[part].unsqueeze(-1))
             minus_C1 = -here_N[part].float().unsqueeze(-1)
             # Gradient of a logit: its probability, minus 1 for the target.
             part_CV.scatter_add_(-1, rows_N[part].unsqueeze(-1), minus_C1)
-            slopes_NV[part] = part_CV.mul_(gradients[0] * counted_N[part].unsqueeze(-1))
-        return slopes_NV, None, None, None
+            gradient_NV[part] = part_CV.mul_(gradients[0] * counted_N[part].unsqueeze(-1))
+        return gradient_NV, None, None, None

@@ -58,7 +58,7 @@ WRITERS: dict[str, Callable[[Any, Path], None]] = {
 def test_rows_of_a_dictionary_become_objects_a_few_at_a_time(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_MOST_RECORD_BYTES", MOST)
+    monkeypatch.setattr(files, "_MAX_RECORD_BYTES", MOST)
     table = pa.table({"text": repeated(pa.array([LONG]), 300)})
     WRITERS[name](table, tmp_path / name)
     batches = files._parquet if name.endswith("parquet") else files._arrow
@@ -74,7 +74,7 @@ def test_rows_of_a_dictionary_become_objects_a_few_at_a_time(
 def test_a_row_that_is_too_long_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_MOST_RECORD_BYTES", MOST)
+    monkeypatch.setattr(files, "_MAX_RECORD_BYTES", MOST)
     table = pa.table({"text": repeated(pa.array(["a" * 1001]), 3)})
     WRITERS[name](table, tmp_path / name)
     with pytest.raises(ConfigError, match=rf"{name} has 10\d\d bytes; a record has 1000"):
@@ -138,14 +138,14 @@ def test_what_is_no_regular_file_is_refused(
 def test_a_row_with_a_long_list_of_one_text_is_refused_before_it_is_written_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow_batches, "_MOST_EXPANDED_BYTES", 2000)
+    monkeypatch.setattr(arrow_batches, "_MAX_EXPANDED_BYTES", 2000)
     path = tmp_path / "a.parquet"
     write_parquet(pa.table({"turns": [[LONG] * 9, [LONG]]}), path)
     metadata = pq.read_metadata(path)
     plan = arrow_batches.parquet_plan(metadata, path)
     assert plan.of_group(0, longest=len(LONG), most=1 << 20) == (32, False)
     assert plan.of_group(0, longest=1, most=1 << 20) == (32, True)
-    monkeypatch.setattr(files, "_MOST_RECORD_BYTES", 1000)
+    monkeypatch.setattr(files, "_MAX_RECORD_BYTES", 1000)
     with pytest.raises(ConfigError, match="has 3680 bytes"):
         list(read_records(path, offset=0))
 

@@ -65,8 +65,8 @@ def test_a_line_is_as_long_as_a_record_may_be(
     path = tmp_path / name
     content = b"{}\n" + line
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    monkeypatch.setattr(files, "_MOST_RECORD_BYTES", len(line))
+    monkeypatch.setattr(files, "_MAX_RECORD_BYTES", len(line))
     assert [each.after for each in read_records(path, offset=0)] == [3, len(content)]
-    monkeypatch.setattr(files, "_MOST_RECORD_BYTES", len(line) - 1)
+    monkeypatch.setattr(files, "_MAX_RECORD_BYTES", len(line) - 1)
     with pytest.raises(ConfigError, match=f"at byte 3 is longer than {len(line) - 1} bytes"):
         list(read_records(path, offset=0))

@@ -72,7 +72,7 @@ class Watched(Dispatch):
         super().__init__()
         self.counts: list[torch.Tensor] = []
 
-    def announced(self, counts_X: torch.Tensor) -> torch.Tensor:
+    def exchange_counts(self, counts_X: torch.Tensor) -> torch.Tensor:
         self.counts.append(counts_X)
         return counts_X
 
