@@ -62,7 +62,7 @@ def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
 
 
 def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, ...]:
-    """Members of an enumeration, at most as many as it has; empty where it is absent."""
+    """Read members of an enumeration, at most as many as it has; a missing key gives none."""
     return tuple(
         choice({key: item}, key, kind) for item in array(raw, key, most=len(kind), optional=True)
     )
@@ -135,7 +135,7 @@ def objects(raw: Mapping[str, Any], key: str, *, limit: int) -> list[dict[str, A
 
 
 def counts(raw: dict[str, Any], key: str) -> dict[str, int]:
-    """Numbers by name; empty where it is absent."""
+    """Read numbers by name; a missing key gives none."""
     value = raw.get(key, {})
     if not isinstance(value, dict) or len(cast("dict[Any, Any]", value)) > 16:
         raise ContractError(f"{key}: must be an object of at most 16 counts")
@@ -144,7 +144,7 @@ def counts(raw: dict[str, Any], key: str) -> dict[str, int]:
 
 
 def number(raw: dict[str, Any], key: str) -> float:
-    """Seconds; must be there."""
+    """Read a number that must be there."""
     value = optional_number(raw, key)
     if value is None:
         raise ContractError(f"{key}: must be a number")

@@ -69,7 +69,7 @@ class LaunchSettings:
     """Modules that each standby process imports in advance. Empty: no standbys are started."""
 
     def encode(self) -> str:
-        """JSON, for the variable `Env.LAUNCH`."""
+        """Return JSON for the variable `Env.LAUNCH`."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 def launcher_environment(
     *, nodes: int, index: int, gpus: int, host: str, port: int, hostfile: str
 ) -> dict[str, str]:
-    """Torchrun (plain and PET_), JAX and MPI variables of one pod.
+    """Return the torchrun (plain and PET_), JAX and MPI variables of one pod.
 
     Args:
         nodes: pods of the gang.

@@ -137,7 +137,7 @@ class Layout:
         )
 
     def groups(self, axis: Axis) -> tuple[tuple[int, ...], ...]:
-        """All sets of ranks along an axis, each in the order of the axis; every rank is in one."""
+        """Return all sets of ranks along an axis, in its order; every rank is in one."""
         return _groups(self, axis)
 
     def group_of(self, axis: Axis, rank: int) -> tuple[int, ...]:
@@ -158,7 +158,7 @@ class Layout:
         return tuple(map(tuple, sets))
 
     def stages_of(self, pipeline: int) -> tuple[int, ...]:
-        """Numbers of the stages at this place of the pipeline, in the order of the model."""
+        """Return the stages at this place of the pipeline, in the order of the model."""
         if self.pipeline > 1 and self.schedule.is_v_shaped:
             return (pipeline, self.stages - 1 - pipeline)
         return tuple(range(pipeline, self.stages, self.pipeline))

@@ -24,7 +24,7 @@ class Notice:
     """Withdraw the notice with this id, unless the ranks have acted on it."""
 
     def encode(self) -> bytes:
-        """JSON bytes: what is sent and signed."""
+        """Return the JSON bytes that are sent and signed."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod

@@ -15,7 +15,7 @@ _UNSAFE: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
 
 
 def plain(text: str) -> str:
-    """Foreign text as one line that no terminal obeys.
+    """Turn foreign text into one line that no terminal obeys.
 
     Control and direction characters become spaces, runs of spaces become one. O(characters), at the
     speed of C where there is nothing to do.

@@ -14,7 +14,7 @@ from drumline_contract.json_fields import ContractError
 
 
 def sign(token: bytes, *parts: bytes | memoryview) -> str:
-    """HMAC-SHA256 over length-prefixed parts, hex. Length prefixes keep parts from blending."""
+    """Return the hex HMAC-SHA256 over the parts; length prefixes keep them from blending."""
     mac = hmac.new(token, digestmod=hashlib.sha256)
     for part in parts:
         mac.update(len(part).to_bytes(8, "big"))
@@ -23,17 +23,17 @@ def sign(token: bytes, *parts: bytes | memoryview) -> str:
 
 
 def verify(token: bytes, signature: str, *parts: bytes | memoryview) -> bool:
-    """Constant-time check of `sign`."""
+    """Check a signature of `sign` in constant time."""
     return hmac.compare_digest(sign(token, *parts), signature)
 
 
 def pod_name(job: str, index: int, generation: int) -> str:
-    """Name of a gang member: deterministic, so a replayed create is a harmless 409."""
+    """Return a gang member's pod name: always the same, so a repeated create is a harmless 409."""
     return f"{job}-{index}-g{generation}"
 
 
 def host_name(job: str, index: int) -> str:
-    """Host name of a gang member, resolved through /etc/hosts and without DNS."""
+    """Return a gang member's host name, which /etc/hosts resolves without DNS."""
     return f"{job}-{index}"
 
 
@@ -97,11 +97,11 @@ class GenerationRecord:
         return sum(member.ranks for member in self.members)
 
     def first_rank(self, index: int) -> int:
-        """Global rank of the first process in the pod with this index."""
+        """Return the global rank of the first process in the pod with this index."""
         return sum(member.ranks for member in self.members if member.index < index)
 
     def encode(self) -> bytes:
-        """Canonical JSON: what is sent and what is signed."""
+        """Return the canonical JSON that is sent and signed."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod

@@ -164,7 +164,7 @@ class AgentStatus:
     The version rises when the pause exceeds the usual one and when it ends."""
 
     def encode(self) -> bytes:
-        """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents are left out."""
+        """Return JSON of at most MAX_STATUS_BYTES: the oldest incidents are left out."""
         whole = asdict(self)
         while True:
             text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -215,7 +215,7 @@ class FinalReport:
     """Seconds for which the pods were kept after the error, so that the user could debug them."""
 
     def encode(self) -> bytes:
-        """JSON bytes, at most MAX_FINAL_REPORT_BYTES."""
+        """Return JSON of at most MAX_FINAL_REPORT_BYTES."""
         whole: dict[str, Any] = {**asdict(self), "error": self.error[:1024]}
         body = _compact(whole)
         for name in ("compute_by_rank", "series"):

@@ -57,7 +57,7 @@ class StepPoint:
 
 
 def shares_of(seconds: Mapping[str, float]) -> Mapping[str, int]:
-    """Thousandths of the whole by part; none where nothing was measured."""
+    """Return thousandths of the whole by part, or nothing if nothing was measured."""
     whole = sum(seconds.values())
     if not 0 < whole < MAX_FIGURE:
         return {}

@@ -58,7 +58,7 @@ class BucketError(OSError):
 
     @classmethod
     def about(cls, reason: str, number: int = errno.EINVAL, *, what: str = "") -> Self:
-        """With the kind of error that a file system has."""
+        """Make an error of the kind that a file system raises."""
         error = cls(number, reason)
         error.what = what
         return error

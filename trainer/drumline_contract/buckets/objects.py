@@ -198,7 +198,7 @@ class ObjectBucket:
         return self._call("list", f"{place}/", listed)
 
     def sizes(self, place: str) -> dict[str, int]:
-        """Bytes of each object below `place/`, by its key behind it; of the bucket without one."""
+        """Return the bytes of objects below `place/` by the rest of their keys; "" is all."""
 
         def listed() -> dict[str, int]:
             chunks = self._library.list(self._store, prefix=place or None, chunk_size=1000)
@@ -227,7 +227,7 @@ class ObjectBucket:
             raise self._named(what, key, error) from None
 
     def _with_code(self, key: str, error: Exception) -> Exception:
-        """Why a HEAD was refused: its answer has no body that says so, and that of a GET has."""
+        """Find out by a GET why a HEAD was refused: only the GET's answer has a body."""
         if "status code: 4" not in str(error):
             return error
         try:
@@ -245,7 +245,7 @@ class ObjectBucket:
 
 
 def _version(meta: Mapping[str, Any]) -> Version:
-    """S3 names a version by its ETag, GCS by its generation."""
+    """Return what names a version of an object: S3 has its ETag, GCS its generation."""
     return {key: meta[key] for key in ("e_tag", "version") if meta.get(key)}
 
 

@@ -66,7 +66,7 @@ class BucketPath:
     is_file = exists
 
     def size(self) -> int | None:
-        """Bytes of the object; None where there is none."""
+        """Return the object's size in bytes, or None if there is none."""
         return _asked(lambda: self.bucket.size(self.key))
 
     def read(self, *, limit: int) -> bytes:
@@ -86,7 +86,7 @@ class BucketPath:
         return _asked(lambda: self.bucket.read(self.key, start=start, stop=stop))
 
     def read_ranges(self, spans: list[tuple[int, int]]) -> list[memoryview]:
-        """Each of these pieces, from start to stop; near ones come by one request."""
+        """Read these pieces, each from start to stop; near ones come by one request."""
         return _asked(lambda: self.bucket.read_many(self.key, spans))
 
     def write(self, body: bytes) -> None:
@@ -134,7 +134,11 @@ def write_file(path: AnyPath, body: bytes) -> None:
 
 
 def remove_file(path: AnyPath) -> None:
-    """If it is there. Raises OSError."""
+    """Remove a file if it is there.
+
+    Raises:
+        OSError: it is there and cannot be removed.
+    """
     if isinstance(path, BucketPath):
         path.unlink()
     else:
@@ -142,13 +146,17 @@ def remove_file(path: AnyPath) -> None:
 
 
 def make_folder(path: AnyPath) -> None:
-    """With its parents, where it does not exist; a bucket needs none. Raises OSError."""
+    """Make a folder and its parents if they are missing; a bucket needs none.
+
+    Raises:
+        OSError: it cannot be made.
+    """
     if isinstance(path, Path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def read_apart(url: str, *, limit: int) -> bytes:
-    """`read_file` of a bucket in a process of its own.
+    """Do `read_file` of a bucket in a process of its own.
 
     The library's threads do not live on in a forked process, and its calls never return there: who
     forks ranks must not have called it. `write_to_output` is that process.

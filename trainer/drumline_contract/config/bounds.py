@@ -15,7 +15,7 @@ from drumline_contract.config.errors import ConfigError
 
 
 def nearest_divisors(number: int, *, of: int) -> str:
-    """`32 or 48` for 47 of 6144. O(sqrt(of))."""
+    """Return the nearest divisors as text: `32 or 48` for 47 of 6144. O(sqrt(of))."""
     low = [each for each in range(1, math.isqrt(of) + 1) if of % each == 0]
     divisors = {*low, *(of // each for each in low)}
     below = max((each for each in divisors if each < number), default=None)
@@ -24,7 +24,7 @@ def nearest_divisors(number: int, *, of: int) -> str:
 
 
 def nearest_multiples(number: int, *, of: int) -> str:
-    """`16 or 24` for 20 of 8."""
+    """Return the nearest multiples as text: `16 or 24` for 20 of 8."""
     below = number // of * of
     return _either(below or None, below + of)
 

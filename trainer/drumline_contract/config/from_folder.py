@@ -55,7 +55,7 @@ class FolderConfig:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> FolderConfig:
-        """From decoded JSON. Whether the changes fit the folder's model its ranks find out.
+        """Read settings from decoded JSON; ranks check whether changes fit the folder's model.
 
         Raises:
             ConfigError: no folder is named or the model is described here too; else as

@@ -62,6 +62,6 @@ def name_patterns(text: str) -> NamePatterns:
 
 
 def patterns_of(text: str) -> tuple[str, ...]:
-    """Each once, in their order."""
+    """Return each pattern once, in their order."""
     patterns = (pattern.strip() for pattern in text.split(","))
     return tuple(dict.fromkeys(filter(None, patterns)))

@@ -73,7 +73,7 @@ class LoraConfig:
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
     def projections_of(self, model: ModelConfig) -> frozenset[str]:
-        """Names of the layers of this model that get an adapter.
+        """Return the names of this model's layers that get an adapter.
 
         Raises:
             ConfigError: it has none that `targets` names.
@@ -88,7 +88,7 @@ class LoraConfig:
 
 
 def _projections(model: ModelConfig) -> frozenset[str]:
-    """Experts are none of them."""
+    """Return the names of the linear layers that can get an adapter; experts are not among them."""
     names = {"query", "key", "value", "output"}
     if model.latent_attention is not None:
         names = {"query", "key_value_latent", "key_value", "output"}

@@ -294,7 +294,7 @@ _NOT_LATENT = (
 
 
 def _check_latent(model: ModelConfig) -> None:
-    """Latent attention has none of the other variants, and as many keys as queries."""
+    """Check that latent attention has none of the other variants, and as many keys as queries."""
     latent = model.latent_attention
     if latent is None:
         if model.rope_scaling is not None and model.rope_scaling.score_growth:
@@ -340,7 +340,7 @@ def _check_transformers(model: ModelConfig) -> None:
 
 
 def _check_family(model: ModelConfig) -> None:
-    """Other families have none of llama's variants."""
+    """Check that other families have none of llama's variants."""
     if model.family is Family.LLAMA:
         return
     if model.family is Family.TRANSFORMERS:
@@ -379,7 +379,7 @@ def _odd_head(model: ModelConfig) -> str:
 
 
 def _legal_heads(model: ModelConfig) -> str:
-    """Numbers of heads on both sides, or where there is none the sizes that allow this one."""
+    """Return the nearest legal numbers of heads, or else the sizes that allow this one."""
     size, rotary = model.hidden_size, model.family is Family.LLAMA
     if rotary and size % 2:
         return f"a hidden_size of {nearest_multiples(size, of=2 * model.heads)}"

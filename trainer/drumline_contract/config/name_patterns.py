@@ -61,7 +61,7 @@ class NamePatterns:
         return at
 
     def before(self, rest: str) -> int:
-        """From where a name that ends so comes to the end of a pattern."""
+        """Return the places in a pattern (as bits) from which it matches a name's last part."""
         at = self._any_end
         at |= at >> 1 & self._stars
         for character in reversed(rest):

@@ -115,7 +115,7 @@ class RopeScaling:
         return (1 + 0.1 * self.score_growth * math.log(self.factor)) ** 2
 
     def pair_factors(self, *, long: bool) -> list[float]:
-        """With longrope: of every pair of a head."""
+        """Return longrope's factor of every pair of a head's features."""
         return [
             float(part) for part in (self.long_factors if long else self.short_factors).split(",")
         ]

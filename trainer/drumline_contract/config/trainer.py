@@ -313,7 +313,7 @@ class TrainerConfig:
         return self.data.sequence_length
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `from_dict(to_dict(c)) == c`."""
+        """Return plain JSON values; `from_dict(to_dict(c)) == c`."""
         return asdict(self)
 
     def written(self) -> dict[str, Any]:

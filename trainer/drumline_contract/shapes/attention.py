@@ -25,7 +25,7 @@ def attention_runs(length: int, window: int) -> Iterator[tuple[int, int, int]]:
 
 
 def scores_computed(length: int, window: int | None) -> int:
-    """Pairs of a query and a key of one head and sequence, masked ones included."""
+    """Count the pairs of a query and a key of one head and sequence, masked ones included."""
     seen = length if window is None else min(window, length)
     return sum((end - begin) * (end - first) for begin, end, first in attention_runs(length, seen))
 

@@ -43,7 +43,7 @@ PEAK_BF16_FLOPS: dict[str, float] = {
 
 
 def matmul_weights(model: ModelConfig) -> int:
-    """Weights of the products that one token takes part in."""
+    """Count the weights of the matrix products that one token takes part in."""
     layers = sum(len(own) * layer_products(kind) for kind, own in layer_kinds(model))
     if model.family is Family.VIT:
         return layers + model.channels * model.patch_size**2 * model.hidden_size
@@ -96,7 +96,7 @@ def _feed_forward_weights(model: ModelConfig, *, active: int) -> int:
 
 
 def layer_weights(model: ModelConfig) -> int:
-    """All weights of one layer, where all are alike."""
+    """Count all weights of one layer of a model whose layers are alike."""
     products = _attention_weights(model)
     products += _feed_forward_weights(model, active=model.experts + model.shared_experts)
     if model.family is Family.LLAMA:
@@ -107,7 +107,7 @@ def layer_weights(model: ModelConfig) -> int:
 
 @functools.lru_cache(maxsize=256)
 def weights(model: ModelConfig) -> int:
-    """All weights of the model: every expert, embeddings, norms and biases too."""
+    """Count all weights of the model: every expert, embeddings, norms and biases too."""
     hidden = model.hidden_size
     layers = sum(len(own) * layer_weights(kind) for kind, own in layer_kinds(model))
     if model.family is Family.VIT:
@@ -127,12 +127,12 @@ def weights(model: ModelConfig) -> int:
 
 
 def norms_of_layer(model: ModelConfig) -> int:
-    """Norms on the residual stream of a layer, or on what is added to it."""
+    """Count the norms on the residual stream of a layer, or on what is added to it."""
     return 4 if model.norm_placement is NormPlacement.AROUND else 2
 
 
 def layer_vectors(model: ModelConfig) -> int:
-    """Weights of biases, norms, sinks and corrections of a llama layer."""
+    """Count the weights of biases, norms, sinks and corrections of a llama layer."""
     return replicated_vectors(model) + cut_vectors(model) + expert_vectors(model)
 
 
@@ -196,7 +196,7 @@ def flops_of_run(config: TrainerConfig) -> int:
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Dense bf16 peak of the device with this marketing name; the longest known name wins."""
+    """Return a device's dense bf16 peak by its marketing name; the longest known name wins."""
     words = f" {device_name.replace('-', ' ')} "
     known = [name for name in PEAK_BF16_FLOPS if f" {name} " in words]
     return PEAK_BF16_FLOPS[max(known, key=len)] if known else None
@@ -205,7 +205,7 @@ def peak_flops(device_name: str) -> float | None:
 def mfu_of_run(
     config: TrainerConfig, tokens_per_second: float | None, *, devices: int, peak: float | None
 ) -> float | None:
-    """MFU at a speed over all devices; None where the speed, the peak or the model is not known."""
+    """Return the MFU at a speed over all devices, or None if speed, peak or model are not known."""
     if tokens_per_second is None or config.model.family is Family.TRANSFORMERS:
         return None
     return mfu(tokens_per_second, flops=flops_of_run(config), devices=devices, peak=peak)

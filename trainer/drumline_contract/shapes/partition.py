@@ -41,7 +41,7 @@ class StageCosts:
 
 
 def model_costs(model: ModelConfig, *, sequence_length: int) -> StageCosts:
-    """Floating-point operations per token, forward and backward, as `metrics.flops` counts them.
+    """Count floating-point operations per token, forward and backward, as `metrics.flops` does.
 
     Looking tokens up costs none; the first stage of a vision transformer multiplies its patches,
     and its classifier, once per image, is nothing.
@@ -82,7 +82,7 @@ def partition(costs: StageCosts, *, stages: int) -> Partition:
 
 
 def _of_equal_layers(costs: StageCosts, *, stages: int) -> Partition:
-    """Partition layers of equal cost. Only the sizes of the first and the last stage are searched.
+    """Partition layers of equal cost; only the first and the last stage's sizes are searched.
 
     Stages between them differ by at most one layer, the smaller ones first.
     """
@@ -147,7 +147,7 @@ def stage_costs(partition: Partition, costs: StageCosts) -> tuple[float, ...]:
 
 
 def _scaled(current: Partition, costs: StageCosts, seconds: Sequence[float]) -> StageCosts:
-    """Costs in seconds, such that each stage costs what was measured."""
+    """Scale costs to seconds such that each stage costs what was measured."""
     expected = stage_costs(current, costs)
     rates = [taken / cost for taken, cost in zip(seconds, expected, strict=True)]
     return replace(
@@ -182,7 +182,7 @@ def _best(
     layers: int,
     stages: int,
 ) -> tuple[float, tuple[int, ...]]:
-    """Least combined price of all partitions, and where its stages end.
+    """Return the least combined price of all partitions, and where its stages end.
 
     Dynamic programming over how many layers the first stages have; `combine` never falls when its
     first argument rises, so that the best of a beginning is the beginning of a best.

@@ -58,7 +58,7 @@ def learning_weights(model: ModelConfig, *, trainable: str | None, freeze: str |
 
 @functools.lru_cache(maxsize=64)
 def _matched(model: ModelConfig, text: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """All weights, and those of the patterns: outside of experts, and of experts."""
+    """Count all weights, and those of the patterns; each as (outside of experts, of experts)."""
     patterns = name_patterns(text)
     # in halves, as layers have their rests in common, and a layer's weights its number
     after, before = functools.cache(patterns.after), functools.cache(patterns.before)

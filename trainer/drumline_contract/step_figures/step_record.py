@@ -23,7 +23,7 @@ class Rewards:
 
     @classmethod
     def of(cls, means: Sequence[float]) -> Rewards:
-        """From `models.preferences.reward_sums` of all ranks by the pairs."""
+        """Make them from the means over all pairs of `models.preferences.reward_sums`."""
         chosen, rejected, ahead = means
         return cls(chosen=chosen, rejected=rejected, accuracy=ahead)
 
@@ -88,7 +88,7 @@ class StepRecord:
     """The diagnosis as a sentence."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; a figure that is not finite becomes null."""
+        """Return JSON values; a figure that is not finite becomes null."""
         whole = {**asdict(self), "mfu_formula": MFU_FORMULA}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -96,7 +96,7 @@ class StepRecord:
         }
 
     def scalars(self) -> Iterator[tuple[str, float]]:
-        """Names and numbers for tools that draw curves."""
+        """Yield names and numbers for tools that draw curves."""
         for name in ("loss", "learning_rate", "gradient_norm", "skipped_steps"):
             yield from _known(f"train/{name}", getattr(self, name))
         for name in ("tokens_per_second", "step_seconds", "mfu"):

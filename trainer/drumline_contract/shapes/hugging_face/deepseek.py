@@ -23,7 +23,7 @@ _GREEDY, _BY_GROUPS = "greedy", "group_limited_greedy"
 
 
 def latent_attention(*, says_order: bool) -> Part:
-    """Sizes of heads and latents.
+    """Describe how sizes of heads and latents are read and written.
 
     Args:
         says_order: `rope_interleave` says which features turn together; else neighbours do.
@@ -77,7 +77,7 @@ def _written_sizes(config: ModelConfig, latent: LatentAttention) -> dict[str, An
 
 
 def scores_rope() -> Part:
-    """Rotary positions; with yarn scores grow by `mscale_all_dim`."""
+    """Describe rotary positions; with yarn, scores grow by `mscale_all_dim`."""
     plain = rope()
 
     def read(raw: Raw) -> dict[str, Any]:

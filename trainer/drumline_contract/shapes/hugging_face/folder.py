@@ -104,7 +104,7 @@ P = TypeVar("P")
 
 
 def read_config(folder: AnyPath) -> dict[str, Any]:
-    """Its config.json, or the one inside it of the language model. Raises as `read_json`."""
+    """Read the folder's config.json, or the language model's inside it. Raises as `read_json`."""
     return language_part(read_json(folder / CONFIG_FILE))
 
 
@@ -213,7 +213,9 @@ def read_json(path: AnyPath) -> dict[str, Any]:
 
 
 def unreadable(place: object, error: OSError) -> HuggingFaceError | StoreError:
-    """Why a file was not read: nothing mends a wrong folder but a person, and a storage may itself.
+    """Return the error that tells why a file was not read.
+
+    Only a person mends a wrong folder, but a storage may recover by itself.
 
     So a claim that fails for a moment restarts a job's ranks and does not end the job.
     """

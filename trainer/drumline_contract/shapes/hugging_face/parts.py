@@ -24,7 +24,7 @@ def _read_heads(raw: Raw) -> dict[str, Any]:
 
 
 def heads(*, size: int | None = None) -> Part:
-    """Sizes and numbers of heads.
+    """Describe how sizes and numbers of heads are read and written.
 
     Args:
         size: what a missing `head_dim` means; None: hidden_size / heads.
@@ -53,7 +53,7 @@ def window(*, missing: int | None) -> Part:
 
 
 def _read_qwen_window(raw: Raw) -> dict[str, Any]:
-    """Off unless `use_sliding_window`; then the layers from `max_window_layers` on have one."""
+    """Read the window, off unless `use_sliding_window`, of layers from `max_window_layers` on."""
     size = raw.get("sliding_window", 4096) if raw.get("use_sliding_window") else None
     layers, without = raw.get("num_hidden_layers"), raw.get("max_window_layers", 28)
     if size is None or raw.get("layer_types") is not None:
@@ -150,7 +150,7 @@ def alternating(*, every: int, missing: int = 4096) -> Part:
 
 
 def caps(*, attention: float | None, logits: float | None) -> Part:
-    """Gemma's soft caps, and what its scores are divided by.
+    """Describe Gemma's soft caps, and what its scores are divided by.
 
     Args:
         attention: what a missing cap of scores means.
@@ -201,7 +201,7 @@ QWEN_MIXTURE = Part(
 
 
 def _read_layers_without_rope(raw: Raw) -> dict[str, Any]:
-    """`no_rope_layers` has a 1 for each layer that turns, and may be longer than the model."""
+    """Read `no_rope_layers`: a 1 for each layer that turns; it may be longer than the model."""
     layers: Any = raw.get("num_hidden_layers")
     turn: Any = raw.get("no_rope_layers")
     if turn is None:
@@ -233,7 +233,7 @@ LAYERS_WITHOUT_ROPE = Part(
 
 
 def _read_score_multiplier(raw: Raw) -> dict[str, Any]:
-    """Ours is the number whose root divides scores."""
+    """Read the multiplier of scores; our setting is the number whose root divides them."""
     multiplier = raw.get("attention_multiplier", 1.0)
     if type(multiplier) not in {int, float} or not 0 < multiplier <= 1:
         raise HuggingFaceError(

@@ -86,7 +86,7 @@ _PHI_LONGEST = 4096
 
 
 def phi_rope() -> Part:
-    """One for all layers; the original length stands beside its section, which it overrules."""
+    """Describe one rotation for all layers; the original length beside its section overrules it."""
     plain = rope(partial=True)
 
     def read(raw: Raw) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _values(raw: Raw) -> dict[str, Any]:
 
 
 def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Our section `rope_scaling`. `type` is an older word for `rope_type`."""
+    """Translate to our section `rope_scaling`; `type` is an older word for `rope_type`."""
     kind = values.get("rope_type", values.get("type", "default"))
     known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
     if kind == "default":
@@ -232,7 +232,7 @@ def _magnitude(values: Mapping[str, Any]) -> float:
 
 
 def _longer(factor: float, scale: float) -> float:
-    """Peng et al. 2023, equation 22."""
+    """Return how much longer contexts scale scores (Peng et al. 2023, equation 22)."""
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
@@ -246,7 +246,7 @@ def _refuse_unknown(values: Mapping[str, Any], known: set[str]) -> None:
 
 
 def _write_scaling(scaling: RopeScaling | None) -> dict[str, Any]:
-    """In the key that all their versions read."""
+    """Write the section under the key that all versions of transformers read."""
     if scaling is None:
         return {}
     values = {theirs: getattr(scaling, ours) for theirs, ours in _FIELDS[scaling.kind].items()}

@@ -32,7 +32,7 @@ _MAX_SHOWN = 60
 
 
 def kind_of(config: ModelConfig, *, like: Raw | None = None) -> Kind:
-    """Their model type that computes what ours does: it comes back from there as it went.
+    """Return the model type there that computes what ours does, so that it comes back unchanged.
 
     Args:
         config: ours.
@@ -80,13 +80,16 @@ def kind_of_file(raw: Raw) -> Kind:
 
 
 def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> dict[str, Any]:
-    """Their config.json. Raises HuggingFaceError.
+    """Return the config.json of transformers for our model.
 
     Args:
         config: ours.
         dtype: of the tensors.
-        like: the config.json that the model came with: its special tokens, its longest sequence
-            and all that does not change what is computed are taken over.
+        like: the config.json that the model came with: its special tokens, its longest sequence and
+            all that does not change what is computed are taken over.
+
+    Raises:
+        HuggingFaceError: no model type there computes what ours does.
     """
     kind = kind_of(config, like=like)
     values = {**_NO_TOKENS, **_to_theirs(config, kind)}
@@ -126,7 +129,7 @@ def to_ours(raw: Raw) -> ModelConfig:
 
 
 def differences(there: ModelConfig, here: ModelConfig) -> list[str]:
-    """In which fields two models compute otherwise, in words."""
+    """List in words the fields in which two models compute otherwise."""
     there, here = canonical(there), canonical(here)
     return [
         f"{field.name} is {getattr(there, field.name)} there and {getattr(here, field.name)} here"
@@ -184,7 +187,11 @@ def _in_their_words(sentence: str, kind: Kind) -> str:
 
 
 def _unknown(raw: Raw, kind: Kind) -> list[str]:
-    """Keys that must agree with the model. Raises HuggingFaceError for others that may matter."""
+    """List unknown keys that must agree with the model.
+
+    Raises:
+        HuggingFaceError: another unknown key may matter.
+    """
     said_again: list[str] = []
     for key, value in raw.items():
         if key in kind.known or _OTHER_NAMES.get(key) in kind.known or is_off(key, value):
@@ -207,7 +214,7 @@ def _refusal(raw: Raw, key: str, kind: Kind) -> HuggingFaceError:
 
 
 def _refuse_packing(value: object, kind: Kind) -> None:
-    """Only what `models.hugging_face` unpacks as it reads."""
+    """Refuse packed weights other than those that `models.hugging_face` unpacks as it reads."""
     method = cast("Raw", value).get("quant_method") if isinstance(value, Mapping) else None
     if method not in kind.unpacked:
         raise HuggingFaceError(

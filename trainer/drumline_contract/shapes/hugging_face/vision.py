@@ -82,7 +82,7 @@ def _write_shape(config: ModelConfig) -> dict[str, Any]:
 
 
 def class_labels(count: int, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Their keys for the names of the classes; one that has none is called by its number."""
+    """Return the keys that name the classes; a class without a name is called by its number."""
     known = dict(enumerate(names[:count]))
     labels = [known.get(number, f"LABEL_{number}") for number in range(count)]
     return {

@@ -141,7 +141,7 @@ def agrees(key: str, value: object, model: ModelConfig) -> bool:
 
 
 def _among(value: object, expected: tuple[Any, ...]) -> bool:
-    """Equal, and of one kind: 1 is not true."""
+    """Return True if the value equals one of these and is of its kind: 1 is not true."""
     return any(
         value == same and isinstance(value, bool) is isinstance(same, bool) for same in expected
     )
