@@ -38,7 +38,7 @@ class Departure:
     exit_code: int
 
     def encode(self) -> bytes:
-        """JSON bytes: what is sent and signed."""
+        """Return the JSON bytes that are sent and signed."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod

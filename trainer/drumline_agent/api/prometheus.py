@@ -17,7 +17,7 @@ MFU_HELP = f"Model FLOP utilization: {MFU_FORMULA}."
 
 
 def render(status: RankStatusStore) -> bytes:
-    """All metrics of one pod; a gauge whose value is not known yet is left out."""
+    """Return all metrics of one pod as text; a gauge whose value is not known yet is left out."""
     lines = [
         *_gauge("generation", "Generation of the ranks' membership.", status.generation),
         *_gauge("attempt", "Restart in place within the generation.", status.attempt),
@@ -114,7 +114,7 @@ def _verdict(newest: Heartbeat) -> list[str]:
 
 
 def _restarts(status: RankStatusStore) -> list[str]:
-    """Only the leader counts restarts: other pods export no lines."""
+    """Return the counters of restarts; only the leader counts them, other pods export no lines."""
     if not status.restarts:
         return []
     return [
@@ -128,7 +128,7 @@ def _restarts(status: RankStatusStore) -> list[str]:
 
 
 def _idle(status: RankStatusStore) -> list[str]:
-    """Only the leader knows the pause of the gang: other pods export no line."""
+    """Return the gauge of the gang's pause; only the leader knows it, other pods export no line."""
     if status.pause is None:
         return []
     seconds = status.pause.seconds if status.pause.is_idle else 0.0

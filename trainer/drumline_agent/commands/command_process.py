@@ -95,7 +95,7 @@ class HeldLines:
         self._on_line: Callable[[bytes], None] | None = None
 
     def feed(self, line: bytes) -> None:
-        """Another line."""
+        """Pass another line on, or keep it until somebody reads."""
         if self._on_line is None:
             self._held.append(line)
         else:

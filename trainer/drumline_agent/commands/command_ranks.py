@@ -131,7 +131,7 @@ class CommandRanks:
         return self._has_left and not any(each.alive for each in self._processes.values())
 
     def views(self) -> tuple[RankView, ...]:
-        """Every process of the present attempt, as of now."""
+        """Return a view of every process of the present attempt, as of now."""
         # Processes of an earlier attempt are being stopped: their silence has no meaning.
         present = (self._status.generation, self._status.attempt)
         processes = [

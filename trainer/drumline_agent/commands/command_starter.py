@@ -104,7 +104,7 @@ class CommandStarter:
             self._prepare()
 
     def close(self) -> None:
-        """No process is started any more."""
+        """Start no more processes, and end the standbys."""
         self._cancel_timer()
         self._standbys.close()
 

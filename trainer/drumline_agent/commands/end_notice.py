@@ -28,7 +28,7 @@ class EndNotice:
     """The notice of one attempt at a time."""
 
     def __init__(self, launch: LaunchSettings, *, grace_seconds: float) -> None:
-        """No notice is given yet.
+        """Remember how to give notice; none is given yet.
 
         Args:
             launch: which signal and file.

@@ -54,7 +54,11 @@ class EventFolder:
         self._loss: float | None = None
 
     def read(self) -> ProgressLine | None:
-        """Step and loss after what is new; None where nothing is. Raises OSError."""
+        """Return step and loss after the newest records, or None if there are none.
+
+        Raises:
+            OSError: the folder or its file cannot be read.
+        """
         newest = self._newest()
         if newest is None:
             return None

@@ -43,7 +43,11 @@ class ScalarEvent:
 
 
 def record_length(header: bytes) -> int:
-    """Bytes of the data behind a header. Raises EventFileError: it is none."""
+    """Return how many bytes of data follow a header.
+
+    Raises:
+        EventFileError: these bytes do not begin a record.
+    """
     length, crc = struct.unpack("<QI", header)
     if _masked_crc(header[:8]) != crc:
         raise EventFileError("no record begins here")

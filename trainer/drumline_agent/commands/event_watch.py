@@ -23,7 +23,7 @@ class EventWatch:
         on_progress: Callable[[ProgressLine], None],
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """Not started yet.
+        """Prepare the thread; it is not started yet.
 
         Args:
             folder: to read.

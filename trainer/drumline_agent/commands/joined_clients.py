@@ -48,7 +48,7 @@ class JoinedClient:
         )
 
     def silent_seconds(self, *, now: float) -> float:
-        """Since the last call of its training thread; `now` is CLOCK_MONOTONIC."""
+        """Return seconds since its training thread's last call; `now` is CLOCK_MONOTONIC."""
         return 0.0 if self.report is None else max(0.0, now - self.report.at)
 
 
@@ -125,7 +125,7 @@ class JoinedClients:
                 self._on_said(rank, WorkDone())
 
     def send(self, message: AgentMessage) -> None:
-        """To every client."""
+        """Send a message to every client."""
         # Remember the open proposal for ranks that connect later.
         match message:
             case SaveProposal():
@@ -166,7 +166,7 @@ class JoinedClients:
                 connection.send(SaveAgreed(id=self._proposal.id))
 
     def _objection(self, connection: ClientConnection, hello: Hello) -> str:
-        """Why this process may not join; empty where it may."""
+        """Return why this process may not join, or an empty text if it may."""
         here = self._ranks()
         present = self._clients.get(hello.rank)
         if hello.v != VERSION:

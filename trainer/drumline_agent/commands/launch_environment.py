@@ -46,7 +46,7 @@ def launch_variables(
 
 
 def expanded(argument: str, variables: Mapping[str, str]) -> str:
-    """`$(NAME)` replaced as the kubelet does, for the variables that only the agent knows."""
+    """Replace `$(NAME)` as the kubelet does, for the variables that only the agent knows."""
     return _REFERENCE.sub(lambda match: variables.get(match[1], match[0]), argument)
 
 
@@ -56,7 +56,7 @@ def command_line(command: Sequence[str], variables: Mapping[str, str]) -> list[s
 
 
 def thread_variables(placement: Placement, inherited: Mapping[str, str]) -> dict[str, str]:
-    """One OpenMP thread for each of several ranks unless the image says otherwise, as torchrun."""
+    """Give each of several ranks one OpenMP thread, as torchrun, if the image says nothing."""
     alone = placement.local_world_size == 1
     return {} if alone or "OMP_NUM_THREADS" in inherited else {"OMP_NUM_THREADS": "1"}
 

@@ -53,7 +53,7 @@ class LaunchPlan:
     def progress_reader(
         self, budget: TokenBucket, watch: PatternWatch
     ) -> ProgressReader | PatternReader:
-        """For the lines of a process; with patterns, at the cost of this budget."""
+        """Return a reader for a process's lines; its patterns share the time of this budget."""
         if not self.patterns:
             return ProgressReader()
         return PatternReader(self.patterns, budget=budget, watch=watch, clock=time.monotonic)

@@ -20,7 +20,7 @@ class PatternWatch:
     """A watch over all processes of a pod and all its attempts."""
 
     def __init__(self, groups: Iterable[str]) -> None:
-        """Args: the names of the groups in the template's patterns; none: nothing is expected."""
+        """Expect the named groups of the template's patterns; without any, expect nothing."""
         self._missing = frozenset(groups)
         self._has_patterns = bool(self._missing)
         self._knows_steps = False

@@ -67,7 +67,7 @@ class PodClients:
     def __init__(
         self, *, settings: AgentSettings, status: RankStatusStore, link: ClientLink
     ) -> None:
-        """Not open yet: ranks that start before `open` find no socket."""
+        """Prepare the socket; it is not open yet, so ranks that start before `open` find none."""
         self._settings = settings
         self._status = status
         self._link = link
@@ -190,7 +190,10 @@ class PodClients:
         )
 
     def _previous_world_size(self, hello: Hello) -> int | None:
-        """Ranks before this generation; those of a launcher are taken to be as many to a GPU."""
+        """Return the number of ranks before this generation.
+
+        A launcher's ranks are taken to be as many per GPU as they are now.
+        """
         first = self._placements[0] if self._placements else None
         if first is None or first.previous_ranks is None:
             return None

@@ -89,7 +89,7 @@ class ProgressReader:
         )
 
     def _bars(self, text: str) -> ProgressLine | None:
-        """Hugging Face's Trainer: the step is in the bar, the loss in the line after it."""
+        """Read the step from the bar of Hugging Face's Trainer, the loss from the next line."""
         bar = _BAR.match(text)
         if bar is not None:
             self._bar = int(bar["step"]), int(bar["total"])

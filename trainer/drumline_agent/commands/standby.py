@@ -139,7 +139,7 @@ class Standby:
         return f"{describe_exit_code(code)}{': ' if last else ''}{last}"
 
     async def _said(self) -> dict[str, Any]:
-        """Its next message; empty: it has closed its end, or it says something else."""
+        """Return its next message, or an empty one if it closed its end or sent something else."""
         loop, body = asyncio.get_running_loop(), b""
         while not body.endswith(b"\n"):
             chunk = await loop.sock_recv(self._channel, MAX_SAID_BYTES)

@@ -23,7 +23,7 @@ class TerminalLineSplitter(PipeLineSplitter):
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Lines completed by `chunk`, without their line feeds."""
+        """Return the lines completed by `chunk`, without their line feeds."""
         text = self._rest + chunk
         # The last byte may be the first half of a line end, whose other half has not come yet.
         self._rest = text[-1:] if text.endswith(REDRAWN) else b""

@@ -50,7 +50,7 @@ def networks_of(addresses: Iterable[str]) -> list[Network]:
 
 
 def merged(networks: Iterable[Network], *, limit: int) -> list[Network]:
-    """Networks of one length with shorter prefixes, at most `limit` of them; sorted.
+    """Widen networks of one length until at most `limit` of them are left; they come back sorted.
 
     Neighbours of the peers may pass then too.
     """
@@ -108,13 +108,13 @@ def attach(listener: socket.socket, networks: Sequence[Network]) -> int:
 
 
 def _left(words: Sequence[tuple[int, int]], index: int) -> int:
-    """Instructions between a comparison of this word and the next network."""
+    """Return how many instructions lie between a comparison of this word and the next network."""
     following = sum(2 if mask == 0xFFFFFFFF else 3 for _, mask in words[index + 1 :])
     return following + 1
 
 
 def _words(network: Network) -> Iterable[tuple[int, int]]:
-    """Each 32-bit word of the address that the prefix reaches into, with its mask."""
+    """Yield each 32-bit word of the address that the prefix reaches into, with its mask."""
     bits = network.max_prefixlen
     address, mask = int(network.network_address), int(network.netmask)
     for index in range(max(1, -(-network.prefixlen // 32))):

@@ -77,7 +77,7 @@ class ConnectionLimits(Generic[C]):
         return AdmittedConnection(displaced, crowded)
 
     def has_request(self, connection: C) -> None:
-        """Its request has arrived, or its right to a long body was checked: it stays."""
+        """Keep a connection whose request has arrived, or that may send a long body."""
         address = self._addresses.get(connection)
         if address is not None:
             self._no_longer_waiting(connection, address)

@@ -75,7 +75,7 @@ class HttpResponse:
     file_bytes: int = 0
 
     def encode(self) -> bytes:
-        """Bytes on the wire but for the file; the connection ends with them."""
+        """Return the bytes on the wire except for the file; the connection ends with them."""
         headers = {
             "Content-Type": self.content_type,
             **self.headers,
@@ -103,7 +103,11 @@ def parse_request_head(block: bytes) -> RequestHead:
 
 
 def parse_response_head(block: bytes, *, path: str = "") -> tuple[int, dict[str, str], int]:
-    """Status, headers and Content-Length of a response about `path`. Raises HttpError."""
+    """Return status, headers and Content-Length of a response about `path`.
+
+    Raises:
+        HttpError: the block does not begin a response.
+    """
     start, headers = _split(block)
     match = _STATUS_LINE.fullmatch(start)
     if match is None:

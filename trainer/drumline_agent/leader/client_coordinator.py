@@ -59,7 +59,7 @@ class ClientCoordinator:
             self._status.publish()
 
     def handle_member(self, messages: ClientMessages) -> None:
-        """Clients of another member have said something; of another attempt it is too late."""
+        """Handle what another member's clients sent; messages of another attempt are dropped."""
         if messages.membership == self._membership:
             for said in messages.decoded():
                 self.handle(said.rank, said.message)

@@ -212,7 +212,7 @@ def _blamed(
 
 
 def _union(sets: Iterable[frozenset[int]]) -> set[int]:
-    """Thousands of ranks may share one of a few sets: each is looked at once."""
+    """Join the sets, and visit each once: thousands of ranks may share one of a few sets."""
     return set[int]().union(*set(sets))
 
 

@@ -136,7 +136,7 @@ class Leader:
         self._member.ranks.changes.notify()
 
     def last_heard(self) -> dict[int, float]:
-        """When each member was heard, by index, in seconds since the epoch."""
+        """Return when each member was heard, by index, in seconds since the epoch."""
         return self._heartbeats.last_heard()
 
     def forward_notice(self, body: bytes, *, signature: str) -> None:
@@ -173,7 +173,7 @@ class Leader:
         await self._send_last_order(last)
 
     def _forward_unanswered_notices(self) -> None:
-        """Pods that are new in this generation do not know the notices of the last one."""
+        """Forward unanswered notices to pods that are new in this generation."""
         for notice in self._service.notices.unanswered:
             body = notice.encode()
             self.forward_notice(body, signature=sign(self._service.settings.token, b"notice", body))
@@ -336,7 +336,7 @@ class Leader:
         return await asyncio.get_running_loop().create_future()
 
     def _views(self, membership: Membership) -> list[RankView]:
-        """Every rank of the gang; none while a member has not reported of this membership."""
+        """Return a view of every rank of the gang, or none while a member's report is missing."""
         status, remote = self._service.status, self._heartbeats.rank_views(membership)
         # Views of two memberships must not be mixed: their steps and ranks are not comparable.
         if remote is None or (status.generation, status.attempt) != membership:

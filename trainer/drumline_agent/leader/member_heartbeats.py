@@ -41,13 +41,13 @@ class MemberHeartbeats:
             state.heard_at, state.newest = time.monotonic(), heartbeat
 
     def last_heard(self) -> dict[int, float]:
-        """Time of the newest heartbeat by index, in seconds since the epoch."""
+        """Return the time of the newest heartbeat by index, in seconds since the epoch."""
         # Incidents use wall-clock times, so that pods and the operator can compare them.
         offset = time.time() - time.monotonic()
         return {index: state.heard_at + offset for index, state in self._members.items()}
 
     def silent_members(self) -> tuple[SilentMember, ...]:
-        """Members whose heartbeats are missing, the longest silent first."""
+        """Return the members whose heartbeats are missing, the longest silent first."""
         now = time.monotonic()
         silent = [
             SilentMember(index=index, seconds=round(now - state.heard_at, 2))
@@ -57,7 +57,7 @@ class MemberHeartbeats:
         return tuple(sorted(silent, key=lambda member: -member.seconds)[:MAX_SILENT])
 
     def rank_views(self, membership: Membership, *, since: float = 0.0) -> list[RankView] | None:
-        """Every rank of the other pods as of now.
+        """Return a view of every rank of the other pods as of now.
 
         Returns:
             None unless every member has sent a heartbeat of this membership after `since`.

@@ -28,7 +28,7 @@ class RestartAccount:
         self._stuck_attempts = 0 if stepped else self._stuck_attempts + 1
 
     def objection(self, fault: Fault) -> str | None:
-        """Why the gang cannot be restarted in place after this fault; None: it can."""
+        """Return why the gang cannot be restarted in place after this fault, or None if it can."""
         history = RestartHistory(
             incidents=self._incidents.all,
             restarts_left=self._record.restarts_left,

@@ -34,7 +34,7 @@ class RestartHistory:
 
 
 def objection_to_restart(fault: Fault, history: RestartHistory) -> str | None:
-    """Why the gang cannot be restarted in place after this fault; None: it can."""
+    """Return why the gang cannot be restarted in place after this fault, or None if it can."""
     # 1. Faults that are certain to repeat.
     if fault.exit_code in NEVER_RESTARTED:
         return "starting again cannot help"

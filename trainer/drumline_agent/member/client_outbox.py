@@ -52,7 +52,7 @@ class ClientOutbox:
             self._urgent.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until something is urgent, at most this long: steps alone are not."""
+        """Wait at most this long for something urgent; steps alone are not."""
         try:
             async with asyncio.timeout(seconds):
                 await self._urgent.wait()

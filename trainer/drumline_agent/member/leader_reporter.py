@@ -65,7 +65,7 @@ class LeaderReporter:
         self._said.put((status.generation, status.attempt), rank, message)
 
     def last_heard(self) -> dict[int, float]:
-        """When the leader last answered, by index, in seconds since the epoch."""
+        """Return when the leader last answered, by index, in seconds since the epoch."""
         return {self._leader.index: time.time() - (time.monotonic() - self._heard_at)}
 
     async def run(self) -> None:

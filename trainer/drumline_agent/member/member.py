@@ -321,4 +321,4 @@ class MemberAgent:
 
 
 async def nothing_to_send() -> None:
-    """In the leader's own pod nothing has to be sent."""
+    """Send nothing: the leader's own pod reports to itself."""

@@ -165,7 +165,7 @@ def memory_kills(cgroup: Path) -> int:
 def own_cgroup(
     membership: Path = Path("/proc/self/cgroup"), *, root: Path = Path("/sys/fs/cgroup")
 ) -> Path:
-    """Folder of this process's control group with the kernel's memory counters.
+    """Return the folder of this process's control group that has the kernel's memory counters.
 
     In version 1 a container sees its own group as the root of the memory hierarchy, whatever
     `membership` calls it; in version 2 it sees itself at the root of all hierarchies.

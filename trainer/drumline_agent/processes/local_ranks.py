@@ -105,7 +105,7 @@ class LocalRanks:
         return all(rank.succeeded for rank in ranks) and any(rank.preempted for rank in ranks)
 
     def views(self) -> tuple[RankView, ...]:
-        """Every rank of the present attempt, as of now."""
+        """Return a view of every rank of the present attempt, as of now."""
         present = (self._status.generation, self._status.attempt)
         return tuple(
             self._view(rank, now=time.monotonic())

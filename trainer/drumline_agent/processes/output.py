@@ -29,7 +29,7 @@ class PipeLineSplitter:
         self._dropping = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Lines completed by `chunk`, without their line feeds."""
+        """Return the lines completed by `chunk`, without their line feeds."""
         *ended, rest = (self._pending + chunk).split(b"\n")
         lines: list[bytes] = []
         # A cut line was printed when it got too long. Its end is dropped.
@@ -83,7 +83,7 @@ class LineReader(asyncio.Protocol):
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """More bytes have arrived."""
+        """Pass on the lines that these bytes complete."""
         for line in self._splitter.feed(data):
             self._on_line(line)
 

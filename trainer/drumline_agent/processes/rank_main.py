@@ -129,7 +129,7 @@ def _run_rank(module: ModuleType, placement: Placement, *, messages: int, orders
 
 
 def one_line(error: BaseException) -> str:
-    """Type and first line of the message, and NCCL's last error: it names a device that failed.
+    """Return an error's type and first line, and NCCL's last error, which names a failed device.
 
     torch appends a stack, which is in the output.
     """

@@ -46,7 +46,7 @@ class Ranks(Protocol):
         ...
 
     def views(self) -> tuple[RankView, ...]:
-        """Every rank of the present attempt, as of now."""
+        """Return a view of every rank of the present attempt, as of now."""
         ...
 
     def send_to_all(self, order: RankOrder) -> None:

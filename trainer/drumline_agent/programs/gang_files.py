@@ -27,7 +27,7 @@ fe00::2\tip6-allrouters
 def render(
     record: GenerationRecord, *, own_index: int, own_name: str, slots: int | None = None
 ) -> dict[str, str]:
-    """Contents by file name.
+    """Return the contents of the gang's files by name.
 
     Args:
         record: the gang.

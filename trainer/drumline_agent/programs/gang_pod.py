@@ -208,7 +208,7 @@ class GangPod:
         return Failed(exit_code=ExitCode.PEER_LOST, reason=reason)
 
     async def _device_failed(self) -> Failed:
-        """Only another node helps: this pod ends alone, as if the node was lost, and says why."""
+        """End this pod alone, as if its node was lost, and say why: only another node helps."""
         fault = await asyncio.shield(self._member.device_fault)
         with suppress(TimeoutError):
             async with asyncio.timeout(REPORT_SECONDS):
@@ -238,7 +238,7 @@ class GangPod:
         return PodExit(outcome=outcome)
 
     async def _saved_and_stopped(self, signed: SignedRecord) -> StopRequested:
-        """After SIGTERM: have the gang save. Any other end of this pod cancels the wait."""
+        """Have the gang save after SIGTERM; any other end of this pod cancels the wait."""
         service = self._service
         outcome = await service.wait_for_stop()
         if self._stop_deadline is None:
@@ -252,7 +252,7 @@ class GangPod:
         return 0.0 if self._stop_deadline is None else self._stop_deadline - time.monotonic()
 
     async def _depart(self, signed: SignedRecord) -> None:
-        """All pods exit after a notice; the leader last, as the others may still need it."""
+        """Exit after a notice, the leader last, as the others may still need it."""
         service = self._service
         attempt = self._member.membership[1]
         if signed.record.store_member.index == service.settings.index:

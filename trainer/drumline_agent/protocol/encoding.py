@@ -24,7 +24,7 @@ Message = LeaderOrder | MemberHeartbeat | Fault | Inventory | ClientMessages
 
 
 def encode(message: Message) -> bytes:
-    """JSON bytes; an order has its kind beside its fields."""
+    """Return a message as JSON bytes; an order has its kind beside its fields."""
     whole = asdict(message)
     if isinstance(message, Prepare | Go | Kill | Finish | Abandon | ClientOrder | CheckpointSaved):
         whole["kind"] = KINDS[type(message)]

@@ -25,7 +25,7 @@ SILENT_AFTER_INTERVALS = 2.5
 
 
 def heartbeat_interval_seconds(record: GenerationRecord) -> float:
-    """Time between two heartbeats of each member of a gang."""
+    """Return the seconds between two heartbeats of each member of a gang."""
     return max(HEARTBEAT_SECONDS, len(record.members) / MAX_HEARTBEATS_PER_SECOND)
 
 

@@ -30,7 +30,7 @@ class SnapshotInfo:
         return self.generation, self.attempt
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod

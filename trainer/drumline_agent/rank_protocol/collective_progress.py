@@ -145,7 +145,10 @@ def _ranks(config: Mapping[str, Any]) -> list[int]:
 def _group(
     name: str, entries: Iterable[Mapping[str, Any]], *, size: int, timed: bool
 ) -> GroupProgress:
-    """Entries of one number are the parts of one coalesced operation: its last has the state."""
+    """Read the entries of one group into its progress.
+
+    Entries of one number are the parts of one coalesced operation: its last has the state.
+    """
     states: dict[int, set[str]] = defaultdict(set)
     operations: dict[int, str] = {}
     for entry in entries:
@@ -171,7 +174,10 @@ def _group(
 def _pending(
     name: str, entries: list[Mapping[str, Any]], *, ranks: list[int], timed: bool
 ) -> Iterable[PendingTransfer]:
-    """Transfers of one number were coalesced: what one of them has reached, all have."""
+    """Yield the transfers that have not completed.
+
+    Transfers of one number were coalesced: what one of them has reached, all have.
+    """
     states = {str(entry["state"]) for entry in entries}
     if "completed" in states:
         return

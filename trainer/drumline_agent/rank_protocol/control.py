@@ -96,7 +96,7 @@ class Control:
             raise InterruptedByAgentError("interrupted by the agent")
 
     def wait_for_placement(self) -> Placement:
-        """After leaving a membership: wait until the agent sends a placement of a higher one.
+        """Wait, after leaving a membership, until the agent sends a placement of a higher one.
 
         Raises:
             ConnectionError: the agent is gone, so none will come.

@@ -112,7 +112,7 @@ class Heartbeat:
         return (self.step, self.micro_batch, _ORDER[self.phase])
 
     def to_json(self) -> str:
-        """One line of JSON; a measurement that is not finite becomes null."""
+        """Return one line of JSON; a measurement that is not finite becomes null."""
         whole = asdict(self)
         for key in _MEASUREMENTS:
             if whole[key] is not None and not math.isfinite(whole[key]):

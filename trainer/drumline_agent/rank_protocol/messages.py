@@ -24,7 +24,7 @@ class Quiesced:
     reason: str
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return _event("parked", asdict(self))
 
 
@@ -43,7 +43,7 @@ class SnapshotTaken:
     """Seconds for which training stopped for it."""
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return _event("snapshot", asdict(self))
 
 
@@ -61,7 +61,7 @@ class NoticeSaved:
     """Why there is none."""
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return _event("saved", asdict(self))
 
 
@@ -74,7 +74,7 @@ class CollectivesReported:
     progress: CollectiveProgress
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return _event("collectives", asdict(self))
 
 
@@ -85,7 +85,7 @@ class RankError:
     error: str
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self))
 
 
@@ -94,7 +94,7 @@ class RankReturned:
     """The last line of a rank whose work is done, which an exit code of 0 alone does not say."""
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps({"returned": True})
 
 

@@ -18,7 +18,7 @@ class _Order:
     KIND: ClassVar[str]
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps({self.KIND: asdict(self)})
 
 
@@ -40,7 +40,7 @@ class Resume:
     placement: Placement
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps({_RESUME: json.loads(self.placement.to_json())})
 
 

@@ -88,7 +88,7 @@ class Placement:
         return (self.generation, self.attempt) if self.generation else (0, 0)
 
     def to_json(self) -> str:
-        """One line of JSON; `from_json` reads it back."""
+        """Return one line of JSON; `from_json` reads it back."""
         whole = asdict(self)
         for name in _FOLDERS:
             whole[name] = None if whole[name] is None else str(whole[name])

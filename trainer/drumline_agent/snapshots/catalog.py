@@ -56,7 +56,7 @@ class SnapshotCatalog:
         return None
 
     def path(self, rank: int, step: int) -> Path:
-        """File of a snapshot of this pod's own rank."""
+        """Return the file of a snapshot of this pod's own rank."""
         return snapshot_file(self._root, rank=rank, step=step)
 
     def incoming_path(self, snapshot: SnapshotInfo, *, copy: bool) -> Path:

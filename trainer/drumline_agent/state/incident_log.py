@@ -110,7 +110,7 @@ def _with_root_cause_of(incident: Incident, source: Incident) -> Incident:
 
 
 def _with(incident: Incident, facts: dict[str, Any]) -> Incident:
-    """Known times are kept; all other fields are overwritten."""
+    """Add facts to an incident: known times are kept, all other fields are overwritten."""
     news = {
         name: value
         for name, value in facts.items()

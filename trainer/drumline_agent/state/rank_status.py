@@ -55,7 +55,7 @@ class StepPace:
             self._newest = (step, at)
 
     def seconds_left(self, total_steps: int, *, now: float) -> float | None:
-        """Until the last step ends; None where the pace or the number of steps is not known."""
+        """Return seconds until the last step ends, or None if pace or end are not known."""
         if self._first is None or self._newest is None or total_steps <= 0:
             return None
         (begin, since), (step, at) = self._first, self._newest
@@ -274,7 +274,7 @@ class RankStatusStore:
         return None if kind is None else Remark(kind=kind, sentence=self._remarks[kind])
 
     def set_remark(self, kind: RemarkKind, sentence: str) -> None:
-        """Say this of the gang from now on; an empty sentence takes it back."""
+        """Set a remark on the gang; an empty sentence takes it back."""
         if self._remarks.get(kind, "") != sentence:
             self._remarks[kind] = sentence
             self.publish()

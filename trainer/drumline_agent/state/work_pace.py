@@ -38,7 +38,7 @@ class WorkPace:
         self._newest, self._first_step = None, None
 
     def note(self, heartbeat: Heartbeat) -> None:
-        """Its newest heartbeat, or the same again."""
+        """Take in the newest heartbeat, or the same again."""
         before, self._newest = self._newest, heartbeat
         if heartbeat.phase is Phase.RUNNING or heartbeat.position[0] < 0:
             return
@@ -55,7 +55,10 @@ class WorkPace:
         return max(self._pauses, default=0.0)
 
     def pause(self, *, now: float) -> Pause | None:
-        """Since its newest sign on the monotonic clock; None where its steps are not known yet."""
+        """Return the pause since the newest sign of work, on the monotonic clock.
+
+        It is None until enough steps have passed to know how long they usually take.
+        """
         newest = self._newest
         if newest is None or self._steps < STEPS_TO_LEARN:
             return None
