@@ -74,7 +74,7 @@ def quiet_torch() -> None:
 
 
 def _setting(text: str) -> dict[str, Any]:
-    """`data.sequence_length=64` as nested JSON; a value that is not JSON is a string."""
+    """Read `data.sequence_length=64` as nested JSON; a value that is not JSON is a string."""
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set {text}: must be key=value")

@@ -85,7 +85,7 @@ class EarlyStopping:
         return 0 < self.patience <= self.in_vain
 
     def state(self) -> dict[str, Any]:
-        """For the trainer's state: what was measured, and the step whose checkpoint stays."""
+        """Return the best loss, and the step whose checkpoint stays, for the trainer's state."""
         if not self.patience or math.isinf(self.loss):
             return {}
         best = {
@@ -97,7 +97,7 @@ class EarlyStopping:
         return {_KEY: best, "kept_step": self.step}
 
     def report(self, *, print_line: Callable[[str], None]) -> None:
-        """Say why the run has ended, where it has."""
+        """Say why the run has ended, if it has."""
         if not self.is_over:
             return
         which = "of the weights it began with"

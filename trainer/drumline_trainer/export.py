@@ -99,7 +99,7 @@ class CheckpointWeights(Mapping[str, Tensor]):
         return whole
 
     def __iter__(self) -> Iterator[str]:
-        """Names, without the optimizer's state."""
+        """Iterate over the names, without the optimizer's state."""
         names = (name for name in self._manifest.tensors if name.startswith(self._prefix))
         return (name.removeprefix(self._prefix) for name in names)
 

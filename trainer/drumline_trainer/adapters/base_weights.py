@@ -56,7 +56,7 @@ class BaseWeights(Mapping[str, Tensor]):
         return whole.tensor
 
     def __iter__(self) -> Iterator[str]:
-        """Names."""
+        """Iterate over the names."""
         return iter(self._shapes)
 
     def __len__(self) -> int:

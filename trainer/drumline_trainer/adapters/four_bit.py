@@ -42,7 +42,7 @@ _TAIL = (1 / 32 + 1 / 30) / 2
 
 
 def levels() -> tuple[float, ...]:
-    """From -1 to 1: seven quantiles below zero, zero, and eight above it."""
+    """Return the 16 levels from -1 to 1: seven quantiles below zero, zero, and eight above it."""
     quantile = NormalDist().inv_cdf
     above = [quantile(0.5 + (0.5 - _TAIL) * step / 8) for step in range(1, 9)]
     below = [-quantile(0.5 + (0.5 - _TAIL) * step / 7) for step in range(7, 0, -1)]
@@ -66,7 +66,7 @@ class Packed:
 
     @classmethod
     def empty(cls, rows: int, columns: int, *, doubly: bool, device: torch.device) -> Packed:
-        """Room for a weight of this shape."""
+        """Make room for a weight of shape [rows, columns]."""
         blocks, scale_type = -(-columns // BLOCK), torch.uint8 if doubly else torch.float32
         empty = functools.partial(torch.empty, device=device)
         return cls(

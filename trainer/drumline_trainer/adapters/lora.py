@@ -102,7 +102,7 @@ class LoraLinear(ReplacedLinear):
         self.lora_b = nn.Parameter(empty(features_out, config.rank))
 
     def product(self, x_BSI: Tensor) -> Tensor:
-        """With the base's weight, and with the adapter's two while it is applied."""
+        """Multiply [batch, sequence, in] by the base's weight and the applied adapter's two."""
         if not self.applied:
             return self.of_base(x_BSI)
         a_RI, b_OR = self.lora_a, self.used(self.lora_b)
@@ -113,7 +113,7 @@ class LoraLinear(ReplacedLinear):
         return self.of_base(x_BSI) + F.linear(F.linear(x_BSI, a_RI), b_OR) * self.scale
 
     def of_base(self, x_BSI: Tensor) -> Tensor:
-        """Without the adapter."""
+        """Multiply [batch, sequence, in] by the base's weight alone."""
         assert self.weight is not None  # noqa: S101 - only packed layers are without
         return F.linear(x_BSI, self.weight)
 
@@ -168,7 +168,7 @@ class PackedLoraLinear(LoraLinear):
         self.steps: Tensor | None
 
     def of_base(self, x_BSI: Tensor) -> Tensor:
-        """Without the adapter."""
+        """Multiply [batch, sequence, in] by the packed base's weight alone."""
         return linear_of_packed(x_BSI, self.packed)
 
     @property
@@ -177,7 +177,7 @@ class PackedLoraLinear(LoraLinear):
         return Packed(codes=self.codes, scales=self.scales, steps=self.steps)
 
     def unpacked(self) -> TensorSlice:
-        """Room in the host's memory for the weight that is to be packed; contents undefined."""
+        """Make room in host memory for the weight to pack; its contents are undefined."""
         room = torch.empty(self.cut.box.shape)
         return TensorSlice(
             name=f"{self.name}.weight", shape=self.cut.shape, box=self.cut.box, tensor=room

@@ -58,7 +58,7 @@ def _leave_out(module: nn.Module, name: str) -> None:
 
 
 def _left_out(layer: nn.Module, config: TrainerConfig) -> Iterator[nn.Module]:
-    """Modules whose sizes or messages follow from values."""
+    """Yield modules that cannot be compiled, as their sizes or messages follow from values."""
     kinds: list[type[nn.Module]] = [RingAttention, SummedCounts, RemoteDispatch]
     if config.precision is not Precision.BF16:
         kinds.append(Experts)

@@ -50,7 +50,7 @@ class MeanLoss:
     """Targets of the global batch by the scale."""
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """From the logits, whole or cut by vocabulary, and the targets."""
+        """Return the loss of logits, whole or cut by vocabulary, and of the targets."""
         return self.summed(logits, targets) / self.divisor
 
 

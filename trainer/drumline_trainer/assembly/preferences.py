@@ -63,7 +63,7 @@ class Preferences:
     def _reference_answers(
         self, model: nn.Module, inputs_BS: Tensor, targets_BS: Tensor, separate: Documents
     ) -> Tensor:
-        """Without dropout; afterwards nothing that was gathered is left."""
+        """Run the reference without dropout; what was gathered for it is freed afterwards."""
         if self.reference is not None:
             logits_BSV = self.reference.module(inputs_BS, separate)
             self.reference.weights.refresh_copies()

@@ -94,7 +94,7 @@ class Workers:
         )
 
     def synchronize(self, step: int, totals: StepTotals) -> SynchronizedStep | None:
-        """After a step: what all ranks know of it, or None between two synchronizations."""
+        """Return what all ranks know of a step, or None between two synchronizations."""
         if self.world is self.whole:
             return SynchronizedStep(totals=totals, losses={step: totals.loss})
         self._losses[step] = totals.loss
@@ -120,7 +120,7 @@ class Workers:
         )
 
     def finish(self) -> None:
-        """After the last step, also where there was none."""
+        """End the exchange after the last step, even if there was none."""
         if self._asynchronous is not None:
             self._asynchronous.leave()
 

@@ -344,7 +344,7 @@ class Checkpointer:
     def _commit(
         self, step: int, *, files: StepFiles, trainer: Mapping[str, Any], reports: list[bytes]
     ) -> CommitOutcome:
-        """On rank 0; maybe in a thread."""
+        """Commit a checkpoint on rank 0, in a thread if it is written beside training."""
         outcome = commit(self.storage, files=files, step=step, trainer=trainer, reports=reports)
         if isinstance(outcome, Committed):
             # Only after the commit: until then the older checkpoints are the newest ones.

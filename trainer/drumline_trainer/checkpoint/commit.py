@@ -130,7 +130,7 @@ def commit(
 
 
 def encode(outcome: CommitOutcome) -> bytes:
-    """For the other ranks."""
+    """Encode an outcome for the other ranks."""
     match outcome:
         case Committed(digest, size_bytes):
             fields: dict[str, Any] = {"digest": digest, "bytes": size_bytes}

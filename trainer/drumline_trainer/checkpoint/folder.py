@@ -145,7 +145,7 @@ class CheckpointFolder:
         _remove(aside)
 
     def ownership_error(self) -> StaleMembershipError | None:
-        """Why this membership may no longer commit; None where it may, or that cannot be read."""
+        """Return why this membership may no longer commit; None if it may or this is unknown."""
         try:
             with locked(self.path):
                 self._refuse_if_replaced()

@@ -94,7 +94,7 @@ class Manifest:
         return sum(record.size_bytes for record in self.files.values())
 
     def encode(self) -> bytes:
-        """Canonical JSON: what is stored and digested."""
+        """Return the canonical JSON that is stored and digested."""
         # Sections are encoded one by one: the whole as one object would take several times the
         # memory, for a manifest of up to 256 MiB.
         tilings, tiling_of = self._tilings()
@@ -182,7 +182,7 @@ class Manifest:
 
 
 def digest_of(body: bytes) -> str:
-    """SHA-256, hex: the name by which a manifest is known outside its folder."""
+    """Return the hex SHA-256 by which a manifest is known outside its folder."""
     return hashlib.sha256(body).hexdigest()
 
 

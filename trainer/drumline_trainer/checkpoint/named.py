@@ -35,7 +35,11 @@ _READER: Final = Owner(name="", membership=(0, 0))
 
 
 def named_storage(place: str) -> CheckpointStorage:
-    """All checkpoints of a run. Raises CheckpointError: a URL of no bucket, or no folder."""
+    """Open all checkpoints of a run.
+
+    Raises:
+        CheckpointError: the place is a URL of no bucket, or no folder.
+    """
     if place.startswith(BUCKET_SCHEMES):
         try:
             return BucketStorage.open(place, owner=_READER, claim="")
@@ -47,7 +51,7 @@ def named_storage(place: str) -> CheckpointStorage:
 
 
 def named_checkpoint(place: str) -> StepFiles:
-    """One committed checkpoint, not verified yet.
+    """Open one committed checkpoint, not verified yet.
 
     Raises:
         CheckpointError: there is none.
@@ -67,7 +71,12 @@ def named_checkpoint(place: str) -> StepFiles:
 
 
 def _steps(storage: CheckpointStorage) -> list[int]:
-    """Newest first, at least one."""
+    """List the committed steps, newest first and at least one.
+
+    Raises:
+        CheckpointError: there is none, or the folder cannot be read.
+        StorageError: the storage does not answer.
+    """
     try:
         steps = storage.steps()
     except OSError as error:

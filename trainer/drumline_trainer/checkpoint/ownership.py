@@ -86,7 +86,7 @@ class Owner:
 
 
 def short(owner: str) -> str:
-    """Eight hex digits that stand for a job in file names, whatever its uid looks like."""
+    """Return eight hex digits that stand for a job in file names, whatever its uid looks like."""
     return hashlib.sha256(owner.encode()).hexdigest()[:8]
 
 

@@ -59,7 +59,7 @@ RankReport = tuple[WrittenFile, ...] | WriteFailed
 
 
 def groups_of_slices(slices: Sequence[TensorSlice]) -> tuple[SliceGroup, ...]:
-    """Group the slices by type, shape and box."""
+    """Return the slices grouped by type, shape and box."""
     names: dict[tuple[str, tuple[int, ...], Box], list[str]] = {}
     for local in slices:
         key = (dtype_name(local.tensor), tuple(local.shape), local.box)
@@ -71,7 +71,7 @@ def groups_of_slices(slices: Sequence[TensorSlice]) -> tuple[SliceGroup, ...]:
 
 
 def encode_report(report: RankReport) -> bytes:
-    """For rank 0."""
+    """Encode a report for rank 0."""
     match report:
         case WriteFailed(reason, by_storage):
             raw: object = {"error": reason, "storage": by_storage}

@@ -199,7 +199,7 @@ def read_manifest(files: StepFiles, *, step: int, digest: str = "") -> bytes:
 
 
 def _committed_steps(storage: CheckpointStorage, *, device: torch.device) -> list[int]:
-    """Rank 0's listing for all: shared storage may show ranks different ages of it."""
+    """Return rank 0's listing to all ranks: shared storage may show them different ages of it."""
     listing = json.dumps(storage.steps()).encode() if dist.get_rank() == 0 else b""
     return json.loads(broadcast_bytes(listing, device=device))
 
@@ -216,7 +216,11 @@ class _SliceReader:
     progress: Callable[[], None]
 
     def restore_step(self, step: int, *, digest: str) -> RestoredCheckpoint | Rejected:
-        """Phases 1 to 3 for one checkpoint. Raises ConfigError where `check` does."""
+        """Do phases 1 to 3 for one checkpoint.
+
+        Raises:
+            ConfigError: `check` raises it.
+        """
         # 1. Manifest, read by rank 0 for all ranks.
         received = _receive_manifest(self.storage, step, digest=digest, device=self.device)
         if isinstance(received, Rejected):
@@ -274,7 +278,7 @@ def _receive_manifest(
 def _compared(
     manifest: Manifest, slices: Sequence[TensorSlice], *, device: torch.device
 ) -> Accepted | _OtherModel:
-    """Every slice must be of a stored tensor, and of every stored tensor a rank must hold a slice.
+    """Compare held slices with stored tensors: each stored tensor needs a slice on some rank.
 
     Collective, with the same result on all ranks.
     """

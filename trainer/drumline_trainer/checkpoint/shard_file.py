@@ -158,7 +158,7 @@ def _opened(path: Path, *, folder: int | None = None) -> Generator[BufferedReade
 
 
 def longest_header(names: Iterable[str]) -> int:
-    """Bytes that `file_header` of tensors of such names has at most."""
+    """Return the most bytes that `file_header` of tensors of such names can have."""
     return 16 + sum(len(json.dumps(name)) + _BYTES_BESIDE_NAME for name in names)
 
 

@@ -163,7 +163,7 @@ class _Targets:
         return cls(groups=groups, progress=progress)
 
     def requests(self, readers: Readers) -> Iterator[SharedRows]:
-        """To the reader of each file; one of nothing is not made."""
+        """Yield a request to the reader of each file; empty ones are not made."""
         own_rank = dist.get_rank()
         for file, groups in self.groups.items():
             if not groups:

@@ -60,7 +60,11 @@ class StepFiles(Protocol):
         before: Unchanged | None,
         check: Callable[[], None],
     ) -> FileRecord:
-        """`write` what may be the same as before; storage may link it. Raises OSError."""
+        """Do as `write` with tensors that may be unchanged; a storage may link the older file.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         ...
 
     def write_small(self, files: Mapping[str, bytes]) -> None:
@@ -167,7 +171,7 @@ class CheckpointStorage(Protocol):
         ...
 
     def ownership_error(self) -> StaleMembershipError | None:
-        """Why this membership may no longer commit; None where it may, or that cannot be read."""
+        """Return why this membership may no longer commit; None if it may or this is unknown."""
         ...
 
     def discard(self, files: StepFiles) -> None:

@@ -161,7 +161,7 @@ class KeptKernels:
         return cls(program=program, folder=folder, kept=kept, report=report)
 
     def step_done(self) -> None:
-        """After each step: keep what was compiled since the last look, in a thread."""
+        """Keep in a thread, after each step, what was compiled since the last look."""
         if self._writer is not None:
             if self._writer.is_alive():
                 return
@@ -181,7 +181,7 @@ class KeptKernels:
             self._writer.start()
 
     def finish(self) -> None:
-        """At the end of the run: wait for what is being written, but not for long."""
+        """Wait at the end of the run for what is being written, but not for long."""
         if self._writer is not None:
             self._writer.join(_LAST_SECONDS)
             self._tell()
@@ -195,7 +195,7 @@ class KeptKernels:
 
 
 def _work_of_compiler() -> tuple[int, float]:
-    """Graphs that this process has compiled, not read, and seconds in torch's compiler."""
+    """Return how many graphs this process has compiled, not read, and torch's seconds for them."""
     from torch._dynamo.utils import (  # noqa: PLC0415 - torch's compiler, 2 s that other runs do without
         calculate_time_spent,
         counters,
@@ -206,7 +206,7 @@ def _work_of_compiler() -> tuple[int, float]:
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """One process of this machine at a time."""
+    """Let one process of this machine in at a time."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

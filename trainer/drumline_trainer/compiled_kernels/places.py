@@ -36,7 +36,7 @@ class KernelPlace(Protocol):
     """Holds files by the names of programs."""
 
     def where(self, name: str) -> str:
-        """For messages."""
+        """Return the place's name for messages."""
         ...
 
     def read(self, name: str, *, limit: int) -> bytes | None:
@@ -143,7 +143,7 @@ def _opened(path: str | Path, *, above: int | None = None, make: bool = False) -
 
 
 def _statuses(folder: int, form: re.Pattern[str]) -> list[tuple[str, int, float]]:
-    """Names of this form, with what they are and when they were written."""
+    """List the names of this form, with their kinds and times of writing."""
     statuses: list[tuple[str, int, float]] = []
     with os.scandir(folder) as entries:
         for entry in islice(entries, _MAX_ENTRIES):

@@ -110,7 +110,7 @@ def _machine(device: torch.device) -> list[str]:
 
 
 def _processor_flags(listing: Path = Path("/proc/cpuinfo")) -> str:
-    """x86 calls them flags, Arm features; of the first core."""
+    """Return the features of the first core, which x86 calls flags and Arm features."""
     with suppress(OSError):
         for line in listing.read_text().splitlines():
             name, _, flags = line.partition(":")

@@ -71,15 +71,15 @@ class Corpus:
         return None
 
     def document_ends(self) -> npt.NDArray[np.int64]:
-        """Position after each file."""
+        """Return the position after each file; shape [files], int64."""
         return np.array(self.ends, dtype=np.int64)
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
-        """`length` bytes from `start`, as numbers. Raises as `read`."""
+        """Return `length` bytes from `start` as numbers, shape [length]. Raises as `read`."""
         return np.frombuffer(self.read(start, length), dtype=np.uint8).astype(np.int64)
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Positions in start..stop-1 at which a file begins."""
+        """Return the positions in start..stop-1 at which a file begins; shape [files], int64."""
         first, last = bisect_left(self.ends, start), bisect_left(self.ends, stop)
         return np.array([*([0] if start <= 0 < stop else []), *self.ends[first:last]], np.int64)
 
@@ -108,7 +108,7 @@ class Corpus:
         return _fingerprint(self)
 
     def read(self, start: int, length: int) -> bytes:
-        """`length` bytes from `start`, over as many files as it takes.
+        """Return `length` bytes from `start`, over as many files as it takes.
 
         Raises:
             CorpusChangedError: a file vanished or changed since it was listed.
@@ -142,7 +142,7 @@ class Corpus:
 
 @functools.lru_cache(maxsize=4)
 def _fingerprint(corpus: Corpus) -> str:
-    """Kept, as a recovery in place opens the same files again."""
+    """Return a digest that is kept, as a recovery in place opens the same files again."""
     listing = "".join(f"{p}\0{e}\n" for p, e in zip(corpus.paths, corpus.ends, strict=True))
     digest = hashlib.sha256(listing.encode("utf-8", "surrogateescape"))
     digest.update(content_digest(corpus.read, size=corpus.size).encode())
@@ -178,7 +178,7 @@ def open_corpus(config: DataConfig) -> Corpus:
 
 
 def _instead_of(folder: Path) -> str:
-    """Advice from the names of files that are there."""
+    """Return advice from the names of files that are there."""
     there = (path for path in islice(folder.rglob("*"), _MAX_NAMES_EXAMINED) if path.is_file())
     suffixes = Counter(path.suffix for path in there if path.suffix)
     if not suffixes:

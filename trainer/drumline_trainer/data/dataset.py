@@ -94,7 +94,7 @@ class Dataset(ABC):
         """Close files, connections and threads; a read in another thread fails."""
 
     def notes(self) -> tuple[str, ...]:
-        """Lines for who reads the run's output: what is not learned from, and why."""
+        """Return lines for the run's output: what is not learned from, and why."""
         return self.remarks
 
     def class_names(self) -> tuple[str, ...]:

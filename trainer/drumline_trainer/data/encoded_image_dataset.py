@@ -60,7 +60,7 @@ class EncodedImageDataset(Dataset):
         return len(self.files.labels)
 
     def batch(self, samples: range) -> Batch:
-        """Images with the channels first, as the model embeds them.
+        """Return images [batch, channels, height, width] and labels [batch].
 
         Raises:
             CorpusChangedError: a file vanished or was written to.
@@ -71,7 +71,7 @@ class EncodedImageDataset(Dataset):
         return Batch(inputs=np.stack(images), targets=self.files.labels[windows])
 
     def target_count(self, samples: range) -> int:
-        """One target per image."""
+        """Count one target per image."""
         return len(samples)
 
     def fingerprint(self) -> str:
@@ -117,7 +117,7 @@ class EncodedImageDataset(Dataset):
         return (f"{len(names)} classes: {', '.join(shown)}",)
 
     def _image(self, sample: int) -> npt.NDArray[np.uint8]:
-        """Shape C I I."""
+        """Decode one image, uint8 of shape [channels, height, width]."""
         index = self.window_at(sample)
         try:
             picture = _decoded(self.files.read(index), mode=_MODES[self.channels])

@@ -65,7 +65,7 @@ class MappedFile:
 
 @functools.lru_cache(maxsize=4)
 def _digest_of_file(mapped: MappedFile) -> str:
-    """Kept: every checkpoint asks for it."""
+    """Return a digest that is kept: every checkpoint asks for it."""
     with open_regular(mapped.path, buffering=0) as file:
 
         def read(start: int, length: int) -> bytes:
@@ -93,7 +93,7 @@ class ImageDataset(Dataset):
         return len(self.labels)
 
     def batch(self, samples: range) -> Batch:
-        """Images with the channels first, as the model embeds them.
+        """Return images [batch, channels, height, width] and labels [batch].
 
         Raises:
             CorpusChangedError: a file was replaced or written to.
@@ -107,7 +107,7 @@ class ImageDataset(Dataset):
         )
 
     def target_count(self, samples: range) -> int:
-        """One target per image."""
+        """Count one target per image."""
         return len(samples)
 
     def fingerprint(self) -> str:

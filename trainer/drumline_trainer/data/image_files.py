@@ -51,7 +51,11 @@ class ImageFiles:
     """Names by number, where folders name them."""
 
     def read(self, index: int) -> bytes:
-        """One image as it is encoded. Raises CorpusChangedError."""
+        """Return one image as it is encoded.
+
+        Raises:
+            CorpusChangedError: its file vanished or was written to.
+        """
         return self.corpus.read(int(self.starts[index]), int(self.sizes[index]))
 
     def name(self, index: int) -> str:

@@ -68,7 +68,7 @@ class IndexedText:
         return None
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
-        """`length` tokens from `start`.
+        """Return `length` tokens from `start`; shape [length], int64.
 
         Raises:
             CorpusChangedError: a file vanished or changed since it was opened.
@@ -87,14 +87,14 @@ class IndexedText:
         return tokens
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Positions in start..stop-1 at which a document begins."""
+        """Return positions in start..stop-1 where documents begin; shape [documents], int64."""
         first, last = np.searchsorted(self.ends, [start, stop])
         begins = self.ends[first:last]
         begins = begins[begins < self.size]
         return np.concatenate(([0], begins)) if start <= 0 < stop else begins
 
     def document_ends(self) -> npt.NDArray[np.int64]:
-        """Position after each document."""
+        """Return the position after each document; shape [documents], int64."""
         return self.ends
 
     def fingerprint(self) -> str:

@@ -24,7 +24,7 @@ class LearnedSpans:
 
     @classmethod
     def of(cls, pairs: npt.NDArray[np.integer]) -> LearnedSpans:
-        """From an array of shape N 2: start and stop of each.
+        """Make spans from an array of shape [spans, 2]: start and stop of each.
 
         Raises:
             ValueError: they are empty, overlap or descend.
@@ -57,6 +57,6 @@ def runs_of(learned: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
 
 
 def moved(spans: Iterable[npt.NDArray[np.int64]], by: Iterable[int]) -> npt.NDArray[np.int64]:
-    """Spans of several pieces, each piece's moved to where it lies, as one array."""
+    """Move the spans of each piece to where it lies, and join them; shape [spans, 2]."""
     shifted = [piece + offset for piece, offset in zip(spans, by, strict=True)]
     return np.concatenate([np.empty((0, 2), dtype=np.int64), *shifted])

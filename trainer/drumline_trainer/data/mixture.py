@@ -80,7 +80,7 @@ class MixtureDataset(Dataset):
             part.check_model(model)
 
     def notes(self) -> tuple[str, ...]:
-        """Each part's share and epoch, and what each part says itself."""
+        """Return each part's share and epoch, and the part's own notes."""
         lines = [f"data: {self.windows} windows of {len(self.parts)} sources"]
         for name, part, count in zip(self.names, self.parts, self.counts, strict=True):
             epoch = part.epoch_samples * ROUND / count
@@ -102,7 +102,7 @@ class MixtureDataset(Dataset):
             part.close()
 
     def without(self, count: int) -> MixtureDataset:
-        """Each part gives its share of what is held out."""
+        """Leave out `count` windows; each part gives its share of them."""
         share = count / self.windows
         parts = tuple(
             part.without(min(round(part.windows * share), part.windows - 1)) for part in self.parts
@@ -165,7 +165,7 @@ def _slot(slot: int, sizes: Sequence[int]) -> tuple[int, int]:
 
 
 def _runs(places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, range]]:
-    """Neighbouring samples of one part that follow each other there."""
+    """Join neighbouring samples of one part that follow each other there."""
     numbered = enumerate(places)
     for (part, _), group in groupby(numbered, key=lambda at: (at[1][0], at[1][1] - at[0])):
         inside = [place for _, (_, place) in group]

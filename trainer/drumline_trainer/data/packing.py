@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 
 def best_fit(lengths: npt.NDArray[np.int64], *, capacity: int) -> list[list[int]]:
-    """Numbers of documents by window. O(n log n) and, for each, capacity / 64 words.
+    """Assign documents to windows. O(n log n) and, for each, capacity / 64 words.
 
     Args:
         lengths: of the documents, each from 1 to `capacity`.

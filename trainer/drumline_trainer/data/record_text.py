@@ -70,16 +70,16 @@ class MemoryText:
         return len(self.all_tokens)
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
-        """`length` tokens from `start`."""
+        """Return `length` tokens from `start`; shape [length], int64."""
         return self.all_tokens[start : start + length].astype(np.int64)
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Positions in start..stop-1 at which a document begins."""
+        """Return positions in start..stop-1 where documents begin; shape [documents], int64."""
         starts = np.concatenate([np.zeros(1, dtype=np.int64), self.ends[:-1]])
         return starts[(starts >= start) & (starts < stop)]
 
     def document_ends(self) -> npt.NDArray[np.int64]:
-        """Position after each document."""
+        """Return the position after each document; shape [documents], int64."""
         return self.ends
 
     def fingerprint(self) -> str:
@@ -172,7 +172,7 @@ class RecordReader:
     def of(
         cls, corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath, end: str | None = None
     ) -> RecordReader:
-        """Template and special tokens lie beside the tokenizer.
+        """Make a reader; template and special tokens lie beside the tokenizer.
 
         Args:
             corpus: the files.
@@ -204,7 +204,11 @@ class RecordReader:
     def read(
         self, *, start: DocumentPosition | None = None
     ) -> Iterator[tuple[EncodedRecord, TextDocument]]:
-        """Every record from a position on. Raises ConfigError: a record cannot be read."""
+        """Yield every record from a position on.
+
+        Raises:
+            ConfigError: a record cannot be read.
+        """
         begin = start or DocumentPosition()
         stream = read_documents(self.corpus, renderer=self.renderer, start=begin)
         for batch in _batched(stream):
@@ -213,7 +217,7 @@ class RecordReader:
 
 
 def _batched(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
-    """Documents in batches that keep all threads of the tokenizer busy."""
+    """Yield documents in batches that keep all threads of the tokenizer busy."""
     batch: list[TextDocument] = []
     size = 0
     for document in stream:

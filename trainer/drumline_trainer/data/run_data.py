@@ -67,7 +67,7 @@ def with_steps_of_epochs(config: TrainerConfig, training: Dataset) -> TrainerCon
 
 
 def _check_paired(training: Dataset, config: TrainerConfig) -> None:
-    """Pairs of answers are learned from by their own loss, and nothing else is."""
+    """Check that the loss of preferences is used with pairs of answers, and only with them."""
     paired = isinstance(training, PreferenceDataset)
     if paired is (config.dpo is not None):
         return

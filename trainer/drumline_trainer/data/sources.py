@@ -72,7 +72,7 @@ def open_dataset(
 def _open_mixture(
     config: DataConfig, plan: MixturePlan, seed: int, model_folder: AnyPath | None
 ) -> MixtureDataset:
-    """Every part by itself; where a part of one is not learned, none is cut anywhere."""
+    """Open every part by itself; if a part of one is not learned, none is cut anywhere."""
     own = [
         replace(config, source=f"{config.source.rstrip('/')}/{part.name}", mixture=None)
         for part in plan.parts

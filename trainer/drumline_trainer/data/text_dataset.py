@@ -46,11 +46,11 @@ class TokenStream(Protocol):
         ...
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
-        """`length` tokens from `start`."""
+        """Return `length` tokens from `start`; shape [length], int64."""
         ...
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Positions in start..stop-1 at which a document begins, ascending."""
+        """Return ascending positions in start..stop-1 where documents begin; shape [documents]."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class TokenStream(Protocol):
         ...
 
     def document_ends(self) -> npt.NDArray[np.int64]:
-        """Position after each document, ascending."""
+        """Return the ascending position after each document; shape [documents], int64."""
         ...
 
     def fingerprint(self) -> str:

@@ -17,7 +17,7 @@ def threads_per_rank(local_world_size: int) -> int:
 
 
 def available_cpus(cgroup: Path = _CGROUP) -> float:
-    """Processors this process may use: its affinity, or its container's CPU limit if lower."""
+    """Return how many processors this process may use: its affinity, or a lower CPU limit."""
     affinity = float(len(os.sched_getaffinity(0)))
     quota = _cgroup_cpus(cgroup)
     return affinity if quota is None else min(affinity, quota)

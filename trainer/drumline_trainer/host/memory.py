@@ -20,7 +20,7 @@ these."""
 
 
 def available_memory(*, proc: Path = _PROC, cgroup: Path = _CGROUP) -> int:
-    """Bytes that new processes can have: pages of files that the kernel gives up are among them.
+    """Return the bytes that new processes can have, pages of files included that are given up.
 
     Free pages alone are few on every machine that has read files: they hold them.
 

@@ -13,7 +13,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def interface_of(address: str) -> str:
-    """Name of the network interface that carries this IP address.
+    """Return the name of the network interface that carries this IP address.
 
     Raises:
         OSError: no interface of this machine has it.
@@ -41,6 +41,6 @@ def _ipv4_interfaces() -> dict[str, str]:
 
 
 def _ipv6_interfaces() -> dict[str, str]:
-    """From `/proc/net/if_inet6`: 32 hex digits, four numbers that are skipped, the name."""
+    """Read `/proc/net/if_inet6`: 32 hex digits, four numbers that are skipped, the name."""
     rows = (line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines())
     return {str(ip_address(int(row[0], 16).to_bytes(16, "big"))): row[5] for row in rows}

@@ -44,7 +44,11 @@ def processors_near_gpu(identity: str, *, root: Path = Path("/")) -> set[int]:
 
 
 def _numbers(text: str) -> set[int]:
-    """`0-3,8` as the kernel writes lists. Raises ValueError."""
+    """Read a list such as `0-3,8`, as the kernel writes them.
+
+    Raises:
+        ValueError: it is not such a list.
+    """
     numbers: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")

@@ -227,7 +227,7 @@ class _Reading:
             raise self._error(f"{self._assignment((variable,))} names no host") from error
 
     def _port(self) -> int:
-        """Given, or derived from the job: the same on all ranks."""
+        """Return the given port, or one derived from the job: the same on all ranks."""
         variable = self._first_set((PORT_VARIABLE, "MASTER_PORT", *self.row.port))
         if variable is None:
             parts = [self.environment[name] for name in self.row.job if name in self.environment]

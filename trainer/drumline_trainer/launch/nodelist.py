@@ -11,7 +11,7 @@ _REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 def hosts_of(nodelist: str) -> tuple[str, ...]:
-    """Slurm's short form, written out: `a[01-03,7],b` is a01, a02, a03, a7, b.
+    """Write Slurm's short form out: `a[01-03,7],b` is a01, a02, a03, a7, b.
 
     Raises:
         ValueError: it is not such a list.
@@ -20,7 +20,7 @@ def hosts_of(nodelist: str) -> tuple[str, ...]:
 
 
 def _expand(part: str) -> Iterator[str]:
-    """All hosts of one name with any number of brackets; the first bracket varies slowest."""
+    """Yield all hosts of one name with any number of brackets; the first one varies slowest."""
     bracket = _BRACKETS.search(part)
     if bracket is None:
         if not part or "[" in part or "]" in part:
@@ -35,7 +35,7 @@ def _expand(part: str) -> Iterator[str]:
 
 
 def tasks_of(counts: str) -> tuple[int, ...]:
-    """Slurm's tasks by node, written out: `4(x2),3` is 4, 4, 3.
+    """Write Slurm's tasks by node out: `4(x2),3` is 4, 4, 3.
 
     Raises:
         ValueError: it is not such a list.
@@ -50,12 +50,12 @@ def tasks_of(counts: str) -> tuple[int, ...]:
 
 
 def first_in_nodelist(nodelist: str) -> str:
-    """Slurm's node 0, where rank 0 runs."""
+    """Return Slurm's node 0, where rank 0 runs."""
     return hosts_of(nodelist)[0]
 
 
 def first_compute_host(hosts: str) -> str:
-    """LSF's `batch1 1 node1 42 node2 42`: the first that runs ranks.
+    """Return the first host that runs ranks of LSF's `batch1 1 node1 42 node2 42`.
 
     jsrun puts none on the host of the batch script, which comes first, with one slot.
     """
@@ -65,7 +65,11 @@ def first_compute_host(hosts: str) -> str:
 
 
 def host_part(address: str) -> str:
-    """`host` of `host:port`; an IPv6 address stands in brackets. Raises ValueError."""
+    """Return `host` of `host:port`; an IPv6 address stands in brackets.
+
+    Raises:
+        ValueError: it is not host:port.
+    """
     host = address.rpartition(":")[0].strip("[]")
     if not host:
         raise ValueError(f"{address!r} is not host:port")
@@ -73,5 +77,5 @@ def host_part(address: str) -> str:
 
 
 def port_part(address: str) -> str:
-    """`port` of `host:port`, or all of what has no host."""
+    """Return `port` of `host:port`, or all of an address without a host."""
     return address.rpartition(":")[2]

@@ -24,7 +24,7 @@ def preload(config: TrainerConfig, *, ranks: int | None = None) -> None:
 
 
 def modules_of(config: TrainerConfig, *, ranks: int | None = None) -> list[str]:
-    """Names of what `preload` imports."""
+    """List the names of what `preload` imports."""
     parallelism = config.parallelism
     modules: list[str] = []
     if parallelism.data_parallel is DataParallel.FSDP and ranks != 1:

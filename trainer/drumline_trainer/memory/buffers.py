@@ -89,6 +89,6 @@ class Buffers:
 
 
 def rounded(size: int) -> int:
-    """Up to the next eighth of a power of two: larger by an eighth at most."""
+    """Round up to the next eighth of a power of two: by an eighth at most."""
     step = 1 << max(0, size.bit_length() - 4)
     return -(-size // step) * step

@@ -52,10 +52,10 @@ class HostMemoryStore:
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=self._pinned)
 
     def release(self, tensors: Sequence[Tensor]) -> None:
-        """They stay in memory."""
+        """Do nothing: the tensors stay in memory."""
 
     def prefetch(self, tensors: Sequence[Tensor]) -> None:
-        """They are in memory."""
+        """Do nothing: the tensors are in memory."""
 
 
 class FileStore:
@@ -100,7 +100,7 @@ class FileStore:
             self._map.madvise(mmap.MADV_WILLNEED, start, length)
 
     def _pages(self, tensors: Sequence[Tensor]) -> tuple[int, int]:
-        """First byte and length of the run of pages that these lie in, one after the other."""
+        """Return first byte and length of the run of pages that these tensors fill."""
         base = self._bytes.data_ptr()
         held = [tensor for tensor in tensors if tensor.numel() and self._holds(tensor)]
         if not held:

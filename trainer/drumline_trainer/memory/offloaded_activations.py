@@ -215,7 +215,7 @@ class _Group:
         self._fetched = self._to_device.copy(pairs, then=self._release)
 
     def _free_device_memory(self) -> None:
-        """In the stream's thread, once everything is in the store."""
+        """Free device memory once everything is in the store; runs in the stream's thread."""
         with self._lock:
             if not self._wanted:
                 self._storages = [None] * len(self._storages)
@@ -231,12 +231,12 @@ def _as_bytes(storage: torch.UntypedStorage, device: torch.device) -> Tensor:
 
 
 def _address(tensor: Tensor) -> int:
-    """Address of its storage; of a DTensor, of the local part."""
+    """Return the address of a tensor's storage; of a DTensor, of the local part."""
     return getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr()
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
-    """In tuples of tuples."""
+    """Yield the tensors in nested tuples."""
     if isinstance(values, Tensor):
         yield values
     elif isinstance(values, tuple):

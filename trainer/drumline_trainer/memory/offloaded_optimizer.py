@@ -68,7 +68,7 @@ class OffloadedOptimizer:
             bucket.move_state_to(made)
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
-        """One step at this learning rate with the gradients of the slices, in their order."""
+        """Do one step at this learning rate; gradients have the slices' order and shapes."""
         to_device, from_device = TransferStream(self._device), TransferStream(self._device)
         try:
             self._update(gradients, rate, to_device=to_device, from_device=from_device)
@@ -109,7 +109,7 @@ class OffloadedOptimizer:
             bucket.optimizer.set_finished_steps(steps)
 
     def slices(self) -> list[TensorSlice]:
-        """Weights and state, as they are in the store, by their names in a checkpoint."""
+        """Return weights and state, as they are in the store, by their names in a checkpoint."""
         return [part for bucket in self._buckets for part in bucket.slices]
 
 

@@ -45,7 +45,7 @@ class TransferStream:
         self._thread.shutdown()
 
     def _begin(self) -> None:
-        """In the thread, which would begin at GPU 0 and take memory there, whatever the rank's."""
+        """Choose the rank's GPU in the thread, which would otherwise take memory on GPU 0."""
         if self._stream is not None:
             torch.cuda.set_device(self._stream.device)
 

@@ -20,7 +20,7 @@ class CudaClock:
         return event
 
     def seconds(self, earlier: torch.cuda.Event, later: torch.cuda.Event) -> float | None:
-        """Between two events, once; the earlier event must not be used afterwards."""
+        """Return seconds between two events; the earlier one must not be used afterwards."""
         if not later.query():
             return None
         milliseconds = earlier.elapsed_time(later)

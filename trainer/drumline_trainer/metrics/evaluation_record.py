@@ -37,11 +37,11 @@ class EvaluationRecord:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; a figure that is not finite becomes null."""
+        """Return JSON values; a figure that is not finite becomes null."""
         whole = {**asdict(self), "perplexity": self.perplexity}
         return {name: value if math.isfinite(value) else None for name, value in whole.items()}
 
     def scalars(self) -> Iterator[tuple[str, float]]:
-        """Names and numbers for tools that draw curves."""
+        """Yield names and numbers for tools that draw curves."""
         yield "evaluation/loss", self.loss
         yield "evaluation/perplexity", self.perplexity

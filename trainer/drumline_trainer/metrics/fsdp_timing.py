@@ -21,7 +21,7 @@ from drumline_trainer.metrics.step_timer import step_part
 
 
 def time_fsdp(stage: nn.Module, *, device: torch.device) -> None:
-    """Time the collectives of all units, from now on. To be called once, after `fully_shard`."""
+    """Time the collectives of all units from now on; to be called once, after `fully_shard`."""
     for unit in stage.modules():
         if isinstance(unit, FSDPModule):
             _time_gathers(unit)

@@ -136,7 +136,7 @@ class Instruments:
         return bool(self._sinks)
 
     def collect(self, *, steps: int) -> tuple[dict[str, float], MemoryUsage]:
-        """Mean seconds of a step by part since the last call, and the memory usage."""
+        """Return mean seconds of a step by part since the last call, and the memory usage."""
         seconds = self.timer.take()
         self._windows += 1
         if self._windows == 2:

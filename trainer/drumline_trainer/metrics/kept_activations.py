@@ -49,7 +49,7 @@ class KeptActivations:
             yield
 
     def drop(self, tensor: Tensor) -> None:
-        """Autograd has used it for the last time."""
+        """Forget a tensor that autograd has used for the last time."""
         address = tensor.untyped_storage().data_ptr()
         with self._lock:
             self._uses[address] -= 1

@@ -27,7 +27,7 @@ def append_losses(path: Path, losses: Mapping[int, float]) -> None:
 
 
 def read_losses(path: Path) -> dict[int, float | None]:
-    """Loss by step number."""
+    """Return the losses by step number."""
     losses: dict[int, float | None] = {}
     for line in path.read_bytes().splitlines():
         try:

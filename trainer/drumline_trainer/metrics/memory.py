@@ -132,6 +132,6 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
 
 
 def _storage(tensor: Tensor) -> tuple[int, int]:
-    """Address and size in bytes; of a DTensor, the local part."""
+    """Return the address and size in bytes of a tensor's storage; of a DTensor, the local part."""
     storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
     return storage.data_ptr(), storage.nbytes()

@@ -63,7 +63,7 @@ def smoothed(before: float | None, newest: float) -> float:
 
 
 def short_count(value: float) -> str:
-    """Three significant digits: 950, 18.2k, 1.25M."""
+    """Write a number with three significant digits: 950, 18.2k, 1.25M."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if value >= size:
             return f"{value / size:#.3g}{unit}"
@@ -71,7 +71,7 @@ def short_count(value: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """0:42, 12:05, 3:00:00."""
+    """Write seconds as 0:42, 12:05 or 3:00:00."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
@@ -390,7 +390,7 @@ class RunReporter:
         self.instruments.publish(record)
 
     def _print_bottleneck(self) -> None:
-        """During the run, whenever it has changed."""
+        """Print the bottleneck during the run, whenever it has changed."""
         if not self.instruments.warmed_up or self.figures.step == self.config.steps:
             return
         diagnosis = self._diagnose(self.instruments.totals)

@@ -38,7 +38,7 @@ class JsonLines:
         self._folder = folder
 
     def write(self, record: StepRecord | EvaluationRecord) -> None:
-        """In one write, so that readers see whole lines. The first makes the folder."""
+        """Write a line at once, so that readers see it whole; the first makes the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
         name = STEPS_FILE if isinstance(record, StepRecord) else EVALUATIONS_FILE
         with (self._folder / name).open("ab") as file:

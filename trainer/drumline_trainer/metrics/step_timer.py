@@ -40,7 +40,7 @@ class Clock(Protocol):
         ...
 
     def seconds(self, earlier: Any, later: Any) -> float | None:
-        """Between two marks; None while the work has not reached the later one."""
+        """Return seconds between two marks, or None until the work reaches the later one."""
         ...
 
 
@@ -168,6 +168,6 @@ class step_part:  # noqa: N801 - reads as the statement it is part of
 
 
 def per_step(seconds: Mapping[str, float], *, steps: int) -> dict[str, float]:
-    """Mean seconds of a step by part, largest first."""
+    """Return mean seconds of a step by part, largest first."""
     ordered = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))
     return {name: value / steps for name, value in ordered}

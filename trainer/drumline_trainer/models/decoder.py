@@ -49,7 +49,7 @@ class Decoder(nn.Module):
         )
 
     def places(self, x_BSD: Tensor, documents: Documents | None) -> Tensor:
-        """Positions of the tokens that attention sees: S in their windows, B S in documents."""
+        """Return positions for attention: [sequence], or with documents [batch, sequence]."""
         places_S = self.positions(x_BSD)
         return places_S if documents is None else documents.positions(places_S)
 
@@ -74,7 +74,7 @@ class Decoder(nn.Module):
         return x_BSD * torch.tensor(self.config.hidden_size**0.5, dtype=x_BSD.dtype).item()
 
     def logits(self, x_BSD: Tensor) -> Tensor:
-        """Every word's score, of shape B S V; a stage that is not the last gives x_BSD itself."""
+        """Score every word, [batch, sequence, vocabulary]; an earlier stage returns x_BSD."""
         if self.norm is None:
             return x_BSD
         # the head is linear: what it takes in is smaller than what it gives

@@ -74,7 +74,7 @@ class Documents:
         )
 
     def pinned(self) -> Documents:
-        """In memory that a GPU copies from beside its work."""
+        """Return a copy in pinned memory, from which a GPU copies beside its work."""
         return replace(
             self,
             since_begin=self.since_begin.pin_memory(),
@@ -83,7 +83,7 @@ class Documents:
         )
 
     def to(self, device: torch.device) -> Documents:
-        """For a model that is there."""
+        """Return a copy on this device."""
         since_begin, ends, numbers = (
             tensor.to(device, non_blocking=True)
             for tensor in (self.since_begin, self.ends, self.numbers)
@@ -91,7 +91,7 @@ class Documents:
         return replace(self, since_begin=since_begin, ends=ends, numbers=numbers)
 
     def at(self, places_S: Tensor) -> Documents:
-        """For a rank that has the tokens at these places of the windows."""
+        """Return the documents for a rank that has the tokens at these places of the windows."""
         return replace(self, places=places_S)
 
     @property
@@ -104,11 +104,11 @@ class Documents:
         return self.numbers if self.places is None else self.numbers[:, self.places]
 
     def positions(self, places_S: Tensor) -> Tensor:
-        """Positions in their documents of the tokens at these places of the windows; B S."""
+        """Return positions in documents, [batch, sequence], of the tokens at places [sequence]."""
         return self.since_begin[:, places_S]
 
     def lengths(self, places_S: Tensor) -> Tensor:
-        """Tokens of the documents that the tokens at these places of the windows are of; B S."""
+        """Return the lengths of the tokens' documents, [batch, sequence], by places [sequence]."""
         sizes = self.ends.diff()
         lengths = sizes.repeat_interleave(sizes, output_size=self.since_begin.numel())
         return lengths.view_as(self.since_begin)[:, places_S]

@@ -30,7 +30,7 @@ class GatedFeedForward(nn.Module):
         self.down = nn.Linear(ffn_size, hidden_size, bias=False)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Gate, expand, contract."""
+        """Gate, expand and contract hidden states; shape [batch, sequence, hidden]."""
         hidden_BSF = gated(self.gate(x_BSD), self.up(x_BSD), self.activation)
         return self.down(hidden_BSF)
 

@@ -61,7 +61,7 @@ class GPT2Layer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x_BSD: Tensor, documents: Documents | None = None) -> Tensor:
-        """One residual block of each kind."""
+        """Apply one residual block of each kind; shape [batch, sequence, hidden]."""
         x_BSD = x_BSD + self.dropout(self.attention(self.attention_norm(x_BSD), documents))
         return x_BSD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BSD)))
 
@@ -77,9 +77,10 @@ class GPT2(Decoder):
         )
 
     def forward(self, inputs: Tensor, documents: Documents | None = None) -> Tensor:
-        """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out.
+        """Run the stage: tokens [batch, sequence] or hidden states in, logits or hidden states out.
 
-        With documents: each as if it were alone.
+        Hidden states have the shape [batch, sequence, hidden], logits [batch, sequence,
+        vocabulary]. With documents, each is computed as if it were alone.
         """
         placed = inputs.is_floating_point()
         x_BSD = inputs if placed else self.placed(self.embedded(inputs), documents)

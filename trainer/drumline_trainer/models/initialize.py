@@ -99,7 +99,7 @@ def fill_normal(
 
 
 def _global_index(positions: Tensor, box: Box, shape: tuple[int, ...]) -> Tensor:
-    """Flat indices in the global tensor of flat positions in the box."""
+    """Map flat positions in the box to flat indices in the global tensor."""
     index = torch.zeros_like(positions)
     stride = 1
     for offset, size, whole in zip(
@@ -117,7 +117,7 @@ def _key(seed: int, name: str) -> int:
 
 
 def _hash(index: Tensor, *, key: int) -> Tensor:
-    """SplitMix64's finalizer of key + index · golden ratio; int64 products wrap as they must."""
+    """Apply SplitMix64's finalizer to key + index · golden ratio; int64 products wrap."""
     x = index * _signed(_GOLDEN) + _signed(key)
     x = (x ^ _shift_right(x, 30)) * _signed(_MIX_1)
     x = (x ^ _shift_right(x, 27)) * _signed(_MIX_2)
@@ -125,7 +125,7 @@ def _hash(index: Tensor, *, key: int) -> Tensor:
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    """Logical shift: torch's own shift of a negative int64 drags the sign along."""
+    """Shift logically: torch's own shift of a negative int64 drags the sign along."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -135,7 +135,7 @@ def _signed(value: int) -> int:
 
 
 def _normal(bits: Tensor, table: Tensor) -> Tensor:
-    """fp64 standard normals from 64 random bits: interpolate between neighbouring quantiles."""
+    """Turn 64 random bits into fp64 standard normals, interpolated between quantiles."""
     cell = _shift_right(bits, 64 - _TABLE_BITS)
     fraction = (_shift_right(bits, 8) & ((1 << 43) - 1)).double() * 2.0**-43
     low = table[cell]
@@ -144,7 +144,7 @@ def _normal(bits: Tensor, table: Tensor) -> Tensor:
 
 @functools.cache
 def _quantiles() -> Tensor:
-    """Inverse normal distribution at 2^13 + 1 points; the ends are pulled in by half a cell."""
+    """Tabulate normal quantiles at 2^13 + 1 points, the ends pulled in by half a cell."""
     cells = 1 << _TABLE_BITS
     points = [min(max(i / cells, 0.5 / cells), 1 - 0.5 / cells) for i in range(cells + 1)]
     normal = NormalDist()

@@ -61,7 +61,7 @@ class MultiHeadLatentAttention(nn.Module):
         self.core_attention = CoreAttention(causal=True, scale=config.score_scale)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
-        """CoreAttention to this and earlier positions, of the same document."""
+        """Attend to earlier positions of the same document; shape [batch, sequence, hidden]."""
         shared_BSD = self.before_latents(x_BSD)
         q_BSHE = self._split_heads(self.query(self._of_queries(x_BSD, shared_BSD)))
         q_BHSE, kept = q_BSHE.transpose(1, 2), self.unturned

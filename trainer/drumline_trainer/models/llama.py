@@ -66,7 +66,7 @@ class LlamaAttention(nn.Module):
         self.turns = config.turns(layer)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
-        """CoreAttention to this and earlier positions, of the same document."""
+        """Attend to earlier positions of the same document; shape [batch, sequence, hidden]."""
         q_BHSE = self._normed_heads(self.query(x_BSD), self.query_norm)
         k_BGSE = self._normed_heads(self.key(x_BSD), self.key_norm)
         if self.turns:
@@ -111,7 +111,7 @@ class LlamaLayer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
-        """One residual block of each kind."""
+        """Apply one residual block of each kind; shape [batch, sequence, hidden]."""
         mixed_BSD = self.attention(self.attention_norm(x_BSD), rotary, documents)
         x_BSD = x_BSD + self._added(self.attention_out_norm(mixed_BSD))
         fed_BSD = self.feed_forward(self.feed_forward_norm(x_BSD), *self._routed(documents))
@@ -140,9 +140,10 @@ class Llama(Decoder):
         super().__init__(config, layer=LlamaLayer, norm=norm)
 
     def forward(self, inputs: Tensor, documents: Documents | None = None) -> Tensor:
-        """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out.
+        """Run the stage: tokens [batch, sequence] or hidden states in, logits or hidden states out.
 
-        With documents: each as if it were alone.
+        Hidden states have the shape [batch, sequence, hidden], logits [batch, sequence,
+        vocabulary]. With documents, each is computed as if it were alone.
         """
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
         if documents is not None and self.config.experts:

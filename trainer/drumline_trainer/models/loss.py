@@ -24,7 +24,7 @@ from drumline_trainer.data.dataset import IGNORED
 
 
 def token_losses_sum(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
-    """Cross entropy summed over all positions, computed in fp32.
+    """Sum the cross entropy over all positions, computed in fp32.
 
     A classifier's logits of shape B C and targets of shape B are summed over the samples.
     """
@@ -71,7 +71,7 @@ class _ChunkedCrossEntropy(Function):
 
 
 def chunks_of(logits_NV: Tensor) -> Iterator[slice]:
-    """Rows that are taken in fp32 together."""
+    """Yield the rows that are taken in fp32 together."""
     length = rows_of_chunk(logits_NV.shape[-1])
     for begin in range(0, len(logits_NV), length):
         yield slice(begin, begin + length)

@@ -54,7 +54,7 @@ class Experts(nn.Module):
         self.gate_bias, self.up_bias, self.down_bias = biases
 
     def forward(self, rows_RD: Tensor, counts_X: Tensor) -> Tensor:
-        """Rows sorted by expert through their experts: the first counts[0] through expert 0, ..."""
+        """Apply experts to rows [rows, hidden] sorted by them: counts[0] are expert 0's."""
         if _fits_grouped(rows_RD, self.gate):
             ends_X = counts_X.cumsum(0).to(torch.int32)
             gate_RF = F.grouped_mm(rows_RD, self.gate.mT, offs=ends_X)
@@ -78,13 +78,13 @@ class Experts(nn.Module):
 
 
 def _by_expert(rows: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
-    """Rows that are sorted by expert times their expert's matrix."""
+    """Multiply rows that are sorted by expert by their expert's matrix."""
     parts = cast("tuple[Tensor, ...]", rows.split(sizes))  # pyright: ignore[reportUnknownMemberType] - untyped in torch
     return torch.cat([part @ matrix.T for part, matrix in zip(parts, weight, strict=True)])
 
 
 def _of_rows(bias: Tensor, counts_X: Tensor, rows: Tensor) -> Tensor:
-    """Each row's expert's bias. The number of rows is known: no GPU is waited for."""
+    """Return each row's expert's bias; the row count is known, so no GPU is waited for."""
     return bias.repeat_interleave(counts_X, dim=0, output_size=len(rows))
 
 
@@ -133,7 +133,7 @@ class MixtureOfExperts(nn.Module):
         self.sequence_counts: nn.Module = nn.Identity()
 
     def forward(self, x_BSD: Tensor, documents: Documents | None = None) -> Tensor:
-        """Each token's experts, weighted by its shares, and the shared ones."""
+        """Sum tokens' experts by their shares, and shared ones; [batch, sequence, hidden]."""
         scores_BSX = self._scores(self.router(x_BSD))
         shares_BSK, chosen_BSK = self._chosen(scores_BSX)
         expert_of_R, order_R = chosen_BSK.flatten().sort(stable=True)
@@ -154,7 +154,7 @@ class MixtureOfExperts(nn.Module):
         return products_BSX.softmax(dim=-1, dtype=torch.float32)
 
     def _chosen(self, scores_BSX: Tensor) -> tuple[Tensor, Tensor]:
-        """Each token's shares and the experts that they are of."""
+        """Choose experts; returns shares and numbers of experts, both [batch, sequence, chosen]."""
         routing = self.routing
         if self.correction is None and routing.groups == 1:
             shares_BSK, chosen_BSK = scores_BSX.topk(self.per_token, dim=-1)
@@ -234,7 +234,7 @@ def balance_loss(
     documents: Documents | None = None,
     sequence_counts: nn.Module | None = None,
 ) -> Tensor:
-    """X · Σ over experts of (share of the choices) · (mean score), summed over all tokens.
+    """Return X · Σ over experts of (share of the choices) · (mean score), summed over all tokens.
 
     It is S for each sequence whose experts are equally busy, and X · S / K at worst.
 
@@ -264,7 +264,7 @@ def _of_documents(
     documents: Documents,
     sequence_counts: nn.Module | None,
 ) -> Tensor:
-    """`balance_loss` of N runs; the row after the last run is of padding, and is not counted."""
+    """Return `balance_loss` of N runs; the row after the last one is padding and does not count."""
     experts, per_token = scores_BSX.shape[-1], chosen_BSK.shape[-1]
     numbers_BS, runs = documents.own_numbers(), documents.runs_in_all
     places_R = (numbers_BS.unsqueeze(-1) * experts + chosen_BSK).flatten()

@@ -26,7 +26,7 @@ class Positions(nn.Module):
     """Positions of the tokens that attention sees on this rank: all of them."""
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Positions of shape S, int64."""
+        """Return the positions [sequence], int64."""
         return torch.arange(x_BSD.shape[1], device=x_BSD.device)
 
     def length(self, x_BSD: Tensor) -> int:
@@ -42,7 +42,7 @@ class AttentionSinks(nn.Module):
         self.weight = nn.Parameter(torch.empty(heads))
 
     def forward(self) -> Tensor:
-        """Shape H."""
+        """Return the sinks, one for each of this rank's heads; shape [heads]."""
         return self.weight
 
 
@@ -62,7 +62,7 @@ class CoreAttention(nn.Module):
         scale: float | None = None,
         softcap: float | None = None,
     ) -> None:
-        """Products of queries and keys times `scale` are scores; None: 1 / √E."""
+        """Scale products of queries and keys by `scale`, or by 1 / √E if it is None."""
         super().__init__()
         self.causal = causal
         self.window = window
@@ -77,9 +77,11 @@ class CoreAttention(nn.Module):
         documents: Documents | None = None,
         sinks_H: Tensor | None = None,
     ) -> Tensor:
-        """Shape B H S E: of every position, or where causal of this and the earlier ones.
+        """Attend from every position to all, or where causal to this and the earlier ones.
 
-        With documents: of those of the same document. Sinks want a causal one.
+        Queries and the result have the shape [batch, heads, sequence, head size]; keys and values
+        have fewer heads. With documents, only positions of the same document are seen. Sinks need
+        causality.
         """
         if documents is None:
             return self._whole(q_BHSE, k_BGSE, v_BGSE, sinks_H)
@@ -230,7 +232,7 @@ class LayerLoop(nn.Module):
     """The way through the layers: one after the other."""
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
-        """Hidden states after the last layer; `rest` is what every layer is given besides."""
+        """Return hidden states after the last layer; `rest` goes to every layer."""
         for layer in layers:
             x_BSD = layer(x_BSD, *rest)
         return x_BSD
@@ -243,5 +245,5 @@ class TokenEmbedding(nn.Embedding):
     """Weight [V, D] of the head, if that is another copy of the embedding."""
 
     def logits(self, x_BSD: Tensor) -> Tensor:
-        """Every word's score, of shape B S V: the inner product with its vector."""
+        """Score every word by the product with its vector; shape [batch, sequence, vocabulary]."""
         return F.linear(x_BSD, self.weight if self.head_weight is None else self.head_weight)

@@ -28,7 +28,7 @@ def rotary_tables(
     lengths: int | Tensor = 0,
     like: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of R `turned` features of a head.
+    """Return cosines and sines of R `turned` features of a head.
 
     Of shape S R/2 from positions of shape S, of shape B 1 S R/2 from B S.
 
@@ -53,7 +53,7 @@ def rotary_tables(
 
 
 def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float, lengths: int | Tensor) -> Tensor:
-    """Between `factor` times slower and unchanged, or each pair by its own factor."""
+    """Slow rotations down by up to `factor`, or each pair by its own factor."""
     match scaling.kind:
         case RopeScalingKind.LONGROPE:
             return speeds / _pair_factors(scaling, lengths, like=speeds)
@@ -82,7 +82,7 @@ def _pair_factors(scaling: RopeScaling, lengths: int | Tensor, *, like: Tensor) 
 
 
 def _yarn_kept(scaling: RopeScaling, *, theta: float, like: Tensor) -> Tensor:
-    """1 for pairs before the ramp, 0 for those behind it.
+    """Return 1 for pairs before the ramp, 0 for those behind it; shape [pairs].
 
     Its ends are where pairs turn `beta_fast` and `beta_slow` times in the original length.
     """

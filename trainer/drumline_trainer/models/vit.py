@@ -37,7 +37,7 @@ class PatchEmbedding(nn.Module):
         )
 
     def forward(self, images_BCII: Tensor) -> Tensor:
-        """Shape B S D, rows of patches from top to bottom."""
+        """Embed images as [batch, patches, hidden], rows of patches from top to bottom."""
         x_BCII = images_BCII.to(self.projection.weight.dtype) / 127.5 - 1
         rows_and_columns = (-1, self.patch_size)
         columns = cast("Tensor", x_BCII.unflatten(3, rows_and_columns))
@@ -71,7 +71,11 @@ class ViT(nn.Module):
         self.output: nn.Module | None = nn.Linear(config.hidden_size, config.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Images B C I I or hidden states B S D in, logits B K or hidden states out."""
+        """Run the stage: images [batch, channels, height, width] in, logits [batch, classes] out.
+
+        Other stages than the first take hidden states [batch, patches, hidden], others than the
+        last return them.
+        """
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
         x_BSD = self.layer_loop(self.layers.values(), x_BSD)
         if self.norm is None or self.output is None:

@@ -32,7 +32,7 @@ class DeviceRate:
 
 
 def matmul(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
-    """Products of two matrices of this size."""
+    """Measure products of two matrices of this size."""
     generator = torch.Generator().manual_seed(size)
     a, b = (
         torch.randint(-LARGEST, LARGEST + 1, (size, size), generator=generator) for _ in range(2)
@@ -54,7 +54,7 @@ def matmul(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
 
 
 def memory(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
-    """Patterns that are written, copied and compared, and their own addresses at last."""
+    """Measure patterns that are written, copied and compared, and at last their own addresses."""
     words = max(1, size // (2 * _WORD))
     source = torch.empty(words, dtype=torch.int64, device=device)
     target = torch.empty_like(source)

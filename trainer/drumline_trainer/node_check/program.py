@@ -94,7 +94,7 @@ def verdict_of(rows: list[list[float]], *, ranks_per_member: int) -> NodeCheck:
 
 
 def _own_figures(device: torch.device, options: CheckOptions) -> list[float]:
-    """Operations a second and whether all were right; bytes a second and the same."""
+    """Measure operations and bytes per second, each with whether all results were right."""
     on_gpu = device.type == "cuda"
     if on_gpu:
         torch.backends.cuda.matmul.allow_tf32 = True  # the units that training uses; still exact

@@ -58,7 +58,7 @@ class NodeCheck:
     """Pairs of members that are slow together while each is fine with another."""
 
     def encode(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps({"nodeCheck": VERSION, **asdict(self)}, separators=(",", ":"))
 
 

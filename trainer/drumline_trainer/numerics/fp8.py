@@ -58,7 +58,7 @@ class Fp8Linear(ReplacedLinear):
         self.scaling = scaling
 
     def product(self, x_BSI: Tensor) -> Tensor:
-        """Shape B S O, in the type of x."""
+        """Multiply by the weight in fp8; shape [batch, sequence, out], in the type of x."""
         rowwise = self.scaling is Fp8Scaling.ROWWISE
         function = _RowwiseProduct if rowwise else _TensorwiseProduct
         assert self.weight is not None  # noqa: S101 - only packed layers are without
@@ -101,7 +101,7 @@ def _quantised(x: Tensor, largest: Tensor, dtype: torch.dtype) -> Scaled:
 
 
 def product(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
-    """Shape M N in this type."""
+    """Multiply [M, K] by [K, N] in fp8; the result [M, N] is of this type."""
     sizes = (*left_MK.values.shape, *right_KN.values.shape)
     if has_fp8(left_MK.values.device) and not any(size % _MULTIPLE for size in sizes):
         return product_by_hardware(left_MK, right_KN, dtype=dtype)

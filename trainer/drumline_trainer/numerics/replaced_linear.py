@@ -29,11 +29,11 @@ class ReplacedLinear(nn.Module):
         self.shared = linear.shared if isinstance(linear, ColumnLinear) else None
 
     def product(self, x_BSI: Tensor) -> Tensor:
-        """Shape B S O, without bias; of a row-cut layer this rank's part of the sum."""
+        """Multiply without bias, [batch, sequence, out]; a row-cut layer gives a partial sum."""
         raise NotImplementedError
 
     def forward(self, x_BSI: Tensor) -> Tensor:
-        """Shape B S O."""
+        """Apply the layer; shape [batch, sequence, out]."""
         x_BSO = self.product(x_BSI)
         if self.region is None:
             return x_BSO if self.bias is None else x_BSO + self.used(self.bias)
@@ -42,7 +42,7 @@ class ReplacedLinear(nn.Module):
         return x_BSO if self.bias is None else x_BSO + self.region.outside_weight(self.bias)
 
     def used(self, parameter: Tensor) -> Tensor:
-        """One of its own as it enters a product; see `ColumnLinear.used`."""
+        """Return a parameter as it enters a product; see `ColumnLinear.used`."""
         return parameter if self.shared is None else self.shared.whole_gradient(parameter)
 
 

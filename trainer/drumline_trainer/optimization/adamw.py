@@ -55,7 +55,7 @@ class ShardedAdamW:
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
-        """One step at this learning rate with the gradients of the slices, in their order."""
+        """Do one step at this learning rate; gradients have the slices' order and shapes."""
         config = self._config
         for places, weight_decay in self._groups:
             moments = [self._moments[place] for place in places]
@@ -82,7 +82,7 @@ class ShardedAdamW:
             moment.steps.fill_(float(steps))
 
     def slices(self) -> list[TensorSlice]:
-        """Weights and both moments by their names in a checkpoint."""
+        """Return weights and both moments by their names in a checkpoint."""
         slices: list[TensorSlice] = []
         for weight, moments in zip(self.weights, self._moments, strict=True):
             slices.append(weight.like(weight.tensor, prefix="model"))
@@ -98,7 +98,7 @@ _TABLES = ("wte", "wpe")
 def by_decay(
     slices: Sequence[TensorSlice], *, weight_decay: float
 ) -> tuple[tuple[list[int], float], ...]:
-    """Places of the slices that decay with this weight decay, and of the others with none."""
+    """Split places of slices into those that decay with this weight decay and the others."""
     decaying = [decays(weight.name, weight.shape) for weight in slices]
     return (
         ([place for place, its in enumerate(decaying) if its], weight_decay),

@@ -43,7 +43,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
-        """One step of the inner optimizer, and what came of it into the average."""
+        """Do one step of the inner optimizer, and take its result into the average."""
         self._inner.update(gradients, rate=rate)
         kept = min(self._decay, self._updates / (self._updates + _SLOWNESS))
         if self._averages:
@@ -57,7 +57,7 @@ class WeightAverage:
         self._updates = steps
 
     def slices(self) -> list[TensorSlice]:
-        """Weights, the inner optimizer's state and the average by their names in a checkpoint."""
+        """Return weights, inner state and the average by their names in a checkpoint."""
         return [
             *self._inner.slices(),
             *(

@@ -25,7 +25,7 @@ from drumline_contract.config.saved import saved_trainer_configuration
 
 
 def learning_rate(step: int, config: TrainerConfig) -> float:
-    """Rate of the step with this number (0-based), be it skipped or not."""
+    """Return the rate of the step with this number (0-based), be it skipped or not."""
     optimizer = config.optimizer
     peak, warmup = optimizer.learning_rate, optimizer.warmup_steps
     if optimizer.reference_batch_size is not None:
@@ -82,7 +82,7 @@ def changed_rate(saved: Mapping[str, Any], config: TrainerConfig, *, step: int) 
 
 
 def _height(step: int, total_steps: int, config: OptimizerConfig) -> float:
-    """From 1 at the peak to 0 at the minimum."""
+    """Return the schedule's height from 1 at the peak to 0 at the minimum."""
     last, warmup = total_steps - 1, config.warmup_steps
     progress = min(1.0, (step - warmup) / max(1, last - warmup))
     match config.schedule:

@@ -73,6 +73,6 @@ class LossScale:
         return replace(self, steady=self.steady + 1)
 
     def state(self) -> dict[str, Any]:
-        """JSON values for `of`."""
+        """Return JSON values for `of`."""
         value = None if self.growth_steps is None else self.value
         return {"value": value, "steady": self.steady, "skipped": self.skipped}

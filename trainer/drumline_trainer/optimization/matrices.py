@@ -65,7 +65,7 @@ class Matrices:
     """Box of this rank after the gathers: whole matrices, perhaps none."""
 
     def gather(self, part: Tensor) -> Tensor:
-        """Whole matrices from something of the slice's shape. Collective."""
+        """Gather whole matrices from a tensor of the slice's shape. Collective."""
         for join in self.gathers:
             part = join(part)
         return part
@@ -76,7 +76,9 @@ class Matrices:
 
 
 def matrices_of(slices: Sequence[TensorSlice], world: World) -> list[Matrices]:
-    """For slices of 2-D and 3-D weights. Collective; every rank of a stage has the same ones.
+    """Return the matrices of 2-D and 3-D slices.
+
+    Collective; all ranks of a stage get the same ones.
 
     Raises:
         ValueError: no rank of the groups holds the rest of a matrix.
@@ -107,7 +109,7 @@ def matrices_of(slices: Sequence[TensorSlice], world: World) -> list[Matrices]:
 def _exchanged(
     boxes: Sequence[Box], *, group: ProcessGroup, device: torch.device
 ) -> list[tuple[Box, ...]]:
-    """For each of this rank's boxes what the ranks of the group have in its place."""
+    """Return for each of this rank's boxes what the group's ranks have in its place. Collective."""
     numbers = [number for box in boxes for number in (*box.offsets, *box.shape)]
     mine = torch.tensor(numbers, device=device)
     rows = mine.new_empty(group.size(), len(mine))
@@ -126,7 +128,7 @@ def _boxes(numbers: Sequence[int], dims: Sequence[int]) -> list[Box]:
 
 
 def _joined(own: Box, boxes: Sequence[Box]) -> Box:
-    """Own matrices of the stack, of each all rows and columns that any of the boxes has."""
+    """Return own matrices of the stack, with all rows and columns that any of the boxes has."""
     held = [box for box in boxes if box.elements]
     starts = [min(box.offsets[dim] for box in held) for dim in (-2, -1)]
     ends = [max(box.ends[dim] for box in held) for dim in (-2, -1)]

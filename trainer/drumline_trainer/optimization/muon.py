@@ -65,7 +65,7 @@ class Muon:
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
-        """One step at this learning rate with the gradients of the slices. Collective."""
+        """Do one step at this learning rate with the gradients of the slices. Collective."""
         rest = [g for g, its in zip(gradients, self._is_matrix, strict=True) if not its]
         self._adamw.update(rest, rate=rate)
         chosen = [g for g, its in zip(gradients, self._is_matrix, strict=True) if its]
@@ -99,7 +99,7 @@ class Muon:
         self._adamw.set_finished_steps(steps)
 
     def slices(self) -> list[TensorSlice]:
-        """Weights, momenta and AdamW's moments by their names in a checkpoint."""
+        """Return weights, momenta and AdamW's moments by their names in a checkpoint."""
         slices = self._adamw.slices()
         for matrix, momentum in zip(self._matrices, self._momenta, strict=True):
             slices.append(matrix.slice.like(matrix.slice.tensor, prefix="model"))
@@ -114,7 +114,7 @@ def is_hidden_matrix(name: str, shape: Sequence[int]) -> bool:
 
 
 def orthogonal(matrices: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """About U·Vᵀ of each matrix U·S·Vᵀ, by Newton-Schulz iterations; zeros stay zeros.
+    """Return about U·Vᵀ of each matrix U·S·Vᵀ, by Newton-Schulz iterations; zeros stay zeros.
 
     The products are of this type, and the result is of the matrices'.
     """

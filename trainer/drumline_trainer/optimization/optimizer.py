@@ -19,7 +19,7 @@ class Optimizer(Protocol):
     """Operations of an optimizer that the training loop uses."""
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
-        """One step at this learning rate with the gradients of the slices, in their order."""
+        """Do one step at this learning rate; gradients have the slices' order and shapes."""
         ...
 
     def set_finished_steps(self, steps: int) -> None:
@@ -27,7 +27,7 @@ class Optimizer(Protocol):
         ...
 
     def slices(self) -> list[TensorSlice]:
-        """Weights and state by their names in a checkpoint."""
+        """Return weights and state by their names in a checkpoint."""
         ...
 
 

@@ -32,7 +32,7 @@ class ShardedSGD:
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
-        """One step at this learning rate with the gradients of the slices, in their order."""
+        """Do one step at this learning rate; gradients have the slices' order and shapes."""
         for places, weight_decay in self._groups:
             sgd(
                 [self.weights[place].tensor for place in places],
@@ -51,7 +51,7 @@ class ShardedSGD:
         """Do nothing: the update does not depend on the step."""
 
     def slices(self) -> list[TensorSlice]:
-        """Weights and momenta by their names in a checkpoint."""
+        """Return weights and momenta by their names in a checkpoint."""
         slices: list[TensorSlice] = []
         for weight, momentum in zip(self.weights, self._momenta, strict=True):
             slices.append(weight.like(weight.tensor, prefix="model"))

@@ -101,7 +101,7 @@ class MatrixTurns:
 
 
 def turns_of(matrices: Sequence[Matrices]) -> list[MatrixTurns]:
-    """For the matrices that one all-gather would put together; matrices of like size at once.
+    """Plan turns for matrices that one all-gather would join; those of like size share a turn.
 
     Every rank of a group has the same ones, in the same order.
     """

@@ -117,7 +117,7 @@ def _main_thread_frame() -> FrameType | None:
 
 
 def _stack(innermost: FrameType | None) -> list[str]:
-    """Outermost frame first. Reads no source files, which would take time in a recovery."""
+    """List frames, outermost first, without reading source files, which would take time."""
     lines = [
         f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
         for frame, line in traceback.walk_stack(innermost)

@@ -96,7 +96,7 @@ def root_cause_ranks(states: Iterable[RankState]) -> set[int]:
 
 
 def summary(states: Sequence[RankState]) -> list[str]:
-    """Lines of text: first the root cause, then the state of every rank."""
+    """Return lines of text: first the root cause, then the state of every rank."""
     if not states:
         return ["no rank left anything behind"]
     causes = root_cause_ranks(states)
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _waited_for(state: RankState, by_rank: Mapping[int, RankState]) -> set[int]:
-    """Ranks that have not begun the collective of this rank, or left no record."""
+    """Return the ranks that have not begun the collective of this rank, or left no record."""
     if not state.waits_in:
         return set()
     axis = state.waits_in.partition("/")[2]

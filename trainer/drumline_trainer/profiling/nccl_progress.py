@@ -32,7 +32,7 @@ def nccl_progress(rank: int) -> CollectiveProgress | None:
 
 
 def flight_records() -> str | bytes | None:
-    """torch's, as JSON; None where the default group is not NCCL's."""
+    """Return torch's records as JSON, or None if the default group is not NCCL's."""
     if not dist.is_initialized() or dist.get_backend() != dist.Backend.NCCL:
         return None
     write = _C10D._dump_nccl_trace_json  # noqa: SLF001 - see above

@@ -77,7 +77,7 @@ class Window:
         return self._seen > before
 
     def _touched(self) -> int:
-        """When the file was touched, in nanoseconds; 0 where there is none."""
+        """Return when the file was touched, in nanoseconds, or 0 if there is none."""
         if self._file is None:
             return 0
         try:

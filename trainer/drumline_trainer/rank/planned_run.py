@@ -71,7 +71,7 @@ def seen_device(device: torch.device) -> SeenDevice:
 def _planned(
     config: TrainerConfig, *, ranks: int, ranks_per_node: int, seen: SeenDevice
 ) -> PlannedRun:
-    """Kept, as a rank that stays joins gangs of a few sizes again and again."""
+    """Plan a run, and keep the plan, as a rank that stays joins gangs of a few sizes repeatedly."""
     cluster = machine(config.hardware, gpus=ranks, gpus_per_node=ranks_per_node, seen=seen)
     if is_auto(config):
         chosen = choose(config, cluster=cluster)

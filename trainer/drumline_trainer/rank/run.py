@@ -244,7 +244,7 @@ def _train(
     compiled: Path | None,
     control: Control | None = None,
 ) -> None:
-    """One membership from joining to the end of the run.
+    """Train for one membership, from joining to the end of the run.
 
     Args:
         config: of the run.

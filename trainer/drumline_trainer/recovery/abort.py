@@ -152,7 +152,7 @@ def _abort_groups() -> None:
 
 @contextmanager
 def _one_group(default: dist.ProcessGroup) -> Generator[None]:
-    """`ncclGroupStart` and `ncclGroupEnd` around what this thread does, where that is there."""
+    """Put `ncclGroupStart` and `ncclGroupEnd` around this thread's work if the backend has them."""
     device = torch.accelerator.current_accelerator(check_available=True)
     backend = None if device is None else default._get_backend(device)  # noqa: SLF001 - as torch does
     if device is None or not getattr(backend, "supports_coalescing", False):

@@ -35,13 +35,13 @@ class SnapshotInterval:
     _step_seconds: float = 0.0
 
     def begin(self, step: int) -> None:
-        """Training starts after `step` finished steps; snapshots with the next one."""
+        """Start after `step` finished steps, with the fixed interval or at first with one step."""
         self.every_steps = self.fixed or 1
         self.next_step = step + self.every_steps
         self._step = step
 
     def measure_step(self, seconds: float, *, to: int) -> None:
-        """All steps since the last call, up to this one, took this long, without what was saved."""
+        """Measure all steps since the last call, up to this one, without the time of saving."""
         each, before = seconds / (to - self._step), self._step_seconds
         self._step_seconds = before + _WEIGHT * (each - before) if before else each
         self._step = to
@@ -60,6 +60,6 @@ class SnapshotInterval:
         return min(2 * self.every_steps, max(1, math.ceil(wanted)))
 
     def adopt(self, every_steps: int, *, at: int) -> None:
-        """All ranks take the next snapshot this long after step `at`."""
+        """Take the next snapshot this long after step `at`, as all ranks do."""
         self.every_steps = every_steps
         self.next_step = at + every_steps

@@ -145,7 +145,7 @@ class TieredCheckpointer:
         return start
 
     def progressed(self) -> None:
-        """Between pieces of a long restore or save: report that it moves, and leave if told to."""
+        """Report progress between pieces of a long restore or save, and leave if told to."""
         if self.control is not None:
             self.control.check()
         self.reporter.progressed()
@@ -239,7 +239,7 @@ class TieredCheckpointer:
         return step >= self._pace.next_step and step < self.config.steps
 
     def _checkpoint_due(self, step: int) -> bool:
-        """Every n steps, after the last one, and where the loop asks."""
+        """Return True every n steps, after the last one, and when the loop asks."""
         return self._checkpoints is not None and (
             self._last_or_asked(step) or step % self.config.checkpoint.every_steps == 0
         )

@@ -28,7 +28,7 @@ from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 def trainer_state(
     cursor: int, totals: StepTotals, scale: LossScale, *, config: TrainerConfig, dataset: Dataset
 ) -> dict[str, Any]:
-    """JSON values, the same on every rank."""
+    """Return JSON values, the same on every rank."""
     state: dict[str, Any] = {
         "cursor": cursor,
         "seed": config.seed,
@@ -68,7 +68,7 @@ def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
 
 @contextmanager
 def _of_step(start: StartingPoint) -> Generator[None]:
-    """Say of which step a damaged state is."""
+    """Add the step to the error of a damaged state."""
     try:
         yield
     except CorruptCheckpointError as error:

@@ -53,7 +53,7 @@ class Box:
         )
 
     def slices_within(self, outer: Box) -> tuple[slice, ...]:
-        """Index of this box in a tensor that holds `outer`."""
+        """Return the index of this box in a tensor that holds `outer`."""
         return tuple(
             slice(o - base, o - base + size)
             for o, base, size in zip(self.offsets, outer.offsets, self.shape, strict=True)

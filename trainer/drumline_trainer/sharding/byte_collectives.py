@@ -37,7 +37,7 @@ Vote = Accepted | Rejected
 
 
 def gather_bytes(payload: bytes, *, device: torch.device) -> list[bytes]:
-    """Every rank's payload, by rank, on every rank. Padded to the longest on the wire.
+    """Gather every rank's payload, by rank, on every rank; padded to the longest on the wire.
 
     Raises:
         ConnectionError: a payload has not arrived whole.
@@ -56,7 +56,7 @@ def gather_bytes(payload: bytes, *, device: torch.device) -> list[bytes]:
 
 
 def broadcast_bytes(payload: bytes, *, device: torch.device) -> bytes:
-    """Rank 0's payload on every rank; what the others pass is ignored.
+    """Return rank 0's payload on every rank; what the others pass is ignored.
 
     Raises:
         ConnectionError: it has not arrived whole.

@@ -183,7 +183,7 @@ class _RowExchange:
         width: int,
         counts: Sequence[int] | None = None,
     ) -> list[list[list[int]]]:
-        """Messages of some numbers each, given by receiver, as they are received, by sender.
+        """Exchange messages of some numbers each: given by receiver, returned by sender.
 
         Args:
             ours: of this rank.

@@ -159,7 +159,7 @@ def granted(
 
 
 def shares(wanted: Sequence[tuple[int, int]], *, limit: int) -> list[int]:
-    """Bytes for each of several who want some, as even as what they want allows.
+    """Divide bytes among several who want some, as evenly as what they want allows.
 
     Args:
         wanted: bytes in all, and the least that is of use. The first of them gets at least that.
@@ -194,5 +194,5 @@ def rows_within(offered: Sequence[Rows], limit: int) -> list[Rows]:
 
 
 def padded(size: int) -> int:
-    """Bytes that rows of this size take in a round."""
+    """Return the bytes that rows of this size take in a round."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -38,7 +38,7 @@ class Gpus(Protocol):
         ...
 
     def why_none(self) -> str:
-        """Why there is none, in a line."""
+        """Return in a line why there is none."""
         ...
 
     def probe(self, index: int) -> None:
@@ -73,7 +73,7 @@ class TorchGpus:
 
 
 def identity_of(device: torch.device) -> str:
-    """Name of a GPU that no other GPU has, its UUID or that of a part (MIG); empty of a CPU."""
+    """Return a GPU's unique name, its UUID or that of a part (MIG); a CPU has an empty one."""
     if device.type != "cuda":
         return ""
     part = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -105,5 +105,5 @@ def gpus_were_given(environ: Mapping[str, str], *, device_files: Iterable[str]) 
 
 
 def gpu_device_files(folder: Path = Path("/dev")) -> list[str]:
-    """Names of the device files of GPUs."""
+    """List the names of the device files of GPUs."""
     return [path.name for pattern in _DEVICE_FILES for path in folder.glob(pattern)]

@@ -72,7 +72,7 @@ def slices_of(module: nn.Module) -> list[TensorSlice]:
 
 
 def named_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a model without adapters: parameters, then what does not learn (buffers)."""
+    """Yield a model's tensors without adapters: parameters, then buffers (not learned)."""
     yield from module.named_parameters()
     yield from module.named_buffers()
 

@@ -86,7 +86,7 @@ class World:
         return mine
 
     def global_ranks(self, ranks: Iterable[int]) -> list[int]:
-        """Their numbers in the default group."""
+        """Map ranks to their numbers in the default group."""
         return [self.siblings[self.sibling][rank] if self.siblings else rank for rank in ranks]
 
     def group(self, axis: Axis) -> ProcessGroup | None:

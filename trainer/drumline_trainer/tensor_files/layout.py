@@ -57,7 +57,7 @@ class StoredTensor:
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """Safetensors' name of the tensor's type."""
+    """Return safetensors' name of the tensor's type."""
     return _DTYPE_NAMES[tensor.dtype]
 
 
@@ -80,7 +80,7 @@ def file_header(
 
 
 def file_size(tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None) -> int:
-    """Bytes of the file that holds these tensors."""
+    """Return the size in bytes of the file that holds these tensors."""
     held = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     return len(file_header(tensors, metadata=metadata)) + held
 

@@ -51,7 +51,7 @@ class SliceOfFile(Protocol):
         ...
 
     def get_dtype(self) -> str:
-        """Safetensors' name of it."""
+        """Return safetensors' name of its type."""
         ...
 
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
@@ -63,7 +63,7 @@ class OpenTensorFile(Protocol):
     """An open safetensors file; missing tensors raise SafetensorError."""
 
     def keys(self) -> list[str]:
-        """Names of its tensors."""
+        """Return the names of its tensors."""
         ...
 
     def get_slice(self, name: str) -> SliceOfFile:

@@ -159,7 +159,7 @@ class BucketStorage:
         return self.at(f"step-{step:08d}.{self._claim}.{self._saves}")
 
     def commit(self, step: int, *, files: StepFiles) -> None:
-        """Name the place in the index, by one conditional put."""
+        """Name the place in the index by one conditional put."""
         before: list[str] = []
 
         def committed(known: Index | None) -> Index:
@@ -190,7 +190,7 @@ class BucketStorage:
             self._delete(files.place)
 
     def prune(self, *, keep: int, verified: Sequence[int], spared: int | None = None) -> None:
-        """First the names, then the objects: what is half deleted does not look like a step."""
+        """Remove names before objects: what is half deleted does not look like a step."""
         removed: list[str] = []
 
         def pruned(known: Index | None) -> Index:

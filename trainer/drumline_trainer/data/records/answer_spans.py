@@ -116,7 +116,7 @@ def _marked(messages: Sequence[Message], turn: int, write: Write) -> tuple[str, 
 
 
 def _start_by_marker(whole: str, marked: tuple[str, str] | None, asked: str) -> int | None:
-    """After what is before the marker, and after white space that the words that ask have too."""
+    """Return where the answer begins: after the marker and white space that the question shares."""
     if marked is None or not whole.startswith(marked[0]):
         return None
     start = len(marked[0])

@@ -170,7 +170,7 @@ def _of_dictionary(array: Any) -> int:
 
 
 def _viewed(array: Any) -> int:
-    """Each view is four int32 in a buffer of its own, the first of them the length."""
+    """Sum the lengths of views: each is four int32 in a buffer of its own, the length first."""
     views = np.frombuffer(array.buffers()[1], dtype=np.int32).reshape(-1, 4)
     return int(views[array.offset : array.offset + len(array), 0].sum(dtype=np.int64))
 

@@ -214,7 +214,7 @@ class ChatTemplates:
 
 
 def _repetition(left: Any, right: Any) -> int:
-    """Entries of a product; 0: it is one of numbers."""
+    """Return how many entries a product of a list or text has, or 0 if it is one of numbers."""
     for entries, times in ((left, right), (right, left)):
         if hasattr(entries, "__len__") and isinstance(times, int):
             return len(entries) * times
@@ -222,7 +222,7 @@ def _repetition(left: Any, right: Any) -> int:
 
 
 def _words(tree: nodes.Node) -> Iterator[str]:
-    """Every name of a field, string and variable."""
+    """Yield every name of a field, string and variable."""
     yield from (node.attr for node in tree.find_all(nodes.Getattr))
     yield from (node.name for node in tree.find_all(nodes.Name))
     for node in tree.find_all(nodes.Const):
@@ -233,7 +233,7 @@ def _words(tree: nodes.Node) -> Iterator[str]:
 def _learned_marks(
     conversation: Conversation, messages: list[Message], write: Any
 ) -> set[int] | None:
-    """Numbers of the marked parts that are learned; None: all of them.
+    """Return the numbers of the marked parts that are learned, or None for all of them.
 
     Raises:
         ValueError: it is not clear which message a part belongs to.

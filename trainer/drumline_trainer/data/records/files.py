@@ -179,7 +179,7 @@ def _batches(path: Path) -> Iterator[Any]:
 
 
 def _parquet(path: Path) -> Iterator[Any]:
-    """Few rows at a time: a batch is not much larger in memory than what is stored."""
+    """Yield few rows at a time: a batch is not much larger in memory than what is stored."""
     parquet = _pyarrow("pyarrow.parquet")
     with open_regular(path) as stored:
         metadata = parquet.read_metadata(stored)

@@ -102,7 +102,7 @@ def kind_of(record: Record, *, field: str) -> RecordKind | None:
 
 
 def unused_fields(record: Record, *, field: str) -> str | None:
-    """Say which of two readings of a record counts; None: there is one reading."""
+    """Say which of two readings of a record counts, or return None if there is one reading."""
     structured = [name for name in (*_LISTS, "completion", "instruction") if record.get(name)]
     if not structured or not isinstance(record.get(field), str):
         return None
@@ -183,7 +183,7 @@ def _asks_by_messages(record: Record) -> bool:
 
 
 def _messages_or_text(value: Any) -> Any:
-    """Messages, where a text is a JSON string of them."""
+    """Decode messages that are stored as a JSON text."""
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return value
     try:
@@ -206,7 +206,7 @@ def _with_system(record: Record, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
 
 
 def _instruction(record: Record) -> tuple[Turn, ...]:
-    """Alpaca's fields: an instruction, maybe an input to it, the output, maybe what came before."""
+    """Read Alpaca's fields: instruction, optional input, output, and optional earlier turns."""
     texts = [record.get(name) or "" for name in ("instruction", "input", "output")]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("'instruction', 'input' and 'output' must be texts")

@@ -174,14 +174,14 @@ def _shown(document: EncodedDocument, tokenizer: LoadedTokenizer, *, color: bool
 
 
 def _piece(token: int, tokenizer: LoadedTokenizer) -> str:
-    """Text of a token. The space of a word's first piece is kept."""
+    """Return the text of a token; the space of a word's first piece is kept."""
     text: str = tokenizer.tokenizer.decode([token], skip_special_tokens=False)
     name = tokenizer.tokenizer.id_to_token(token) or ""
     return f" {text}" if name.startswith("\u2581") and not text.startswith(" ") else text
 
 
 def _plain(text: str) -> str:
-    """Text without a character that a terminal obeys."""
+    """Escape every character that a terminal obeys."""
     return "".join(
         char if char == " " or char.isprintable() else char.encode("unicode_escape").decode()
         for char in text

@@ -66,7 +66,11 @@ def special_tokens_of(folder: AnyPath) -> dict[str, str]:
 
 
 def stop_numbers_of(folder: AnyPath) -> tuple[int, ...]:
-    """Tokens after which a model stops, by its generation settings. Raises ConfigError."""
+    """Return the tokens after which a model stops, by its generation settings.
+
+    Raises:
+        ConfigError: a settings file cannot be read.
+    """
     values: list[int] = []
     for name in _GENERATION_FILES:
         listed = _object(folder / name).get("eos_token_id")
@@ -77,7 +81,7 @@ def stop_numbers_of(folder: AnyPath) -> tuple[int, ...]:
 
 
 def _sources(folder: AnyPath) -> dict[str, str]:
-    """Every template by name. The files stand before the configuration, as in transformers."""
+    """Return every template by name; files overrule the configuration, as in transformers."""
     files: dict[str, str] = {}
     if (folder / TEMPLATE_FILE).is_file():
         files["default"] = _read(folder / TEMPLATE_FILE, field="data.chat_template")

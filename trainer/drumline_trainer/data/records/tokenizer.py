@@ -149,7 +149,7 @@ class LoadedTokenizer:
         return tokens if frame is None else [*frame.around(tokens)[0], *tokens]
 
     def encode(self, records: Sequence[TextRecord], *, frame: TextFrame) -> list[EncodedRecord]:
-        """All at once, by as many threads as the library has.
+        """Encode all records at once, by as many threads as the library has.
 
         A text without a token of its own stays empty.
         """
@@ -243,6 +243,6 @@ def _within(offsets: npt.NDArray[np.int64], start: int, stop: int) -> npt.NDArra
 
 
 def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Tokens that both begin with."""
+    """Count the tokens that both begin with."""
     pairs = zip(first, second, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -50,7 +50,7 @@ class FolderShardStore:
         return content
 
     def sizes(self) -> dict[str, int]:
-        """Size of each file in bytes, by name."""
+        """Return the size of each file in bytes, by name."""
         return {path.name: path.stat().st_size for path in self._folder.iterdir()}
 
     def block(self, block: ShardBlock) -> memoryview:

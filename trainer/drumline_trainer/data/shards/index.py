@@ -71,7 +71,7 @@ class ShardRecord:
         return always if self.learned is None else (*always, self.learned)
 
     def encode(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {name: file for name, file in asdict(self).items() if file is not None}
 
 

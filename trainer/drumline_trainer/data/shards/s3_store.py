@@ -64,7 +64,7 @@ class S3ShardStore:
         return stored.body
 
     def sizes(self) -> dict[str, int]:
-        """Size of each object in bytes, by name, as the store lists them."""
+        """Return the size of each object in bytes, by name, as the store lists them."""
         return _checked(lambda: self._bucket.sizes(self._prefix))
 
     def block(self, block: ShardBlock) -> memoryview:

@@ -74,7 +74,7 @@ class ShardStore(Protocol):
         ...
 
     def sizes(self) -> dict[str, int]:
-        """Size of each file in bytes, by name."""
+        """Return the size of each file in bytes, by name."""
         ...
 
     def block(self, block: ShardBlock) -> bytes | memoryview:
@@ -130,7 +130,7 @@ class ShardText:
         return self.index.paired
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
-        """`length` tokens from `start`.
+        """Return `length` tokens from `start`; shape [length], int64.
 
         Raises:
             ShardMismatchError: a block is damaged, or a token is beyond the vocabulary.
@@ -150,7 +150,7 @@ class ShardText:
         return tokens
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Positions in start..stop-1 at which a document begins."""
+        """Return positions in start..stop-1 where documents begin; shape [documents], int64."""
         starts: list[npt.NDArray[np.int64]] = []
         for number in range(bisect_right(self.stops, start), len(self.stops)):
             begin = self._begin(number)
@@ -167,7 +167,7 @@ class ShardText:
         return np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
 
     def document_ends(self) -> npt.NDArray[np.int64]:
-        """Position after each document: reads the ends of all shards."""
+        """Return the position after each document; this reads the ends of all shards."""
         shards = enumerate(self.index.shards)
         ends = [self._document_ends(shard).astype(np.int64) + self._begin(n) for n, shard in shards]
         return np.concatenate(ends)

@@ -41,7 +41,7 @@ def load_for_copies(
     device: torch.device,
     progress: Callable[[], None] = lambda: None,
 ) -> frozenset[str]:
-    """`load_hugging_face` on all ranks, where what several hold is read once.
+    """Do `load_hugging_face` on all ranks, but read once what several of them hold.
 
     Args:
         folder: of the weights.

@@ -67,10 +67,11 @@ differs in every row."""
 
 
 def with_positions_of(stored_SD: Tensor, *, positions: int) -> Tensor:
-    """Position embeddings for another number of patches, as `interpolate_pos_encoding` gives them.
+    """Resize position embeddings to another number of patches, as `interpolate_pos_encoding` does.
 
     The first is the class token's and stays; the others are a square of patches, bicubic between
-    them. https://github.com/huggingface/transformers/blob/main/src/transformers/models/vit/modeling_vit.py
+    them.
+    https://github.com/huggingface/transformers/blob/main/src/transformers/models/vit/modeling_vit.py
 
     Shapes: S positions, D hidden.
     """
@@ -168,7 +169,7 @@ def _write_companions(folder: AnyPath, config: ModelConfig, *, like: AnyPath | N
 
 
 def _theirs(entry: Theirs, weights: _LastRead) -> Tensor:
-    """Their tensor from ours."""
+    """Build the foreign tensor from ours."""
     parts = [weights[ours] for ours in entry.ours]
     if entry.expert is not None:
         parts = [part[entry.expert] for part in parts]
@@ -198,7 +199,7 @@ class _CheckedFolder:
     """Tensors by their names in the files."""
 
     def begun_anew(self, config: ModelConfig) -> frozenset[str]:
-        """Our names of what a model has no use for or does not find in the folder: a classifier.
+        """Return our names of tensors that begin anew, such as a new classifier's.
 
         Raises:
             HuggingFaceError: the folder holds another model.
@@ -219,7 +220,7 @@ class _CheckedFolder:
 
     @classmethod
     def of(cls, folder: AnyPath, *, model: ModelConfig | None = None) -> _CheckedFolder:
-        """For a model that is wanted, or the folder's own; raises as `import_hugging_face`."""
+        """Check a folder for a wanted model, or its own one. Raises as `import_hugging_face`."""
         raw = read_config(folder)
         config = _with_own_head(folder, to_ours(raw), kind_of_file(raw).names, model=model)
         shapes = our_shapes(config)
@@ -341,7 +342,11 @@ def load_hugging_face(
 
 @contextmanager
 def opened_weights(folder: AnyPath, *, config: ModelConfig) -> Generator[OpenedWeights]:
-    """To fill slices again and again. Raises HuggingFaceError as `load_hugging_face`."""
+    """Open a folder to fill slices again and again.
+
+    Raises:
+        HuggingFaceError: as `load_hugging_face`.
+    """
     checked = _CheckedFolder.of(folder, model=config)
     absent = checked.begun_anew(config)
     with opened(folder) as files:
@@ -376,7 +381,7 @@ class OpenedWeights:
 
 
 def _fill(part: TensorSlice, files: TensorFiles, name: str, entry: Theirs, shapes: Shapes) -> None:
-    """From the interval of their tensor that holds it."""
+    """Fill a slice from the interval of the foreign tensor that holds it."""
     if entry.viewed is not None:
         whole = files.read(name).reshape(shapes[part.name])
         if part.shape != whole.shape:
@@ -421,7 +426,7 @@ def _apart(tensor: Tensor, entry: Theirs) -> tuple[Tensor, ...]:
 
 
 def projection_names(folder: AnyPath, config: ModelConfig) -> dict[str, str]:
-    """Their name of each linear layer of ours that is a tensor of its own there, without `.weight`.
+    """Map our linear layers that are tensors of their own there to their names, without `.weight`.
 
     Raises:
         HuggingFaceError: as `import_hugging_face`.

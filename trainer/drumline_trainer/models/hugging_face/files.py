@@ -41,7 +41,12 @@ _SAMPLE_BYTES: Final = 4096
 
 
 def weights_digest(folder: AnyPath) -> str:
-    """16 hex digits. Raises HuggingFaceError: no weights; StoreError: no answer of the storage."""
+    """Return 16 hex digits that stand for the folder's weights.
+
+    Raises:
+        HuggingFaceError: there are no weights.
+        StoreError: the storage does not answer.
+    """
     with opened(folder):  # whatever is no safetensors is named there
         pass
     digests: dict[str, str] = {}
@@ -98,7 +103,7 @@ _METADATA = {"format": "pt"}
 
 
 def write_json(path: AnyPath, value: Mapping[str, Any]) -> None:
-    """Readable, with a line feed at the end."""
+    """Write readable JSON with a line feed at the end."""
     write_file(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
@@ -156,13 +161,13 @@ class TensorFiles:
         return (self._file_of.keys() - parts) | self._packed.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """From the header."""
+        """Return the shape in the header."""
         if name in self._packed:
             return self._packed[name].shape
         return tuple(self._file_of[name].get_slice(name).get_shape())
 
     def read(self, name: str) -> Tensor:
-        """One tensor, in the type it is stored in; where it is packed in one that holds it."""
+        """Return one tensor in its stored type; a packed one in a type that holds its numbers."""
         if name in self._packed:
             return self._packed[name].read_part((slice(None),) * len(self.shape(name)))
         return unscaled(self._file_of[name].get_tensor(name), name)
@@ -179,7 +184,11 @@ class TensorFiles:
 
 @contextmanager
 def opened(folder: AnyPath) -> Generator[TensorFiles]:
-    """Every file of the folder's index, or its only one. Raises HuggingFaceError."""
+    """Open every file of the folder's index, or its only one.
+
+    Raises:
+        HuggingFaceError: a file is missing or is not safetensors.
+    """
     with ExitStack() as stack:
         files: dict[str, Any] = {}
         for name in weight_files(folder):

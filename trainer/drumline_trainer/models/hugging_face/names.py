@@ -81,7 +81,7 @@ def matched(
 
 
 def further_layers(stored: Collection[str], config: ModelConfig) -> set[str]:
-    """Names of tensors of layers behind the last."""
+    """Return the names of tensors of layers behind the last."""
     layers = (re.match(r"model\.layers\.([0-9]{1,9})\.", name) for name in stored)
     return {each.string for each in layers if each and int(each[1]) >= config.layers}
 
@@ -177,7 +177,7 @@ _LAYER_NORMS: dict[NormPlacement, dict[str, str]] = {
 
 
 def their_tensors(config: ModelConfig, names: TensorNames) -> list[Theirs]:
-    """All of them; the experts of one of our tensors follow each other."""
+    """List all foreign tensors; the experts of one of our tensors follow each other."""
     match names:
         case TensorNames.LLAMA | TensorNames.OLMO:
             decoder = _llama(config, _QWEN)
@@ -237,7 +237,7 @@ _QUERY_LATENT = {
 
 
 def _attention(config: ModelConfig) -> dict[str, str]:
-    """Their names within attention to ours."""
+    """Map the foreign names within attention to ours."""
     latent = config.latent_attention
     if latent is not None:
         queries = {"q_proj": "query"} if latent.query_rank is None else _QUERY_LATENT
@@ -259,7 +259,7 @@ def _attention(config: ModelConfig) -> dict[str, str]:
 
 
 def _gpt_oss(config: ModelConfig) -> Iterator[Theirs]:
-    """Llama's but for the mixture, whose experts are one tensor there too."""
+    """Yield llama's tensors except for the mixture, whose experts are one tensor there too."""
     for entry in _llama(config, _QWEN):
         if ".mlp." not in entry.name:
             yield entry
@@ -295,7 +295,7 @@ _FUSED = {
 
 
 def _fused(entries: list[Theirs]) -> Iterator[Theirs]:
-    """Llama's tensors with those in one that lie in one."""
+    """Yield llama's tensors, with those joined that are stored as one."""
     inside = {f"{name}.weight" for _, names in _FUSED.values() for name in names}
     for entry in entries:
         path, _, last = entry.name.removesuffix(".weight").rpartition(".")

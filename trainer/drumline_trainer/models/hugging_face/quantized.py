@@ -46,7 +46,7 @@ class Fp8Tensor:
         return tuple(self.numbers.get_shape())
 
     def read_part(self, part: tuple[slice, ...]) -> Tensor:
-        """In fp32; of the files only these numbers and the factors of their blocks are read."""
+        """Return a part in fp32; only these numbers and the factors of their blocks are read."""
         spans = [range(*each.indices(size)) for each, size in zip(part, self.shape, strict=True)]
         blocks = tuple(slice(span.start // _SIDE, -(-span.stop // _SIDE)) for span in spans)
         factors = self.factors[blocks].float()
@@ -128,7 +128,7 @@ class Mxfp4Tensor:
         return stack, blocks * 2 * _BYTES, rows
 
     def read_part(self, part: tuple[slice, ...]) -> Tensor:
-        """In bf16; of the files only the rows of these matrices are read, a matrix at a time."""
+        """Return a part in bf16; only the rows of these matrices are read, a matrix at a time."""
         matrices, columns, rows = part
         stack = range(*matrices.indices(self.shape[0]))
         unpacked = [
@@ -181,7 +181,7 @@ def _type(slice_of_file: Any) -> str:
 
 
 def _unpacked(blocks: Tensor, scales: Tensor) -> Tensor:
-    """X R C/32 16 and X R C/32 of uint8 to X R C."""
+    """Unpack uint8 [experts, rows, columns/32, 16] and scales to bf16 [experts, rows, columns]."""
     table = torch.tensor([*_MAGNITUDES, *(-value for value in _MAGNITUDES)])
     pairs = torch.stack((blocks & 0x0F, blocks >> 4), dim=-1)
     factors = torch.exp2(scales.float() - _BIAS).unsqueeze(-1)

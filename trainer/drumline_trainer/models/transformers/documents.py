@@ -79,7 +79,7 @@ def _masks_by_positions(kind: type) -> bool | None:
 
 
 def _aliases(tree: ast.AST) -> set[str]:
-    """Names that one of the mask functions is given, as in `f = create_causal_mask if ... else`."""
+    """Return names that stand for a mask function, as in `f = create_causal_mask if ... else`."""
     assigned = [each for each in ast.walk(tree) if isinstance(each, ast.Assign)]
     return {
         target.id
@@ -120,12 +120,12 @@ class DocumentRows:
         )
 
     def rows(self, inputs_BS: Tensor) -> Tensor:
-        """Tokens of shape R L; 0 after a document's end."""
+        """Lay documents out as rows, [documents, longest]; 0 follows a document's end."""
         rows = inputs_BS.new_zeros(self.count * self.longest)
         rows[self.places.flatten()] = inputs_BS.flatten()
         return rows.view(self.count, self.longest)
 
     def windows(self, logits_RLV: Tensor) -> Tensor:
-        """Logits of shape B S V."""
+        """Lay logits [documents, longest, vocabulary] back as [batch, sequence, vocabulary]."""
         flat = logits_RLV.flatten(0, 1).index_select(0, self.places.flatten())
         return flat.view(*self.places.shape, -1)

@@ -41,7 +41,7 @@ class CausalModule:
     """True if its own masks separate documents by their positions."""
 
     def forward(self, inputs_BS: Tensor, documents: Documents | None = None) -> Tensor:
-        """Logits of shape B S V of tokens, each within its document."""
+        """Return logits [batch, sequence, vocabulary] of tokens, each within its document."""
         if documents is None:
             return self._logits(inputs_BS)
         if self.documents_apart:
@@ -194,7 +194,7 @@ def settle(stage: nn.Module, device: torch.device) -> None:
 
 
 def persistent_buffers(stage: nn.Module) -> list[tuple[str, Tensor]]:
-    """Floating-point buffers that belong to the weights, as biases of routers, by name."""
+    """List floating-point buffers that belong to the weights, as biases of routers, by name."""
     if not isinstance(stage, CausalModule):
         return []
     module = cast("nn.Module", stage)
@@ -244,7 +244,7 @@ def _tied_places(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
 
 @contextmanager
 def without_initial_values() -> Generator[None]:
-    """Modules of transformers are made without drawing their weights."""
+    """Let modules of transformers be made without drawing their weights."""
     imported_library()
     with importlib.import_module("transformers.initialization").no_init_weights():
         yield
@@ -278,10 +278,10 @@ def _line(error: Exception) -> str:
 
 
 def weight_count(module: nn.Module) -> int:
-    """Numbers of all parameters, tied ones once."""
+    """Count the numbers of all parameters, tied ones once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def state_names(module: nn.Module) -> Mapping[str, Tensor]:
-    """Parameters and persistent buffers by the model's own names, each once."""
+    """Return parameters and persistent buffers by the model's own names, each once."""
     return dict(module.named_parameters()) | dict(persistent_buffers(module))

@@ -109,7 +109,7 @@ def _class_of(described: Any) -> Any:
 
 
 def _check_whole_numbers(whole: nn.Module, module: nn.Module) -> None:
-    """Checkpoints hold no tables of whole numbers: they must be as the module is made."""
+    """Check that tables of whole numbers are as the module is made: checkpoints hold none."""
     made, stored = dict(module.named_buffers()), whole.state_dict(keep_vars=True)
     for name, buffer in whole.named_buffers():
         is_table = name in stored and not buffer.is_floating_point()

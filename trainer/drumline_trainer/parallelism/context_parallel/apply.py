@@ -60,7 +60,7 @@ class RingAttention(nn.Module):
     def forward(
         self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents | None = None
     ) -> Tensor:
-        """Shape B H S E, of this rank's positions."""
+        """Attend by ring; shape [batch, heads, sequence, head size], of this rank's positions."""
         if self.scale is not None:  # blocks divide by √E
             q_BHSE = q_BHSE * (self.scale * q_BHSE.shape[-1] ** 0.5)
         return ring_attention(
@@ -78,7 +78,7 @@ class ZigzagPositions(Positions):
         self.index = index
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Positions of shape S, int64, as `zigzag.context_slices` gives them."""
+        """Return the positions [sequence], int64, as `zigzag.context_slices` gives them."""
         places_S = self.places(x_BSD)
         chunk = len(places_S) // 2
         first = self.index * chunk

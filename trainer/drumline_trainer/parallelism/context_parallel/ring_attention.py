@@ -58,7 +58,7 @@ def ring_attention(
     causal: bool,
     documents: Documents | None = None,
 ) -> Tensor:
-    """softmax(q · kᵀ / √E) · v over the keys and values of all ranks; shape B H S E.
+    """Return softmax(q · kᵀ / √E) · v over all ranks' keys; shape [batch, heads, sequence, E].
 
     With documents, those of the whole windows: over the keys and values of the same document.
 

@@ -35,7 +35,7 @@ class Visible:
 
 
 def context_slices(length: int, *, size: int, index: int) -> NDArray[np.int64]:
-    """Positions, ascending, that rank `index` of `size` holds of sequences of this length.
+    """Return the ascending positions that rank `index` of `size` holds of such sequences.
 
     Raises:
         ValueError: the length does not divide into 2·size chunks.

@@ -108,7 +108,7 @@ class Bucket:
 
 
 def _aligned(block: Tensor, flat: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-    """Pairs of equally shaped views: the block's full rows, then the one that is cut short."""
+    """Yield pairs of equally shaped views: the block's full rows, then the short one."""
     size = block.shape[1]
     if size:
         full = len(flat) // size
@@ -121,7 +121,7 @@ def _aligned(block: Tensor, flat: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
 def buckets_of(
     parameters: Sequence[nn.Parameter], *, parts: int = 1, limit: int = BUCKET_BYTES
 ) -> list[Bucket]:
-    """Parameters from the last to the first, in buckets of at most `limit` bytes of fp32 or one."""
+    """Fill buckets of at most `limit` bytes of fp32, or of one parameter, from last to first."""
     filled: list[list[nn.Parameter]] = []
     free = 0
     # Reverse order, because backward finishes the last layers first.

@@ -100,7 +100,7 @@ class ModelWithConstants:
 
 
 def _taken(mixture: MixtureOfExperts) -> tuple[Tensor, Tensor]:
-    """Its corrections, and what went to its experts, forgotten here; both of shape X."""
+    """Return corrections and tokens of each expert, both [experts], and forget the tokens."""
     correction_X = mixture.correction
     assert correction_X is not None  # noqa: S101 - `corrections` lists those that are
     seen_X, mixture.tokens_seen = mixture.tokens_seen, None

@@ -86,7 +86,7 @@ class LocalSgd:
         self._remember()
 
     def slices(self) -> list[TensorSlice]:
-        """Weights and momentum once, the state of the inner optimizer for each copy."""
+        """Return weights and momentum once, and the inner optimizer's state for each copy."""
         count, number = (self._copies.size(), self._copies.rank()) if self._copies else (1, 0)
         saved: list[TensorSlice] = []
         for held in self._inner.slices():
@@ -134,7 +134,7 @@ class LocalSgd:
 def outer_step(
     common: Tensor, moved: Tensor, velocity: Tensor, *, rate: float, momentum: float
 ) -> None:
-    """One step of SGD with Nesterov's momentum, in place; `moved` is the gradient."""
+    """Do one step of SGD with Nesterov's momentum, in place; `moved` is the gradient."""
     velocity.mul_(momentum).add_(moved)
     common.sub_(moved, alpha=rate).sub_(velocity, alpha=rate * momentum)
 

@@ -29,7 +29,7 @@ class DataParallelModel(Protocol):
         ...
 
     def gradients(self) -> list[Tensor]:
-        """One fp32 sum for each slice, zeros where there was no gradient.
+        """Return one fp32 sum for each slice, zeros if there was no gradient.
 
         Once a step, after the last backward pass; waits for collectives that are under way.
         """
@@ -67,11 +67,11 @@ class CombinedModel:
             part.refresh_copies()
 
     def stage_done(self, stage: nn.Module) -> None:
-        """In all parts."""
+        """Tell all parts that the stage is done."""
         for part in self._parts:
             part.stage_done(stage)
 
     def zero(self) -> None:
-        """In all parts."""
+        """Zero the gradients of all parts."""
         for part in self._parts:
             part.zero()

@@ -80,7 +80,7 @@ class ModelWeight:
 
 
 def weights_of(model: CutStages, *, world: World) -> tuple[ModelWeight, ...]:
-    """All parameters in the order of the model."""
+    """Return all parameters in the order of the model."""
     return tuple(
         ModelWeight(
             name=name,

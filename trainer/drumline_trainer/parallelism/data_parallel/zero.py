@@ -227,7 +227,7 @@ def _wait(*_: object, model: ZeroModel, parameters: Sequence[Tensor]) -> None:
 def _own_rows(
     weights: Sequence[ModelWeight], *, index: int, parts: int, open_store: OpenStore | None
 ) -> tuple[TensorSlice, ...]:
-    """In fp32 the rows of the model's parameters themselves, else fp32 tensors beside them."""
+    """Return in fp32 the rows of the model's parameters themselves, or copies beside them."""
     boxes = [piece_of(w.parameter.shape, index=index, parts=parts) for w in weights]
     rows = [
         w.parameter.detach()[tuple(map(slice, box.offsets, box.ends))]

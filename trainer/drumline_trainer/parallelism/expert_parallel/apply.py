@@ -51,7 +51,7 @@ def expert_parallel(model: nn.Module, world: World, cuts: Mapping[str, Cut]) -> 
 
 
 def expert_names(model: nn.Module) -> frozenset[str]:
-    """Names of the parameters whose gradients are summed over `Axis.EXPERT_DATA`."""
+    """Return the names of the parameters whose gradients are summed over `Axis.EXPERT_DATA`."""
     return frozenset(
         f"{path}.experts.{name}"
         for path, mixture in _mixtures(model)

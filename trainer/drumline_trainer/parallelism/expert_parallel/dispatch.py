@@ -101,7 +101,7 @@ class _Counts:
 
 
 def transposed(rows_RD: Tensor, counts: list[list[int]]) -> Tensor:
-    """Pieces of counts[i][j] rows, from the order (i, j) into the order (j, i)."""
+    """Reorder pieces of counts[i][j] rows [rows, hidden] from order (i, j) into (j, i)."""
     lines, columns = len(counts), len(counts[0])
     pieces = cast("tuple[Tensor, ...]", rows_RD.split(list(chain.from_iterable(counts))))  # pyright: ignore[reportUnknownMemberType] - torch gives the sizes no type
     return torch.cat([pieces[i * columns + j] for j in range(columns) for i in range(lines)])

@@ -168,7 +168,7 @@ class Pipeline:
     def forward_loss(
         self, inputs: Tensor, targets: Tensor, documents: tuple[Documents, ...], *, summed: Loss
     ) -> Tensor:
-        """`forward_pass.ForwardPass.loss`."""
+        """Return `forward_pass.ForwardPass.loss`."""
         return self._forward.loss(inputs, targets, documents, summed=summed)
 
 

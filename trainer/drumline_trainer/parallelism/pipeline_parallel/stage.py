@@ -106,7 +106,7 @@ class TimedStage(PipelineStage):
 
 @contextmanager
 def working(what: str, *, clock: StepTimer | None, stage: int) -> Generator[None]:
-    """Around what a stage computes: a part of the step, and of what the stage takes."""
+    """Count what a stage computes as a part of the step, and as time of the stage."""
     with step_part(what):
         if clock is None:
             yield

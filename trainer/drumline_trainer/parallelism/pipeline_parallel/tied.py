@@ -52,7 +52,7 @@ def tied_group(world: World) -> TiedGroup | None:
 def tied_copies(
     slices: Iterable[TensorSlice], *, layout: Layout, pipeline: int
 ) -> tuple[TensorSlice, ...]:
-    """Slices of a tied model that count the other end's copies too.
+    """Let slices of a tied model count the other end's copies too.
 
     So the norm counts the parameter once, and checkpoints have it once: copies of the two ends
     alternate. Slices are in the order of this rank's stages; `pipeline` is its index on that axis.

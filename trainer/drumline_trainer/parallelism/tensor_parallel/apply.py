@@ -103,7 +103,7 @@ class GatheredPositions(Positions):
         self.ranks = region.group.size()
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Positions of shape S · ranks, int64: what attention sees."""
+        """Return the positions [sequence · ranks], int64, that attention sees."""
         return torch.arange(self.length(x_BSD), device=x_BSD.device)
 
     def length(self, x_BSD: Tensor) -> int:
@@ -174,7 +174,7 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
 
 
 def _mark_latents(attention: MultiHeadLatentAttention, region: Region) -> None:
-    """Latents are made alike on all ranks, of which each makes its own heads: as of a router.
+    """Mark latents as made alike on all ranks, of which each makes its own heads, as a router's.
 
     At the seams, as the layers between them may still be replaced.
     """

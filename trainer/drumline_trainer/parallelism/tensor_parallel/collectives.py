@@ -49,7 +49,7 @@ def reduce_from_region(x: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def gather_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
-    """All positions, from a tensor that has this rank's, for work that differs by rank."""
+    """Gather all positions from a tensor that has this rank's, for work that differs by rank."""
     return cast("Tensor", _Gathered.apply(x_BSD, group))
 
 

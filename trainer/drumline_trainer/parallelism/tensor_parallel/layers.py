@@ -46,7 +46,7 @@ class Region:
     """
 
     def enter(self, x_BSD: Tensor) -> Tensor:
-        """All positions, for work that differs by rank."""
+        """Enter the region with all positions, for work that differs by rank."""
         if self.sequence_parallel:
             return gather_positions(x_BSD, self.group)
         return copy_to_region(x_BSD, self.group)
@@ -62,11 +62,11 @@ class Region:
         return scatter_positions(x_BSD, self.group) if self.sequence_parallel else x_BSD
 
     def divide_gradient(self, x_BSD: Tensor) -> Tensor:
-        """Inside, for work that is the same on every rank."""
+        """Divide gradients of work inside the region that is the same on every rank."""
         return divide_gradient(x_BSD, self.group)
 
     def sum_gradient(self, x_BSD: Tensor) -> Tensor:
-        """Inside, what was made alike on every rank, for work that differs by rank."""
+        """Sum gradients of what every rank made alike inside, for work that differs by rank."""
         return copy_to_region(x_BSD, self.group)
 
     def outside_weight(self, weight: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class ColumnLinear(nn.Linear):
         """Left by `enter_block`, for this forward pass and for its recomputation."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.Linear's
-        """Shape B S O, of this rank's O."""
+        """Apply the layer; shape [batch, sequence, out], of this rank's part of `out`."""
         bias = None if self.bias is None else self.used(self.bias)  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
         if self.carrier is None:
             return F.linear(input, self.used(self.weight), bias)
@@ -155,7 +155,7 @@ class ColumnLinear(nn.Linear):
         return x_BSO if bias is None else x_BSO + bias
 
     def used(self, parameter: Tensor) -> Tensor:
-        """One of its own as it enters a product: its gradient is what all holders' work gives."""
+        """Return a parameter as it enters a product; its gradient is its holders' sum."""
         return parameter if self.shared is None else self.shared.whole_gradient(parameter)
 
 
@@ -194,7 +194,7 @@ class RowLinear(nn.Linear):
         self.bias = linear.bias
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.Linear's
-        """Shape B S O, of all O; every rank adds the bias to what it keeps of the sum."""
+        """Apply the layer; shape [batch, sequence, out]. Every rank adds the bias to its part."""
         x_BSO = F.linear(input, self.weight)
         if self.leaves:
             x_BSO = self.region.leave(x_BSO)

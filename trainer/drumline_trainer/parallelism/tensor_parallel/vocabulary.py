@@ -38,25 +38,25 @@ class VocabularyEmbedding(nn.Module):
         self.weight = own_piece(embedding.weight, 0, region)
 
     def forward(self, tokens_BS: Tensor) -> Tensor:
-        """Shape B S D, outside of the region: every word's vector comes from its rank."""
+        """Look words up, each on its rank; shape [batch, sequence, hidden], outside the region."""
         rows_BS, here_BS = rows_of(tokens_BS, self.words)
         x_BSD = F.embedding(rows_BS, self.weight)
         # Each token is on one rank, and zeros on all others, so the sum is its vector.
         return self.region.leave(x_BSD.masked_fill(~here_BS.unsqueeze(-1), 0.0))
 
     def logits(self, x_BSD: Tensor) -> Tensor:
-        """Shape B S V, of this rank's words; inside of the region."""
+        """Score this rank's words inside of the region; shape [batch, sequence, words]."""
         return F.linear(x_BSD, self.weight if self.head_weight is None else self.head_weight)
 
 
 def vocabulary_parallel_loss(
     logits_BSV: Tensor, targets_BS: Tensor, *, group: ProcessGroup, vocabulary: int
 ) -> Tensor:
-    """Cross entropy summed over all positions in fp32, from this rank's words' logits.
+    """Sum the cross entropy over all positions in fp32, from this rank's words' logits.
 
     The same number on every rank, and that of `models.loss.token_losses_sum` on whole logits. A
-    target of `IGNORED` has no loss, as there.
-    Costs two all-reduces of 4 and 8 bytes a token; keeps the logits in their own type for backward.
+    target of `IGNORED` has no loss, as there. Costs two all-reduces of 4 and 8 bytes a token; keeps
+    the logits in their own type for backward.
 
     Args:
         logits_BSV: of this rank's words, for all positions.
@@ -72,7 +72,7 @@ def vocabulary_parallel_loss(
 
 
 def rows_of(tokens: Tensor, words: range) -> tuple[Tensor, Tensor]:
-    """Each token's row on the rank with these words, and whether it has one; row 0 where not."""
+    """Return tokens' rows on the rank with these words, and if it has them; both like tokens."""
     here = (tokens >= words.start) & (tokens < words.stop)
     return (tokens - words.start).masked_fill(~here, 0), here
 

@@ -77,7 +77,7 @@ class AsynchronousServers:
         self._server: AsynchronousServer | None = None
 
     def slices(self) -> list[TensorSlice]:
-        """Weights and state of the server that this rank is."""
+        """Return weights and state of the server that this rank is."""
         return self._optimizer.slices()
 
     def set_finished_steps(self, steps: int) -> None:
@@ -134,7 +134,7 @@ class AsynchronousServers:
     def _exchange(
         self, what: WorkerRequest, gradients: Sequence[Tensor] = (), *, rate: float = 0.0
     ) -> None:
-        """With all servers, the leader for its node."""
+        """Exchange with all servers; the leader does so for its node."""
         topology = self._topology
         pushed = self._send(what, gradients, rate=rate) if topology.leads else []
         for number, server in enumerate(topology.servers):
@@ -151,7 +151,7 @@ class AsynchronousServers:
     def _send(
         self, what: WorkerRequest, gradients: Sequence[Tensor], *, rate: float
     ) -> list[tuple[dist.Work, Tensor]]:
-        """To all servers at once; with what must stay in memory until it has left."""
+        """Send to all servers at once; returns what must stay in memory until it has left."""
         topology = self._topology
         pushed: list[tuple[dist.Work, Tensor]] = []
         for number, server in enumerate(topology.servers):

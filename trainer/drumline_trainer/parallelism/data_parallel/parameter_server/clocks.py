@@ -42,7 +42,7 @@ class Clocks:
         self.pulled[worker] = self.version
 
     def push(self, worker: int) -> int:
-        """Its gradient was applied: how many updates the weights it is of lacked."""
+        """Count an applied gradient; returns how many updates the weights it is of lacked."""
         missed = self.version - self.pulled[worker]
         self.version += 1
         self.finished[worker] += 1

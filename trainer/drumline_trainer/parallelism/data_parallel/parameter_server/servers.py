@@ -109,7 +109,7 @@ class ServerRows:
         return [piece_of(s.tensor.shape, index=server, parts=self.servers) for s in self.slices]
 
     def size(self, server: int) -> int:
-        """Numbers in a row of this server."""
+        """Return how many numbers a row of this server has."""
         return sum(piece.elements for piece in self.pieces(server))
 
     def pack(self, tensors: Sequence[Tensor], server: int) -> Tensor:
