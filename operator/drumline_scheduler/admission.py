@@ -165,7 +165,7 @@ class Admission:
             # Add to the message why no gang is evicted for it, and which candidates are exempt.
             rejection = self._merged(gang=gang, outcome=outcome)
             if isinstance(outcome, RejectedByPools) and rejection.reason in HELPED_BY_PREEMPTION:
-                rejection = noting_free_only(rejection, why=self._evicts_not(gang))
+                rejection = noting_free_only(rejection, why=self._no_eviction_reason(gang))
             rejection = noting_exempt(
                 rejection,
                 exempt=[held.gang.key for held in session.candidates.take_exempt()],
@@ -360,11 +360,11 @@ class Admission:
         session.candidates.retry_at.append(until)
         return True
 
-    def _evicts_not(self, gang: Gang) -> str:
+    def _no_eviction_reason(self, gang: Gang) -> str:
         """Return why no gang is evicted for a gang now, or '' if its queue's policy decides."""
         seconds = self._session.policy.preemption_delay_seconds
-        if gang.evicts_not or not seconds or gang.queued_at + seconds <= self._session.now:
-            return gang.evicts_not
+        if gang.no_eviction_reason or not seconds or gang.queued_at + seconds <= self._session.now:
+            return gang.no_eviction_reason
         return f"it has not waited {seconds:g} s (preemptionDelaySeconds)"
 
     def _reserve(self, gangs: Sequence[Gang], *, reason: BlockReason) -> None:

@@ -223,7 +223,7 @@ class Gang:
             raise ValueError(f"{self.key}: every size must be made of whole slices")
 
     @property
-    def evicts_not(self) -> str:
+    def no_eviction_reason(self) -> str:
         """Reason why no gang is evicted or moved for it. '' if the policy of its queue decides."""
         if not self.preempts:
             return "its priority class has preemptionPolicy Never"

@@ -106,7 +106,7 @@ class NodeFilter:
         if node.outside and not self.is_foreign:
             return Ineligibility.RUNTIME_CLASS
         ignored = () if self.is_foreign else node.tolerated
-        if any(self._stands(taint) for taint in node.taints if taint not in ignored):
+        if any(self._repels(taint) for taint in node.taints if taint not in ignored):
             return Ineligibility.TAINT
         if node.shares_gpus and not self.may_share:
             return Ineligibility.SHARED
@@ -145,7 +145,7 @@ class NodeFilter:
     def _accepts_quarantine(self) -> bool:
         return any(toleration.key == QUARANTINE for toleration in self.tolerations)
 
-    def _stands(self, taint: Taint) -> bool:
+    def _repels(self, taint: Taint) -> bool:
         return taint.effect in _HARD and not any(t.tolerates(taint) for t in self.tolerations)
 
 

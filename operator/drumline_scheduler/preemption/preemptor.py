@@ -82,7 +82,7 @@ class Preemptor:
         Returns:
             The victims and the gang's future slots; None if no permitted preemption helps.
         """
-        if gang.evicts_not:
+        if gang.no_eviction_reason:
             return None
         # Phase 1. Moves need no preemption rule, because no gang loses its place.
         moves = self._consolidator.make_room(gang=gang, rejections=rejections)
@@ -113,7 +113,7 @@ class Preemptor:
         gang, lost = held.gang, sorted(held.lost)
         if queue.preemption == _NO_PREEMPTION or rejection.reason not in HELPED_BY_PREEMPTION:
             return None
-        if gang.evicts_not:
+        if gang.no_eviction_reason:
             return None
         request = PreemptionRequest(
             gang=gang,

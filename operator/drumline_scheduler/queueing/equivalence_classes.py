@@ -68,5 +68,5 @@ def _key(gang: Gang) -> Hashable:
         gang.resizable,
         gang.may_share,
         gang.is_foreign,
-        gang.evicts_not,
+        gang.no_eviction_reason,
     )
