@@ -119,6 +119,7 @@ class PreemptionClaim:
         self._user_room = user_room
         self._scales = scales
         self._lower_only = lower_only
+        # The state before any victim: later changes are compared with it.
         self._path = cohorts.paths[leaf]
         self._borrowed = [cohorts.borrowed(branch) for branch in self._path]
         self._above = dict(zip(self._path, range(len(self._path)), strict=True))

@@ -227,7 +227,7 @@ def node_of(
         terminating: part of `used` whose pods are being deleted.
         overdue: part of `terminating` that should have left some time ago.
         hanging: names of the pods that should have left, for messages.
-        is_set_up: whether no more GPUs are expected (`set_up_by`).
+        is_set_up: whether no more GPUs are expected (`setup_deadline`).
         distrusted: whether its kubelet rejected a pod that fitted.
         closed: why it takes no new pods although it runs. Empty if it does.
         standing: verdict on the evidence against it.

@@ -48,7 +48,7 @@ def test_a_gang_that_wants_one_of_them_fits_nowhere_and_hears_which() -> None:
     decisions = run(snapshot, wanting("a", "a.com/none"), wanting("b", "rdma/hca"))
     assert [placed.key for placed in decisions.placed] == ["training/b"]
     (blocked,) = decisions.blocked
-    assert blocked.reason is BlockReason.EXCEEDS_CLUSTER
+    assert blocked.reason is BlockReason.RESOURCE_NOT_OFFERED
     assert not missing(blocked.message, "a.com/none")
 
 
