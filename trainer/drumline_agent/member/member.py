@@ -76,6 +76,7 @@ class MemberAgent:
         self._status = service.status
         self._snapshots = snapshots
         self._incidents = incidents
+        # 1. Work that outlives an order: another order may cancel it.
         self._replicator = Replicator(settings=service.settings, snapshots=snapshots)
         self._quiescing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -84,6 +85,7 @@ class MemberAgent:
         self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
         self._record: GenerationRecord | None = None
         self._start_step = 0
+        # 2. What the leader last ordered, and what the ranks made of it.
         self.membership: Membership = NO_MEMBERSHIP
         """The newest that was prepared: orders of lower ones are rejected."""
         self.ranks = make_ranks(self)
@@ -93,6 +95,7 @@ class MemberAgent:
         """The leader's last order, once it has arrived."""
         self.device_fault: asyncio.Future[Fault] = asyncio.get_running_loop().create_future()
         """Once a GPU of this pod is missing or does not work: the pod ends, and starts nothing."""
+        # 3. Callbacks, without effect until a program or the leader in this pod sets them.
         self.report: Callable[[Fault], None] = lambda _: None
         """Reports a fault to the leader of the current record."""
         self.all_reported: Callable[[], Coroutine[Any, Any, None]] = nothing_to_send
@@ -105,6 +108,7 @@ class MemberAgent:
         """Called with every record of a new generation, before any order of it."""
         self.on_client_order: Callable[[ClientOrder | CheckpointSaved], None] = lambda _: None
         """Called with what the leader has for the clients of the ranks."""
+        # 4. At last, when all of the above is there: the service may call at once.
         service.records.on_newer = self.note_new_record
         service.notices.send_to_ranks = self.ranks.send_to_all
 
@@ -294,6 +298,7 @@ class MemberAgent:
     def _placements(self, go: Go, record: GenerationRecord) -> list[Placement]:
         settings, floor = self._settings, go.floor
         here = next(member for member in record.members if member.index == settings.index)
+        # Ranks are numbered by pod, so that those of a node are neighbours.
         first = record.first_rank(settings.index)
         return [
             Placement(

@@ -104,6 +104,7 @@ def _linked(known: Path, file: Path, record: FileRecord, *, check: Callable[[], 
     except OSError:
         return False
     try:
+        # The link shares the old bytes: verify them, as damage there would be in both checkpoints.
         verify_file(file, record, check=check)
     except CorruptCheckpointError:
         file.unlink()

@@ -66,6 +66,7 @@ class LeaseFile:
         """See `LeasePlace`."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
+            # Not truncated first: a reader would see an empty lease between both calls.
             os.pwrite(descriptor, body, 0)
             os.ftruncate(descriptor, len(body))
             os.fsync(descriptor)
@@ -150,6 +151,7 @@ def is_alive(
     known = _runs_here(first, here=here or Seat.here())
     if known is not None:
         return known
+    # Clocks of machines differ: only a change tells that another machine's owner lives.
     until = clock() + EXPIRY_SECONDS
     while clock() < until:
         sleep(1.0)

@@ -114,6 +114,7 @@ class PassingTensors:
         if len(self._head) < LENGTH_BYTES:
             return part[:0]
         length = int.from_bytes(self._head[:LENGTH_BYTES], "little")
+        # Checked before the bytes are collected: a damaged length must not fill the memory.
         if length > self._longest_header:
             raise CorruptCheckpointError(f"{self._file}: a header of {length} bytes")
         end = LENGTH_BYTES + length
@@ -124,6 +125,7 @@ class PassingTensors:
             stored = [self._checked(name, header[name]) for name in self._wanted]
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise CorruptCheckpointError(f"{self._file}: no header: {error!r}") from None
+        # Bytes pass once and in file order, so that two wanted tensors must not share any.
         stored.sort(key=lambda tensor: tensor.start)
         for earlier, later in pairwise(stored):
             if later.start < earlier.stop:
@@ -150,6 +152,7 @@ class PassingTensors:
         if size <= BLOCK_BYTES or not box.shape:
             yield _Rows(name=tensor.name, box=box, start=tensor.start, stop=tensor.stop)
             return
+        # Large tensors pass in runs of rows, so that the memory does not grow with the tensor.
         row_bytes = size // box.shape[0]
         step = max(1, BLOCK_BYTES // row_bytes)
         for row in range(0, box.shape[0], step):
@@ -166,6 +169,7 @@ class PassingTensors:
         part = part[before:]
         if self._at < rows.start:
             return part
+        # A block of its own for each run: it may wait to be sent while the next one is read.
         if self._at == rows.start:
             self._bytes = torch.empty(rows.stop - rows.start, dtype=torch.uint8)
         taken = min(rows.stop - self._at, len(part))

@@ -2,8 +2,8 @@
 
 Collective, in three exchanges:
 
-1. All ranks announce the bytes that they need of each file, and agree on its reader (`readers`). 2.
-Every rank sends each reader its needs: boxes, and their tensors. Copies of a model send equal
+1. All ranks announce the bytes that they need of each file, and agree on its reader (`readers`).
+2. Every rank sends each reader its needs: boxes, and their tensors. Copies of a model send equal
    requests, which are merged.
 3. Readers read their files, compute digests, and send every block of rows to the ranks that need
    some of it (`sharding.exchange`). Those fill their slices at once.

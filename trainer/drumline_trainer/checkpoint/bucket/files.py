@@ -60,6 +60,7 @@ class BucketFiles:
                 digest.update(chunk)
                 yield chunk
 
+        # An upload's size must be known before its first byte; the digest only after its last one.
         size = file_size(tensors)
         self.bucket.upload(f"{self.place}/{name}", chunks(), size=size)
         return FileRecord(size_bytes=size, digest=digest.hexdigest())
@@ -98,6 +99,7 @@ class BucketFiles:
         """See `StepFiles`. Raises StorageError where the store is lost."""
         try:
             size = self.bucket.size(f"{self.place}/{name}")
+            # Before reading: a file that was cut off would be noticed only at its end.
             if size is None or size != record.size_bytes:
                 there = "missing" if size is None else f"{size} bytes"
                 raise CorruptCheckpointError(
@@ -116,11 +118,13 @@ class BucketFiles:
                 stop = min(start + _RANGE_BYTES, size)
                 key = f"{self.place}/{name}"
                 ahead.append(readers.submit(self.bucket.read, key, start=start, stop=stop))
+                # Bounds the memory: at most this many ranges wait for the reader of the file.
                 if len(ahead) > _RANGES_AHEAD:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
         finally:
+            # The caller may stop early, on damage: no request that has not begun is made for it.
             readers.shutdown(wait=False, cancel_futures=True)
 
 

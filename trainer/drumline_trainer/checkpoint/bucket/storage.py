@@ -132,6 +132,7 @@ class BucketStorage:
             )
             return known.owned_by(self._own)
 
+        # From here on, earlier owners cannot commit: deleting what they wrote is safe.
         index = self._change(claimed)
         self._refuse_store_without_conditions()
         for place in set(listed) - set(index.places.values()):
@@ -165,6 +166,7 @@ class BucketStorage:
         def committed(known: Index | None) -> Index:
             index = self._still_ours(known)
             before[:] = [index.places[step]] if step in index.places else []
+            # Noted before the put: its answer may be lost although the store has done it.
             self._in_doubt.add(files.place)
             return index.with_step(step, files.place)
 
@@ -196,6 +198,7 @@ class BucketStorage:
         def pruned(known: Index | None) -> Index:
             index = self._still_ours(known)
             steps = outdated(index.steps, keep=keep, verified=verified, spared=spared)
+            # Set anew on each try: the index may have changed since the last one.
             removed[:] = [index.places[step] for step in steps]
             return index.without(steps)
 
@@ -241,6 +244,7 @@ class BucketStorage:
                     raise
             else:
                 return after
+            # A put whose answer was lost may have been done: then the index is this very change.
             now = self._bucket.get(INDEX_FILE, limit=MAX_INDEX_BYTES)
             if now is not None and now.body == body:
                 return after
