@@ -101,7 +101,8 @@ class Settings:
     notifications_record: str = "drumline-notifier"
     """DRUMLINE_NOTIFICATIONS_RECORD: the ConfigMap in which it keeps what was sent."""
     api_server: str = "https://kubernetes.default.svc"
-    """DRUMLINE_API_SERVER: where the page sends its callers' tokens; for the page alone."""
+    """DRUMLINE_API_SERVER: where the page sends its callers' tokens; for the page alone. Unset: the
+    Service's address in the environment of the pod, which needs no DNS."""
     api_server_ca: Path = Path("/var/run/drumline/api-server/ca.crt")
     """DRUMLINE_API_SERVER_CA: what it trusts there."""
     trainer_pod: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -123,6 +124,15 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 AUTOSCALING_MODES = ("ProvisioningRequest", "CapacityBuffer")
 WORKLOAD_KINDS = ("RayCluster", "RayJob", "PyTorchJob", "MPIJob")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _in_cluster(environment: Mapping[str, str]) -> str:
+    """Return the API server's address by the Service's IP; empty outside of a pod."""
+    host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    if not host:
+        return ""
+    port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -169,7 +179,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         notifications=read.path("NOTIFICATIONS"),
         notifications_secrets=read.path("NOTIFICATIONS_SECRETS") or defaults.notifications_secrets,
         notifications_record=read.text("NOTIFICATIONS_RECORD", defaults.notifications_record),
-        api_server=read.text("API_SERVER", defaults.api_server).rstrip("/"),
+        api_server=read.text("API_SERVER", _in_cluster(environment) or defaults.api_server).rstrip(
+            "/"
+        ),
         api_server_ca=read.path("API_SERVER_CA") or defaults.api_server_ca,
         trainer_pod=read.trainer_pod(),
         metrics_from=read.metrics_from(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import SequenceMatcher
@@ -13,6 +14,8 @@ from typing import Final
 from drumline_scheduler.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang
 
+OWN_PODS: Final = "its own ending pods"
+"""Stands in a message for pods of the rejected gang itself."""
 MAX_NAMES: Final = 3
 """Number of blockers that a message names. Further ones are only counted."""
 
@@ -71,7 +74,20 @@ class Rejection:
             _UID(blocked, gang.uid)
             for write, value in shared:
                 write(blocked, value)
-            yield blocked
+            yield _behind_own_pods(blocked) if gang.key in self.blockers else blocked
+
+
+def _behind_own_pods(blocked: Blocked) -> Blocked:
+    """Return the answer to a gang among whose blockers is its own name.
+
+    Pods of an earlier attempt hold GPUs until they are gone. A job does not wait for itself.
+    """
+    name = re.compile(rf"(?<![\w./-]){re.escape(blocked.key)}(?![\w/-])( holds)?")
+    message = name.sub(
+        lambda match: f"{OWN_PODS} hold" if match.group(1) else OWN_PODS, blocked.message
+    )
+    blockers = tuple(key for key in blocked.blockers if key != blocked.key)
+    return replace(blocked, message=bounded(message), blockers=blockers)
 
 
 def noting_exempt(rejection: Rejection, *, exempt: Sequence[str]) -> Rejection:

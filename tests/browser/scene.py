@@ -237,3 +237,21 @@ def _spec(queue: str, nodes: int) -> Json:
         "trainer": {"steps": STEPS, "globalBatchSize": 256, "sequenceLength": 2048},
         "checkpoint": {"claimName": "checkpoints"},
     }
+
+
+def crowded() -> tuple[Json, ...]:
+    """A cluster of 240 nodes in 24 racks, 100 running jobs, and 100 waiting ones of two queues."""
+    made = [a_pool("h100"), a_queue("nlp", gpus=960), a_queue("vision", gpus=960)]
+    made += [a_node(f"h100-{n}", rack=f"rack-{n // 10 + 1}", pool="h100") for n in range(240)]
+    for number in range(100):
+        places = {"gpuPool": "h100", "prefix": "h100-", "nodes": [str(number)]}
+        status: Json = {"phase": "Running", "reason": "Training", "assignment": places}
+        status |= {"admittedAt": at(-9000), "startedAt": at(-8900), "conditions": [_IS_RUNNING]}
+        made.append(a_job(f"runs-{number}", spec=_spec("nlp", 1), status=status))
+    for number in range(100):
+        why = _NO_QUOTA.format(queue="nlp", quota=960, gpus=8, holders="team/runs-1 (8)")
+        status = {"phase": "Pending", "reason": "QuotaExhausted", "message": why}
+        status |= {"queuedAt": at(-number), "expectedStart": at(60), "expectedStartBy": at(900)}
+        queue = ("nlp", "vision")[number % 2]
+        made.append(a_job(f"waits-{number}", spec=_spec(queue, 1), status=status))
+    return tuple(made)

@@ -6,6 +6,7 @@ import pytest
 
 from drumline_console.ui.server import serve
 from tests.browser.devtools import Page
+from tests.browser.scene import crowded
 from tests.unit.cli.manifests import an_event
 from tests.unit.console.ui.shown import Shown
 from tests.unit.console.ui.test_pages import HOSTILE, hostile_cluster, hostile_status
@@ -192,3 +193,12 @@ async def test_nothing_that_others_wrote_runs_or_leads_away(page: Page) -> None:
             assert page.problems == [], path
             assert await page.value("document.scripts.length") <= 1
             assert await page.value("location.href") == address + path
+
+
+@pytest.mark.parametrize("phone", [False, True])
+async def test_two_hundred_jobs_fit_on_two_screens(page: Page, phone: bool) -> None:
+    async with serve(Shown(*crowded()), port=0, secret="s" * 43) as address:
+        await page.look(width=390 if phone else 1280, height=900, phone=phone)
+        await page.open(address)
+        assert await page.value("document.documentElement.scrollHeight") <= 2 * 900
+        assert await page.value(OVERFLOW) <= 0

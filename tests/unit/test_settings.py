@@ -152,3 +152,16 @@ def test_every_kind_of_workload_that_there_is_may_be_chosen() -> None:
     assert set(WORKLOAD_KINDS) == OTHER_KINDS.keys()
     with pytest.raises(SettingsError, match=r"DRUMLINE_WORKLOAD_KINDS.*'Job'.*RayCluster"):
         from_environment({"DRUMLINE_WORKLOAD_KINDS": "Job"})
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "address"),
+    [
+        ("10.96.0.1", "443", "https://10.96.0.1:443"),
+        ("fd00::1", "6443", "https://[fd00::1]:6443"),
+        ("", "", "https://kubernetes.default.svc"),
+    ],
+)
+def test_the_page_finds_the_api_server_without_dns(host: str, port: str, address: str) -> None:
+    given = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    assert from_environment(given).api_server == address

@@ -32,7 +32,6 @@ UNREAD: Final[Mapping[str, frozenset[str]]] = {
         {
             "after",
             "computeDomain",
-            "gpuPools",
             "group",
             "nodeAffinity",
             "nodeSelector",

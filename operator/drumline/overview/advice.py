@@ -60,7 +60,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     " docs/checkpoints.md.",
     "InvalidConfig": "Fix the field that the message names.",
     "PriorityClassNotFound": "Fix priorityClassName, or create the class.",
-    "QuotaExhausted": "Wait, suspend one of the named jobs, or raise the queue's nominalGpus.",
+    "QuotaExhausted": "Wait, stop one of the named holders, or raise the queue's nominalGpus.",
     "InsufficientGpus": "Wait, or add nodes.",
     "TopologyDoesNotFit": "Wait, or use topology.preferred instead of required.",
     "InsufficientResources": "Lower resources, or free resources on the nodes.",

@@ -14,7 +14,7 @@ from typing import Final
 from drumline.overview.held import held_gpu_seconds, stays_of
 from drumline.overview.objects import JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
-from drumline.overview.rows import JobRow
+from drumline.overview.rows import JobRow, StayRow
 from drumline_api.objects import builtin
 from drumline_contract import plain
 
@@ -31,6 +31,47 @@ NOT_IN_LINE: Final = frozenset(
     )
 )
 """Reasons of jobs that no cycle considers until somebody changes them."""
+
+CANNOT_START: Final = frozenset(
+    (
+        "CapacityTypeNotAccepted",
+        "CircularDependency",
+        "ExceedsCluster",
+        "ExceedsQuota",
+        "LevelLabelMissing",
+        "NamespaceNotAllowed",
+        "NoQuotaInPool",
+        "NodesUnavailable",
+        "PoolNotFound",
+        "PoolWithoutNodes",
+        "PredecessorFailed",
+        "PredecessorNotFound",
+        "PriceTooHigh",
+        "PriorityTooHigh",
+        "QueueHeld",
+        "QueueNotFound",
+        "ResourceNotAllowed",
+        "ResourceNotOffered",
+        "SchedulerError",
+        "TopologyLevelUnknown",
+    )
+)
+"""Reasons of jobs in line that start only after a change: they have no expected start. The same as
+in `drumline_scheduler.forecast.lines`, which takes too long to import."""
+WAITS_FOR_HOLDERS: Final = frozenset(
+    (
+        "BehindHigherPriority",
+        "InsufficientGpus",
+        "InsufficientResources",
+        "QuotaExhausted",
+        "SweepLimit",
+        "TopologyDoesNotFit",
+        "UserLimit",
+        "WaitingForVictims",
+        "WouldDelayReservation",
+    )
+)
+"""Reasons of jobs that start once others end."""
 
 WHOLE_GPUS: Final = PoolUnits()
 
@@ -93,7 +134,9 @@ def job_row(
 ) -> JobRow:
     """Return the row of one job. All its texts are safe for a terminal."""
     status, metadata = job.status, job.metadata
+    is_dated = position is not None and status.reason not in CANNOT_START
     share = units.share(job)
+    stays = stays_of(job, now=now)
     held = round(sum(held_gpu_seconds(job, now=now).values()) * share)
     return JobRow(
         namespace=plain(metadata.namespace),
@@ -116,17 +159,28 @@ def job_row(
         position=position,
         created_at=seconds(metadata.creation_timestamp),
         queued_at=seconds(status.queued_at),
+        waits_since=None if position is None else _waits_since(job, stays),
+        message_at=None if position is None else job.metadata.written_at,
         admitted_at=seconds(status.admitted_at),
         started_at=seconds(status.started_at),
         finished_at=seconds(status.finished_at),
-        expected_start=seconds(status.expected_start) if position else None,
-        expected_start_by=seconds(status.expected_start_by) if position else None,
+        expected_start=seconds(status.expected_start) if is_dated else None,
+        expected_start_by=seconds(status.expected_start_by) if is_dated else None,
         expected_end=seconds(status.expected_end) if status.assignment else None,
         gpu_seconds=held or None,
-        stays=stays_of(job, now=now),
+        stays=stays,
         partition=plain(job.spec.gpu_partition or ""),
         in_gpus=None if share == 1 else float(job.gpus * share),
     )
+
+
+def _waits_since(job: JobObject, stays: Sequence[StayRow]) -> float | None:
+    """Return when it began to wait: queued, or without GPUs again after it had some.
+
+    `queuedAt` keeps its place in line over a preemption, so it may lie before the last stay.
+    """
+    queued = seconds(job.status.queued_at) or seconds(job.metadata.creation_timestamp)
+    return max((at for at in (queued, *(stay.ends_at for stay in stays)) if at), default=None)
 
 
 def _surplus_pool(job: JobObject) -> str:

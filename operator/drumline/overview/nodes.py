@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from drumline.overview.objects import ClusterObjects, JobObject, node_names
-from drumline.overview.pool_units import PoolUnits
+from drumline.overview.pool_units import PoolUnits, by_age, pool_of
 from drumline.overview.rows import NodeRow
+from drumline.overview.workload_objects import JOB, PodObject, workload_of
 from drumline_api.objects import builtin
 from drumline_api.objects.custom import StoredGpuPool, StoredNodeHealthStatus, StoredPoolCapacity
 from drumline_contract import plain
@@ -23,6 +25,10 @@ _NO_OBSTACLES: Final = frozenset(
 _ON_DEMAND: Final = StoredPoolCapacity()
 _MOST_GPUS: Final = 2**20
 _LONGEST_WHY: Final = 200
+_LONGEST_NAME: Final = 300
+_NUMBERS: Final = re.compile(r"([0-9]+)")
+_Part = tuple[bool, int, str]
+"""A part of a name: whether it is a number, the number, the text."""
 
 
 def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
@@ -31,15 +37,16 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
     A node that several pools select belongs to the oldest of them, by age and then by name, as for
     the operator.
     """
-    pools = sorted(cluster.pools, key=_age)
+    pools = by_age(cluster.pools)
     units = PoolUnits(cluster.pools)
     held, jobs = _places(cluster.jobs, units)
+    foreign = _foreign_pods(cluster.pods)
     promised = _promises(cluster.jobs)
     health = {pool.metadata.name: _health(pool) for pool in pools}
     devices = _devices(cluster.slices)
     rows: list[NodeRow] = []
     for node in cluster.nodes:
-        pool = next((each for each in pools if _selects(each, node)), None)
+        pool = pool_of(node, pools)
         if pool is None:
             continue
         name, levels = node.metadata.name, pool.spec.topology_levels or []
@@ -52,16 +59,19 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
             gpus = devices[name][pool.spec.devices.driver]
         elif not gpus and any(map(_is_gpu, devices[name])):
             why = why or "its GPUs exist only as DRA devices"
+        taken = _sums(foreign.get(name, ()), worth)
         rows.append(
             NodeRow(
                 node=plain(name),
                 pool=plain(pool.metadata.name),
                 domains=tuple(plain(labels.get(level.node_label, "")) for level in levels),
                 gpus=gpus,
-                held_gpus=held[name],
+                held_gpus=held[name] + sum(taken.values()),
+                foreign_gpus=sum(taken.values()),
                 state=state,
                 why=plain(why)[:_LONGEST_WHY],
                 jobs=tuple(sorted(jobs[name])) if name in jobs else (),
+                workloads=tuple(sorted(plain(each) for each, gpus in taken.items() if gpus)),
                 promised_to=tuple(sorted(promised[name])) if name in promised else (),
                 capacity=plain(capacity.type),
                 price_per_gpu_hour=plain(capacity.price_per_gpu_hour or ""),
@@ -69,7 +79,24 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
                 whole_gpus=offered[pool.spec.gpu_resource] if pool.spec.partitions else None,
             )
         )
-    return tuple(sorted(rows, key=lambda row: (row.pool, row.domains, _natural(row.node))))
+    return tuple(sorted(rows, key=_place))
+
+
+def _foreign_pods(pods: Iterable[PodObject]) -> Mapping[str, Sequence[PodObject]]:
+    """Return the pods of other workloads by node: those that are bound and have not ended."""
+    bound: dict[str, list[PodObject]] = defaultdict(list)
+    for pod in pods:
+        if pod.spec.node_name and not (pod.has_ended or pod.metadata.label(JOB)):
+            bound[pod.spec.node_name].append(pod)
+    return bound
+
+
+def _sums(pods: Iterable[PodObject], worth: Mapping[str, int]) -> Counter[str]:
+    """Return what pods hold of a node, by workload, in the unit of its pool."""
+    held: Counter[str] = Counter()
+    for pod in pods:
+        held[workload_of(pod)] += sum(parts * pod.devices(each) for each, parts in worth.items())
+    return held
 
 
 def _devices(slices: Iterable[builtin.ResourceSlice]) -> Mapping[str, Counter[str]]:
@@ -83,15 +110,6 @@ def _devices(slices: Iterable[builtin.ResourceSlice]) -> Mapping[str, Counter[st
 
 def _is_gpu(driver: str) -> bool:
     return driver.startswith(("gpu.", "gaudi."))
-
-
-def _age(pool: StoredGpuPool) -> tuple[str, str]:
-    return pool.metadata.creation_timestamp or "", pool.metadata.name
-
-
-def _selects(pool: StoredGpuPool, node: builtin.Node) -> bool:
-    labels = node.metadata.labels or {}
-    return all(labels.get(key) == value for key, value in pool.spec.node_selector.items())
 
 
 def _health(pool: StoredGpuPool) -> Mapping[str, StoredNodeHealthStatus]:
@@ -149,8 +167,14 @@ def _count(text: str | None) -> int:
     return min(int(text), _MOST_GPUS) if text and text.isdecimal() and len(text) < 10 else 0
 
 
-def _natural(name: str) -> tuple[str, int, str]:
-    """`node-9` before `node-10`."""
-    stem = name.rstrip("0123456789")
-    digits = name[len(stem) :]
-    return stem, int(digits) if digits and len(digits) < 19 else 0, name
+def _place(row: NodeRow) -> tuple[list[_Part], list[list[_Part]], list[_Part]]:
+    """Return the order of rows: `rack-2` before `rack-10`."""
+    return natural(row.pool), [natural(domain) for domain in row.domains], natural(row.node)
+
+
+def natural(name: str) -> list[_Part]:
+    """Return the key of a name whose numbers are ordered by value: `node-9` before `node-10`."""
+    return [
+        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+        for part in _NUMBERS.split(name[:_LONGEST_NAME])
+    ]

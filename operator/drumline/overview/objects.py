@@ -17,6 +17,7 @@ import msgspec
 
 from drumline.overview.workload_objects import PodObject, WorkloadObject
 from drumline_api.objects import builtin
+from drumline_api.objects.base import ObjectMetadata, ObjectPart
 from drumline_api.objects.custom import (
     StoredAssignment,
     StoredGpuPool,
@@ -55,9 +56,33 @@ class JobSpec(StoredTrainingJobSpec, frozen=True):
         return self.gpus_per_node
 
 
+class ManagedFields(ObjectPart, frozen=True):
+    """An entry of metadata.managedFields."""
+
+    subresource: str = ""
+    time: str | None = None
+
+
+class JobMetadata(ObjectMetadata, frozen=True):
+    """Metadata of a job. kubectl omits managedFields by default."""
+
+    managed_fields: list[ManagedFields] | None = None
+
+    @property
+    def written_at(self) -> float | None:
+        """When its status was last written, in whole seconds since the epoch."""
+        times = (
+            seconds(entry.time)
+            for entry in self.managed_fields or ()
+            if entry.subresource == "status"
+        )
+        return max((time for time in times if time is not None), default=None)
+
+
 class JobObject(StoredTrainingJob, frozen=True):
     """A TrainingJob, with what follows from its places."""
 
+    metadata: JobMetadata
     spec: JobSpec = JobSpec()
 
     @property
@@ -126,7 +151,7 @@ class ClusterObjects:
         nodes: the Nodes.
         priorities: the PriorityClasses.
         slices: the ResourceSlices.
-        pods: pods that name a queue and do not belong to a TrainingJob.
+        pods: pods that do not belong to a TrainingJob.
         workloads: Jobs and other workloads, by `namespace/plural/name`.
         remarks: sentences about objects that could not be read.
     """

@@ -5,11 +5,12 @@ Figures of such a pool count parts (docs/accelerators.md). Sums over pools are i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
 from drumline.overview.objects import JobObject
+from drumline_api.objects import builtin
 from drumline_api.objects.custom import StoredGpuPool
 
 _WHOLE: Final = Fraction(1)
@@ -73,3 +74,34 @@ class PoolUnits:
 def _pool_of(job: JobObject) -> str:
     places = job.status.assignment
     return (job.spec.gpu_pool or "") if places is None else places.gpu_pool
+
+
+def pools_by_node(
+    nodes: Iterable[builtin.Node], pools: Iterable[StoredGpuPool]
+) -> Mapping[str, str]:
+    """Return the pool of each node that is in one, by the node's name."""
+    pools = by_age(pools)
+    pairs = ((node.metadata.name, pool_of(node, pools)) for node in nodes)
+    return {name: pool.metadata.name for name, pool in pairs if pool is not None}
+
+
+def by_age(pools: Iterable[StoredGpuPool]) -> Sequence[StoredGpuPool]:
+    """Return pools as the operator prefers them for a node that several select: oldest first."""
+    return sorted(pools, key=_age)
+
+
+def pool_of(node: builtin.Node, pools: Iterable[StoredGpuPool]) -> StoredGpuPool | None:
+    """Return the first of these pools that selects a node."""
+    labels = node.metadata.labels or {}
+    return next(
+        (
+            pool
+            for pool in pools
+            if all(labels.get(key) == value for key, value in pool.spec.node_selector.items())
+        ),
+        None,
+    )
+
+
+def _age(pool: StoredGpuPool) -> tuple[str, str]:
+    return pool.metadata.creation_timestamp or "", pool.metadata.name

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from drumline.overview.budgets import budget_row
-from drumline.overview.jobs import Lines, job_row, lines
+from drumline.overview.jobs import CANNOT_START, Lines, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import (
@@ -19,7 +19,7 @@ from drumline.overview.rows import (
     ShareRow,
     WorkloadRow,
 )
-from drumline_api.objects.custom import StoredTrainingQueue
+from drumline_api.objects.custom import StoredTrainingQueue, StoredWaitingWorkload
 from drumline_contract import plain
 
 
@@ -82,6 +82,8 @@ def _entry(row: JobRow | WorkloadRow, *, name: str, position: int | None) -> Lin
         gpus=row.gpus,
         position=position,
         queued_at=row.queued_at,
+        waits_since=row.waits_since if isinstance(row, JobRow) else row.queued_at,
+        message_at=row.message_at if isinstance(row, JobRow) else None,
         expected_start=row.expected_start,
         expected_start_by=row.expected_start_by,
         reason=row.reason,
@@ -134,7 +136,7 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
     """Return a row for each queue: its part of the cohort's use, and the share of its weight."""
     known = {queue.metadata.name: queue for queue in cluster.queues}
     tree = {name: _ancestors(name, known) for name in known}
-    cohorts = {name: (name, *above)[-1] for name, above in tree.items()}
+    cohorts = cohorts_of(cluster.queues)
     waiting = lines(cluster.jobs, cluster.priorities)
     units = PoolUnits(cluster.pools)
     held = held_by_queue(cluster.jobs, units)
@@ -180,6 +182,12 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
     return tuple(rows)
 
 
+def cohorts_of(queues: Iterable[StoredTrainingQueue]) -> Mapping[str, str]:
+    """Return the queue above all that each queue shares with; its own name if there is none."""
+    known = {queue.metadata.name: queue for queue in queues}
+    return {name: (name, *_ancestors(name, known))[-1] for name in known}
+
+
 def _line(waiting: Lines, queue: str, *, now: float, units: PoolUnits) -> tuple[JobRow, ...]:
     return tuple(
         job_row(job, now=now, position=place, units=units)
@@ -189,18 +197,21 @@ def _line(waiting: Lines, queue: str, *, now: float, units: PoolUnits) -> tuple[
 
 def _workloads(queue: StoredTrainingQueue | None) -> tuple[WorkloadRow, ...]:
     """Return the other workloads that wait for a queue, as the operator last wrote them."""
-    return tuple(
-        WorkloadRow(
-            workload=plain(each.workload),
-            gpus=each.gpus,
-            position=each.position,
-            queued_at=seconds(each.queued_at),
-            expected_start=seconds(each.expected_start),
-            expected_start_by=seconds(each.expected_start_by),
-            reason=plain(each.reason),
-            message=plain(each.message),
-        )
-        for each in (queue.status.waiting_workloads if queue else None) or ()
+    waiting = (queue.status.waiting_workloads if queue else None) or ()
+    return tuple(map(_workload, waiting))
+
+
+def _workload(waiting: StoredWaitingWorkload) -> WorkloadRow:
+    is_dated = waiting.reason not in CANNOT_START
+    return WorkloadRow(
+        workload=plain(waiting.workload),
+        gpus=waiting.gpus,
+        position=waiting.position,
+        queued_at=seconds(waiting.queued_at),
+        expected_start=seconds(waiting.expected_start) if is_dated else None,
+        expected_start_by=seconds(waiting.expected_start_by) if is_dated else None,
+        reason=plain(waiting.reason),
+        message=plain(waiting.message),
     )
 
 

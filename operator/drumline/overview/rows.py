@@ -154,7 +154,9 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
         restarts: recoveries from faults.
         position: position among the waiting jobs of its queue. 1 is next.
         created_at: time of its creation.
-        queued_at: time at which it began to wait. Kept over preemption.
+        queued_at: time at which it was queued. Its position counts from it, over preemptions too.
+        waits_since: time at which it last began to wait. Absent if it does not wait.
+        message_at: time at which the operator wrote reason and message. Absent if it does not wait.
         admitted_at: time of its last admission.
         started_at: time at which all its pods first ran.
         finished_at: time at which it succeeded or failed for good.
@@ -185,6 +187,8 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
     position: int | None = None
     created_at: float | None = None
     queued_at: float | None = None
+    waits_since: float | None = None
+    message_at: float | None = None
     admitted_at: float | None = None
     started_at: float | None = None
     finished_at: float | None = None
@@ -295,11 +299,13 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
     Attributes:
         job: the job.
         waiting_jobs: number of waiting jobs of its queue, including itself.
-        ahead: at most ten jobs of its queue that come before it, the next one first.
-        gpus_ahead: GPUs that all jobs before it request.
+        ahead: at most ten jobs of its queue before it that may use one of its pools, the next one
+            first.
+        gpus_ahead: GPUs that all of these request.
         quotas: quotas and use of its queue by pool.
         budget: budget of its queue. Absent without a limit.
-        holders: at most ten jobs that hold GPUs of the pools it may use, the next to end first.
+        holders: at most ten holders of GPUs that it may get, the next to end first. Empty if it
+            does not wait for GPUs.
         advice: remedies in sentences. Empty if there are none.
     """
 
@@ -321,8 +327,10 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
         pool: its pool.
         domains: its topology domains, broadest first. Empty if the label is missing.
         gpus: allocatable GPUs.
-        held_gpus: GPUs at places of jobs. Other pods do not count.
+        held_gpus: GPUs that are not free: at places of jobs, and of other bound pods.
+        foreign_gpus: the part of held_gpus that pods of other workloads hold.
         jobs: jobs with places there, as `namespace/name`.
+        workloads: other holders, as `namespace/deployments/name`.
         promised_to: waiting jobs that will get places there, as `namespace/name`.
         state: Ready, NotReady, Cordoned, Tainted or Quarantined.
         why: reason of the state. For a ready or quarantined node, the evidence against it.
@@ -340,7 +348,9 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
     held_gpus: int
     state: str
     why: str = ""
+    foreign_gpus: int = 0
     jobs: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
     promised_to: tuple[str, ...] = ()
     capacity: str = "OnDemand"
     price_per_gpu_hour: str = ""
@@ -471,7 +481,9 @@ class LineRow(OverviewRow, frozen=True, kw_only=True):
         name: `namespace/name` of a job, `namespace/pods/name` of a pod, and so on.
         gpus: GPUs that it requests.
         position: its position from 1. Absent if it has none yet.
-        queued_at: time at which it began to wait.
+        queued_at: time at which it was queued.
+        waits_since: time at which it last began to wait.
+        message_at: time at which the operator wrote reason and message. Absent if not known.
         expected_start: median of the forecasts of its start.
         expected_start_by: 90th percentile of these forecasts.
         reason: why it waits, from a closed list.
@@ -483,6 +495,8 @@ class LineRow(OverviewRow, frozen=True, kw_only=True):
     gpus: int
     position: int | None = None
     queued_at: float | None = None
+    waits_since: float | None = None
+    message_at: float | None = None
     expected_start: float | None = None
     expected_start_by: float | None = None
     reason: str = ""

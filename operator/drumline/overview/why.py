@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -9,14 +10,19 @@ import msgspec
 
 from drumline.overview.advice import advice_for
 from drumline.overview.budgets import budget_row
-from drumline.overview.jobs import is_in_line, job_row, lines
+from drumline.overview.jobs import CANNOT_START, is_in_line, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
 from drumline.overview.pool_units import PoolUnits
-from drumline.overview.queues import held_by_queue, quota_rows
+from drumline.overview.queues import cohorts_of, held_by_queue, quota_rows
 from drumline.overview.rows import BudgetRow, HolderRow, WhyCard
 from drumline.overview.workloads import workload_uses
+from drumline_api.objects.custom import StoredTrainingQueue
 from drumline_contract import plain
 
+_NOT_FOR_GPUS: Final = frozenset(
+    ("BackingOff", "BudgetSpent", "CheckpointFolderInUse", "WaitingForGroup", "WaitingForJobs")
+)
+"""Reasons of jobs that no holder of GPUs keeps waiting."""
 SHOWN: Final = 10
 """Jobs in each list of a card."""
 
@@ -30,23 +36,31 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
     """
     now, queue = cluster.as_of, job.spec.queue
     line = lines(cluster.jobs, cluster.priorities).get(queue, ())
-    place = next((at for at, each in enumerate(line, start=1) if each.key == job.key), None)
+    places = {each.key: at for at, each in enumerate(line, start=1)}
+    place = places.get(job.key)
     before = line[: place - 1] if place else ()
     known = next((each for each in cluster.queues if each.metadata.name == queue), None)
     units = PoolUnits(cluster.pools)
     quotas = quota_rows(known, held_by_queue(cluster.jobs, units).get(queue, {}), units)
-    pools = {quota.pool for quota in quotas}
+    pools = pools_of(job, known)
+    if known is None:
+        pools = pools or {quota.pool for quota in quotas}
+    rivals = [
+        each
+        for each in before
+        if not pools or known is None or not pools.isdisjoint(pools_of(each, known))
+    ]
     return WhyCard(
         job=job_row(job, now=now, position=place, units=units),
         waiting_jobs=len(line),
         ahead=tuple(
-            job_row(each, now=now, position=at, units=units)
-            for at, each in enumerate(before[:SHOWN], start=1)
+            job_row(each, now=now, position=places[each.key], units=units)
+            for each in rivals[:SHOWN]
         ),
-        gpus_ahead=float(sum(each.gpus * units.share(each) for each in before)),
+        gpus_ahead=float(sum(each.gpus * units.share(each) for each in rivals)),
         quotas=quotas,
         budget=_of_user(budget_row(known, now=now), job.spec.user or ""),
-        holders=holders_of(cluster, pools=pools) if is_in_line(job) else (),
+        holders=_holders(cluster, job, pools=pools) if is_in_line(job) else (),
         advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
     )
 
@@ -59,33 +73,95 @@ def _of_user(budget: BudgetRow | None, user: str) -> BudgetRow | None:
     return msgspec.structs.replace(budget, users=users)
 
 
-def holders_of(cluster: ClusterObjects, *, pools: AbstractSet[str]) -> tuple[HolderRow, ...]:
+def pools_of(job: JobObject, queue: StoredTrainingQueue | None) -> frozenset[str]:
+    """Return the pools that a job may use: the ones it names, or all with quota of its queue.
+
+    Args:
+        job: waits.
+        queue: its queue; None: not known, and only the pools that the job names count.
+    """
+    named = [job.spec.gpu_pool] if job.spec.gpu_pool else job.spec.gpu_pools
+    if queue is None:
+        return frozenset(named or ())
+    quotas = frozenset(quota.gpu_pool for quota in queue.spec.quotas)
+    return quotas if named is None else quotas.intersection(named)
+
+
+def _holders(
+    cluster: ClusterObjects, job: JobObject, *, pools: AbstractSet[str]
+) -> tuple[HolderRow, ...]:
+    """Return the holders of what a waiting job waits for. Empty if it does not wait for GPUs.
+
+    Quota is that of the job's cohort, and a user limit that of the user in the queue.
+    """
+    queue, reason = job.spec.queue, job.status.reason or ""
+    if reason in CANNOT_START or reason in _NOT_FOR_GPUS:
+        return ()
+    if reason == "UserLimit":
+        return holders_of(cluster, pools=pools, queues={queue}, user=job.spec.user or "")
+    if reason == "SweepLimit":
+        return holders_of(cluster, pools=pools, queues={queue})
+    if reason == "QuotaExhausted":
+        cohorts = cohorts_of(cluster.queues)
+        root = cohorts.get(queue, queue)
+        members = {name for name, of in cohorts.items() if of == root}
+        return holders_of(cluster, pools=pools, queues={queue, *members})
+    return holders_of(cluster, pools=pools)
+
+
+def holders_of(
+    cluster: ClusterObjects,
+    *,
+    pools: AbstractSet[str],
+    queues: AbstractSet[str] | None = None,
+    user: str | None = None,
+) -> tuple[HolderRow, ...]:
     """Return holders of GPUs in these pools: the next to end first, then the largest.
 
-    The pool of foreign pods is not read. They count if their queue has quota.
+    Pods on nodes that are not known count where their queue holds foreign GPUs.
+
+    Args:
+        cluster: what is known of it.
+        pools: the pools.
+        queues: only holders that these queues pay for; None: all.
+        user: only jobs of this user; None: all, and foreign pods.
     """
     rows = [
         HolderRow(
             job=plain(job.key),
             queue=plain(job.spec.queue),
-            gpus=job.gpus,
+            gpus=sum(gpus for pool, gpus in job.held_gpus.items() if pool in pools),
             expected_end=seconds(job.status.expected_end),
             partition=plain(job.spec.gpu_partition or ""),
         )
         for job in cluster.jobs
         if not pools.isdisjoint(job.held_gpus)
+        and (queues is None or job.spec.queue in queues)
+        and user in (None, job.spec.user or "")
     ]
-    paying = {
-        queue.metadata.name
-        for queue in cluster.queues
-        if pools & {quota.gpu_pool for quota in queue.spec.quotas}
-    }
-    rows += [
-        HolderRow(job=use.workload, queue=use.queue, gpus=use.gpus)
-        for use in workload_uses(cluster)
-        if use.gpus and use.queue in paying
-    ]
+    if user is None:
+        rows += _foreign_holders(cluster, pools=pools, queues=queues)
     return tuple(sorted(rows, key=_soonest)[:SHOWN])
+
+
+def _foreign_holders(
+    cluster: ClusterObjects, *, pools: AbstractSet[str], queues: AbstractSet[str] | None
+) -> Iterator[HolderRow]:
+    where = {queue.metadata.name: _foreign_pools(queue) for queue in cluster.queues}
+    for use in workload_uses(cluster):
+        gpus = sum(gpus for pool, gpus in use.by_pool.items() if pool in pools)
+        if not where.get(use.queue, frozenset()).isdisjoint(pools):
+            gpus += use.by_pool.get("", 0)
+        if gpus and (queues is None or use.queue in queues):
+            yield HolderRow(job=use.workload, queue=use.queue, gpus=gpus)
+
+
+def _foreign_pools(queue: StoredTrainingQueue) -> frozenset[str]:
+    """Return the pools in which a queue pays for foreign pods; before that is known, all of its."""
+    usage = queue.status.usage
+    if usage is None:
+        return frozenset(quota.gpu_pool for quota in queue.spec.quotas)
+    return frozenset(each.gpu_pool for each in usage if each.foreign_gpus)
 
 
 def _soonest(row: HolderRow) -> tuple[float, float, str]:

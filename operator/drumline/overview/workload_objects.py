@@ -13,6 +13,8 @@ QUEUE: Final = f"{GROUP}/queue"
 JOB: Final = f"{GROUP}/job"
 POD_GROUP: Final = f"{GROUP}/pod-group"
 ADMITTED: Final = f"{GROUP}/admitted"
+_JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
+_TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 class PodObject(Pod, frozen=True):
@@ -74,6 +76,20 @@ class WorkloadObject(ObjectPart, frozen=True):
 def is_admitted(asked: PodObject | WorkloadObject) -> bool:
     """Return whether the operator has admitted it."""
     return ADMITTED in (asked.metadata.annotations or {})
+
+
+def workload_of(pod: PodObject) -> str:
+    """`namespace/kinds/name` of what made it, as far as its owner and its labels say."""
+    metadata = pod.metadata
+    if job_set := metadata.label(_JOB_SET):
+        return f"{metadata.namespace}/jobsets/{job_set}"
+    owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    if owner is None:
+        return f"{metadata.namespace}/pods/{metadata.name}"
+    suffix = f"-{metadata.label(_TEMPLATE_HASH)}"
+    if owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
+        return f"{metadata.namespace}/deployments/{owner.name.removesuffix(suffix)}"
+    return f"{metadata.namespace}/{owner.kind.lower()}s/{owner.name}"
 
 
 def _amount(container: Container, resource: str) -> int:

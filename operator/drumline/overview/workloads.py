@@ -6,14 +6,16 @@ are one workload. Only pods that still exist are known. The use of deleted pods 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
 from drumline.overview.objects import ClusterObjects, seconds
+from drumline.overview.pool_units import pools_by_node
 from drumline.overview.rows import StayRow
-from drumline.overview.workload_objects import JOB, QUEUE, PodObject
+from drumline.overview.workload_objects import JOB, QUEUE, PodObject, workload_of
 from drumline_api.objects.custom import StoredGpuPool, StoredGpuPoolSpec, StoredTrainingQueue
 from drumline_contract import plain
 
@@ -21,8 +23,6 @@ FOREIGN_USER: Final = "foreign pods"
 """User of foreign pods in sums by user. A job's user name has no spaces."""
 FOREIGN_PHASE: Final = "Foreign"
 _GPU_RESOURCE: Final = StoredGpuPoolSpec().gpu_resource
-_JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
-_TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,7 @@ class WorkloadUse:
         gpus: that it holds now; a part counts as what it is of one.
         pods: that hold them.
         since: when the first of these pods began.
+        by_pool: the same GPUs by pool; an empty name for nodes that are not known.
     """
 
     workload: str
@@ -46,12 +47,15 @@ class WorkloadUse:
     gpus: float = 0
     pods: int = 0
     since: float | None = None
+    by_pool: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def workload_uses(cluster: ClusterObjects) -> tuple[WorkloadUse, ...]:
     """Return the use by the creator of the pods, the largest first."""
     worth = worth_of_resources(cluster.pools)
+    pools = pools_by_node(cluster.nodes, cluster.pools)
     held: dict[tuple[str, str], list[tuple[StayRow, bool]]] = {}
+    by_pool: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     namespaces: dict[str, str] = {}
     for pod in cluster.pods:
         stay = _stay(pod, worth=worth, now=cluster.as_of)
@@ -63,8 +67,15 @@ def workload_uses(cluster: ClusterObjects) -> tuple[WorkloadUse, ...]:
         if not queue:
             continue
         held.setdefault((name, queue), []).append((stay, not pod.has_ended))
+        if not pod.has_ended:
+            pool = pools.get(pod.spec.node_name, "")
+            gpus = by_pool[name, queue].get(pool, 0)
+            by_pool[name, queue][pool] = gpus + stay.gpus
     uses = [
-        _use(name, stays, namespace=namespaces[name], queue=queue)
+        replace(
+            _use(name, stays, namespace=namespaces[name], queue=queue),
+            by_pool=by_pool[name, queue],
+        )
         for (name, queue), stays in held.items()
     ]
     return tuple(sorted(uses, key=lambda use: (-use.gpus, use.workload)))
@@ -115,20 +126,6 @@ def _may_be_open(queue: StoredTrainingQueue, namespace: str) -> bool:
     if queue.spec.namespace_selector is not None:
         return True
     return queue.spec.namespaces is None or namespace in queue.spec.namespaces
-
-
-def workload_of(pod: PodObject) -> str:
-    """`namespace/kinds/name` of what made it, as far as its owner and its labels say."""
-    metadata = pod.metadata
-    if job_set := metadata.label(_JOB_SET):
-        return f"{metadata.namespace}/jobsets/{job_set}"
-    owner = next((each for each in metadata.owner_references or () if each.controller), None)
-    if owner is None:
-        return f"{metadata.namespace}/pods/{metadata.name}"
-    suffix = f"-{metadata.label(_TEMPLATE_HASH)}"
-    if owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
-        return f"{metadata.namespace}/deployments/{owner.name.removesuffix(suffix)}"
-    return f"{metadata.namespace}/{owner.kind.lower()}s/{owner.name}"
 
 
 def _stay(pod: PodObject, *, worth: Mapping[str, Fraction], now: float) -> StayRow | None:

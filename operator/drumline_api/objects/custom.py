@@ -40,6 +40,7 @@ class StoredTrainingJobSpec(ObjectPart, frozen=True):
     gpus_per_node: int = 1
     gpu_partition: str | None = None
     gpu_pool: str | None = None
+    gpu_pools: list[str] | None = None
     spot: str | None = None
     max_price_per_gpu_hour: str | None = None
     topology: StoredTopologyRequest | None = None

@@ -34,7 +34,7 @@ from drumline.kube.views import PodView
 from drumline.kube.workload_kinds import OTHER_KINDS
 from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.timestamps import timestamp
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.scope import InstallationScope
 from drumline.settings import Settings
@@ -49,6 +49,7 @@ from drumline_cli.errors import BadInput
 from drumline_cli.manifests import Json, ManifestDocument
 from drumline_cli.validation import refusals
 from drumline_contract import Progress
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.model import Gang, Policy, Snapshot
 
 T = TypeVar("T")
@@ -91,6 +92,15 @@ _NAMESPACED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenStart:
+    """The expected start that the operator has written to a waiting job's status."""
+
+    reason: str
+    """Why the job waited then."""
+    start: ExpectedStart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInput:
     """The input of one scheduling cycle."""
 
@@ -106,6 +116,8 @@ class ClusterInput:
     """Waiting jobs that no cycle considers, with the reason; what is not known here."""
     broken: bool = False
     """Whether the operator would refuse a job that is not stored yet."""
+    written: Mapping[str, WrittenStart] = field(default_factory=dict[str, WrittenStart])
+    """Expected starts in the statuses of waiting jobs, by uid."""
 
 
 def read(
@@ -128,11 +140,7 @@ def read(
         BadInput: the objects do not fit together.
     """
     accepted, unreadable = _accepted(manifests)
-    known = {
-        (manifest.kind, *manifest.namespaced_name): manifest
-        for manifest in accepted
-        if _GROUPS.get(manifest.kind) == manifest.group
-    }
+    known = _by_name(accepted)
     installation = installation.judged(known.values())
     as_of = max((manifest.as_of for manifest in manifests), default=0.0)
     jobs: dict[str, Job] = {}
@@ -167,7 +175,30 @@ def read(
         unreadable=tuple(unreadable),
         remarks=tuple(_remarks(state, installation)),
         broken=_would_be_refused(state, known),
+        written={job.uid: _written(job) for job in jobs.values() if job.status.expected_start},
     )
+
+
+def _by_name(
+    manifests: Iterable[ManifestDocument],
+) -> Mapping[tuple[str, str, str], ManifestDocument]:
+    """Return the manifests of kinds that count, by kind, namespace and name."""
+    return {
+        (manifest.kind, *manifest.namespaced_name): manifest
+        for manifest in manifests
+        if _GROUPS.get(manifest.kind) == manifest.group
+    }
+
+
+def _written(job: Job) -> WrittenStart:
+    early, late = job.status.expected_start, job.status.expected_start_by
+    start = ExpectedStart(
+        key=job.key,
+        uid=job.uid,
+        p50_at=None if early is None else parse_timestamp(early),
+        p90_at=None if late is None else parse_timestamp(late),
+    )
+    return WrittenStart(reason=job.status.reason or "", start=start)
 
 
 def _would_be_refused(

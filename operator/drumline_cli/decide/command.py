@@ -66,12 +66,18 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         objects.manifests, installation=read_installation(chosen.policy), policy=policy
     )
     cluster_input = replace(cluster_input, remarks=(*cluster_input.remarks, *objects.remarks))
-    decisions = decided(cluster_input, policy, forecast=not chosen.no_forecast, priced=True)
+    decisions = decided(
+        cluster_input,
+        policy,
+        forecast=not chosen.no_forecast,
+        priced=True,
+        as_written=not (chosen.live and (chosen.file or chosen.manifest)),
+    )
     wide = chosen.output == "wide"
     text = (
         as_json(cluster_input, decisions)
         if chosen.output == "json"
-        else _table(cluster_input, decisions, wide=wide)
+        else _table(cluster_input, decisions, wide=wide, forecast=not chosen.no_forecast)
     )
     return Output(text=text, exit_code=1 if _is_broken(cluster_input) else 0)
 
@@ -110,14 +116,16 @@ def _of_text(text: str) -> ManifestDocument:
     )
 
 
-def _table(cluster_input: ClusterInput, decisions: list[JobDecision], *, wide: bool) -> str:
+def _table(
+    cluster_input: ClusterInput, decisions: list[JobDecision], *, wide: bool, forecast: bool
+) -> str:
     unread = (f"unreadable: {problem}" for problem in cluster_input.unreadable)
     remarks = "".join(f"{plain(remark)}\n" for remark in (*unread, *cluster_input.remarks))
     now = cluster_input.as_of
     instead = alternatives_text(decisions, now=now)
     if not decisions and _is_broken(cluster_input):
         return remarks
-    return table(decisions, now=now, wide=wide) + instead + remarks
+    return table(decisions, now=now, wide=wide, forecast=forecast) + instead + remarks
 
 
 def _is_broken(cluster_input: ClusterInput) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -18,12 +19,20 @@ from drumline_cli.manifests import read_manifests
 from drumline_contract import plain
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline_scheduler.decisions import Blocked
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.forecast.line_forecast import line_forecast
+from drumline_scheduler.forecast.lines import CANNOT_START
 from drumline_scheduler.model import Policy
 
 
 def decided(
-    cluster_input: ClusterInput, policy: Policy, *, forecast: bool, priced: bool = False
+    cluster_input: ClusterInput,
+    policy: Policy,
+    *,
+    forecast: bool,
+    priced: bool = False,
+    as_written: bool = False,
 ) -> list[JobDecision]:
     """Return the decisions of the cycle, one row per affected job.
 
@@ -32,6 +41,9 @@ def decided(
         policy: of the operator.
         forecast: whether the starts of waiting jobs are forecast.
         priced: whether what these could do instead is worked out, with its price.
+        as_written: whether the objects are the cluster's own. Then a job that waits for the reason
+            in its status keeps the expected start that the operator has written there. The operator
+            knows the errors of its earlier forecasts.
     """
     now = cluster_input.as_of
     cycle = CycleInput(
@@ -40,8 +52,11 @@ def decided(
     decisions = decide(cycle)
     starts: dict[str, ExpectedStart] = {}
     if forecast and decisions.blocked:
-        starts = {start.uid: start for start in expected_starts(cycle)}
+        made = line_forecast(cycle, blocked=decisions.blocked)
+        starts = {start.uid: start for start in made.starts}
         starts.update(cluster_input.node_demands.starts_after(decisions, now=now))
+        if as_written:
+            starts.update(_written_starts(cluster_input, decisions.blocked))
     rows = job_decisions(
         decisions, snapshot=cycle.snapshot, pending=cycle.pending, starts=starts.values()
     )
@@ -49,6 +64,16 @@ def decided(
         return rows
     choices = alternatives(cycle, decisions=decisions, starts=starts)
     return [replace(row, alternatives=choices.get(row.uid, ())) for row in rows]
+
+
+def _written_starts(
+    cluster_input: ClusterInput, blocked: Iterable[Blocked]
+) -> Iterator[tuple[str, ExpectedStart]]:
+    """Yield the operator's expected starts of jobs that wait as their statuses say, by uid."""
+    for each in blocked:
+        known = cluster_input.written.get(each.uid)
+        if known is not None and known.reason == each.reason and each.reason not in CANNOT_START:
+            yield each.uid, known.start
 
 
 def read_policy(name: str | None) -> Policy:

@@ -11,29 +11,35 @@ from drumline_cli.columns import columns
 from drumline_cli.decide.alternatives_text import money
 from drumline_cli.decide.job_decisions import JobDecision, JobVerdict
 from drumline_cli.formatting import duration
+from drumline_cli.start_text import start_text
 from drumline_contract import plain
 from drumline_scheduler.decisions import RemedyKind
 
 _NODES_SHOWN: Final = 4
 _HEADINGS: Final = ("JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL")
-_WIDE: Final = ("BY", "RESERVED", "REMEDY", "ASKS")
+_WIDE: Final = ("RESERVED", "REMEDY", "ASKS")
 
 
-def table(decisions: Sequence[JobDecision], *, now: float, wide: bool) -> str:
+def table(
+    decisions: Sequence[JobDecision], *, now: float, wide: bool, forecast: bool = True
+) -> str:
     """One line a job; `wide` names every node, what would help, and what is asked of the topology.
 
-    EXPECTED is the median of the forecasts of its start, BY their 90th percentile.
+    EXPECTED is the band of the forecasts of its start, as `drumline queue` shows it.
     """
     if not decisions:
         return "nothing to decide: no job is pending\n"
     headings = (*_HEADINGS[:-1], *(_WIDE if wide else ()), _HEADINGS[-1])
-    rows = [headings, *(_cells(decision, now=now, wide=wide) for decision in decisions)]
+    rows = [
+        headings,
+        *(_cells(decision, now=now, wide=wide, forecast=forecast) for decision in decisions),
+    ]
     return "".join(f"{line}\n" for line in columns(rows, left=range(len(headings))))
 
 
-def _cells(decision: JobDecision, *, now: float, wide: bool) -> tuple[str, ...]:
-    by, reserved = (_in(at, now=now) for at in (decision.expected_start_by, decision.reserved_at))
-    more = (by, reserved, decision.remedy, ", ".join(decision.asks)) if wide else ()
+def _cells(decision: JobDecision, *, now: float, wide: bool, forecast: bool) -> tuple[str, ...]:
+    reserved = _in(decision.reserved_at, now=now)
+    more = (reserved, decision.remedy, ", ".join(decision.asks)) if wide else ()
     cells = (
         decision.job + (" (surplus)" if decision.surplus else ""),
         decision.queue,
@@ -41,11 +47,19 @@ def _cells(decision: JobDecision, *, now: float, wide: bool) -> tuple[str, ...]:
         f"{decision.gpus}{' parts' if decision.parts_per_gpu > 1 else ''}",
         str(decision.verdict),
         decision.reason,
-        _in(decision.expected_start, now=now),
+        _expected(decision, now=now) if forecast else "",
         *more,
         detail(decision, wide=wide),
     )
     return tuple(plain(cell) for cell in cells)
+
+
+def _expected(decision: JobDecision, *, now: float) -> str:
+    if decision.verdict is not JobVerdict.WAITS:
+        return ""
+    return start_text(
+        decision.expected_start, decision.expected_start_by, now=now, reason=decision.reason
+    )
 
 
 def _in(moment: float | None, *, now: float) -> str:

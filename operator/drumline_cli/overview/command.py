@@ -89,7 +89,7 @@ def _why(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         cluster, workload = why_workload.card_of(chosen, environment)
         table = why_workload.table(workload, now=cluster.as_of)
         return output_of(chosen, cluster, (workload,), table=table, kind=why_workload.KIND)
-    wanted = WantedKinds(namespace=None, queues=True, pods=True)
+    wanted = WantedKinds(namespace=None, queues=True, places=True, pods=True)
     cluster, own = cluster_of(chosen, environment, wanted)
     card = why_card(cluster, only_job(cluster, namespace=own, name=chosen.job))
     return output_of(chosen, cluster, (card,), table=tables.why(card, now=cluster.as_of))

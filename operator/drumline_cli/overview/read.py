@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -28,16 +29,20 @@ from drumline.kube.kinds import (
     Resource,
 )
 from drumline.kube.workload_kinds import KINDS
+from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects, JobObject, decoded
 from drumline.overview.workload_objects import JOB, QUEUE, PodObject, WorkloadObject
 from drumline_api.objects import builtin
 from drumline_api.objects.custom import StoredGpuPool, StoredTrainingQueue
 from drumline_cli.cluster_access import NOT_SERVED, cluster_client, not_answered, refusal
 from drumline_cli.errors import BadInput, NotAnswered
+from drumline_contract import plain
 
 T = TypeVar("T")
 _FOREIGN: Final = f"{QUEUE},!{JOB}"
-"""Selects pods that name a queue and are no job's."""
+"""Selects pods of other workloads that name a queue."""
+_UNNAMED: Final = f"!{QUEUE},!{JOB}"
+"""Selects all other pods of other workloads."""
 WORKLOAD_KINDS: Final = tuple(KINDS)
 """What may wait for a queue beside jobs and pods."""
 MOST_FILE_BYTES: Final = 256 * 2**20
@@ -51,7 +56,8 @@ class WantedKinds:
         namespace: of the jobs; None: all that may be read.
         queues: the queues, the priority classes, which make the order of a line, and the pools,
             which say what of a GPU is counted.
-        nodes: the nodes and their pools.
+        nodes: the nodes and their pools, and other pods that hold GPUs of them.
+        places: the nodes, as far as the reader may list them.
         pods: those that are no job's and name a queue, and the pools, by which GPUs are counted.
         workload: a pod, Job or the like of the own namespace, by kind and name.
     """
@@ -59,6 +65,7 @@ class WantedKinds:
     namespace: str | None
     queues: bool = False
     nodes: bool = False
+    places: bool = False
     pods: bool = False
     workload: tuple[Resource, str] | None = None
 
@@ -77,7 +84,8 @@ async def from_cluster(
     Raises:
         NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
     """
-    want_pools = wanted.nodes or wanted.queues or wanted.pods
+    want_pools = wanted.nodes or wanted.places or wanted.queues or wanted.pods
+    want_pods = wanted.nodes or wanted.pods
     try:
         async with cluster_client(credentials) as client, asyncio.TaskGroup() as reads:
             read_jobs = reads.create_task(_jobs(client, wanted.namespace, own=own))
@@ -90,11 +98,9 @@ async def from_cluster(
             read_pools = reads.create_task(
                 _optional(client, GPU_POOLS, StoredGpuPool, wanted=want_pools)
             )
-            read_nodes = reads.create_task(
-                _required(client, NODES, builtin.Node, wanted=wanted.nodes)
-            )
+            read_nodes = reads.create_task(_nodes(client, wanted))
             read_slices = reads.create_task(_slices(client, wanted=wanted.nodes))
-            read_pods = reads.create_task(_pods(client, own=own, wanted=wanted.pods))
+            read_pods = reads.create_task(_pods(client, own=own, wanted=want_pods))
             read_workload = reads.create_task(_workload(client, wanted.workload, namespace=own))
     except BaseExceptionGroup as failed:  # the other reads have been cancelled and have ended
         raise failed.exceptions[0] from None
@@ -102,7 +108,7 @@ async def from_cluster(
     pools, nodes, slices = read_pools.result(), read_nodes.result(), read_slices.result()
     pods, asked = read_pods.result(), read_workload.result()
     lists = (jobs, queues, priorities, pools, nodes, pods)
-    return ClusterObjects(
+    cluster = ClusterObjects(
         as_of=time.time(),
         jobs=jobs.objects,
         queues=queues.objects,
@@ -114,6 +120,41 @@ async def from_cluster(
         workloads=asked.workloads,
         remarks=tuple(remark for listed in lists for remark in listed.remarks),
     )
+    if not (wanted.nodes and _misses_holders(cluster)):
+        return cluster
+    async with cluster_client(credentials) as client:
+        unnamed = await _pods_without_queue(client)
+    return replace(
+        cluster,
+        pods=(*cluster.pods, *unnamed.objects),
+        remarks=(*cluster.remarks, *unnamed.remarks),
+    )
+
+
+def _misses_holders(cluster: ClusterObjects) -> bool:
+    """Return whether the operator counts more used GPUs in a pool than jobs and known pods hold."""
+    held: Counter[str] = Counter()
+    for row in node_rows(cluster):
+        held[row.pool] += row.held_gpus
+    return any(
+        (pool.status.used_gpus or 0) > held[plain(pool.metadata.name)] for pool in cluster.pools
+    )
+
+
+async def _pods_without_queue(client: KubeClient) -> _Listed[PodObject]:
+    """Return all other pods. There may be very many, so they are read only if GPUs are missing."""
+    try:
+        return await _read(client, PODS, PodObject, namespace=None, labels=_UNNAMED)
+    except errors.KubeError as error:
+        what = refusal(error, what="pods")
+        return _Listed(remarks=(f"GPUs of pods that name no queue look free here: {what}.",))
+
+
+async def _nodes(client: KubeClient, wanted: WantedKinds) -> _Listed[builtin.Node]:
+    if wanted.places and not wanted.nodes:
+        listed = await _optional(client, NODES, builtin.Node, wanted=True)
+        return replace(listed, remarks=())  # most users may not list nodes
+    return await _required(client, NODES, builtin.Node, wanted=wanted.nodes)
 
 
 async def _jobs(client: KubeClient, namespace: str | None, *, own: str) -> _Listed[JobObject]:

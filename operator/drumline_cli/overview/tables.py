@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from drumline.overview.advice import page_of
+from drumline.overview.jobs import WAITS_FOR_HOLDERS
 from drumline.overview.queues import whole_line
 from drumline.overview.rows import (
     BudgetRow,
@@ -26,25 +27,28 @@ from drumline.overview.rows import (
 )
 from drumline_cli.columns import columns
 from drumline_cli.formatting import count, day, duration, gpus, gpus_of, many, percent
+from drumline_cli.start_text import start_text
 
 Rows = Sequence[OverviewRow]
 _HOUR: Final = 3600
 _NOTHING: Final = "-"
+_FRESH_SECONDS: Final = 5.0
+"""Younger figures are as good as those that were counted now."""
 
 
 def starts(row: JobRow | WorkloadRow | LineRow | ShareRow | WorkloadCard, *, now: float) -> str:
-    """When a waiting job starts: `in 12 min to 40 min`; only as much as is known."""
+    """Return when a waiting job starts: `in 12 min to 40 min`, or why that is not known."""
     if isinstance(row, ShareRow):
-        early, late = row.next_start, row.next_start_by
-    else:
-        early, late = row.expected_start, row.expected_start_by
-    if early is None:
-        return "not known"
-    first = duration(early - now)
-    if late is None:
-        return f"in {first} or later"
-    last = duration(late - now)
-    return f"in {first}" if first == last else f"in {first} to {last}"
+        return start_text(row.next_start, row.next_start_by, now=now)
+    return start_text(row.expected_start, row.expected_start_by, now=now, reason=row.reason)
+
+
+def dated(row: JobRow | LineRow, *, now: float) -> str:
+    """Return the message of a row. Figures of other jobs that are old get their age."""
+    age = None if row.message_at is None else now - row.message_at
+    if age is None or age < _FRESH_SECONDS or row.reason not in WAITS_FOR_HOLDERS:
+        return row.message
+    return f"{row.message} ({duration(age)} ago)"
 
 
 def ends(at: float | None, *, now: float) -> str:
@@ -198,10 +202,10 @@ def _line(row: QueueRow, *, now: float) -> str:
             f"  {each.position or _NOTHING}",
             each.name,
             gpus_of(each.gpus, each.partition),
-            _NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            _NOTHING if each.waits_since is None else duration(now - each.waits_since),
             starts(each, now=now),
             each.reason or _NOTHING,
-            each.message,
+            dated(each, now=now),
         )
         for each in line
     ]
@@ -221,11 +225,11 @@ def why(card: WhyCard, *, now: float) -> str:
 
 def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
     job = card.job
-    yield "because", job.message
+    yield "because", dated(job, now=now)
     if job.surplus_pool:
         yield "pool", f"{job.pool}, surplus in {job.surplus_pool}"
-    if job.queued_at is not None and job.position is not None:
-        yield "waits", f"for {duration(now - job.queued_at)}"
+    if job.waits_since is not None:
+        yield "waits", f"for {duration(now - job.waits_since)}"
     if job.position is not None:
         before = f"; {gpus(card.gpus_ahead)} are requested before it" if card.ahead else ""
         yield "place", f"{job.position} of {card.waiting_jobs} in queue {job.queue}{before}"
@@ -254,7 +258,7 @@ def nodes(rows: Sequence[NodeRow]) -> str:
     """Return one line per node."""
     if not rows:
         return "no nodes\n"
-    heads = ("NODE", "POOL", "CAPACITY", "DOMAIN", "GPUS", "STATE", "JOBS", "PROMISED", "WHY")
+    heads = ("NODE", "POOL", "CAPACITY", "DOMAIN", "GPUS", "STATE", "HELD BY", "PROMISED", "WHY")
     cells = [
         (
             row.node,
@@ -263,7 +267,7 @@ def nodes(rows: Sequence[NodeRow]) -> str:
             "/".join(row.domains) or _NOTHING,
             f"{row.held_gpus}/{row.gpus}{' parts' if row.parts_per_gpu > 1 else ''}",
             row.state,
-            ", ".join(row.jobs) or _NOTHING,
+            ", ".join((*row.jobs, *row.workloads)) or _NOTHING,
             ", ".join(row.promised_to) or _NOTHING,
             row.why,
         )

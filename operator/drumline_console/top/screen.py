@@ -100,11 +100,14 @@ def _pools(nodes: Sequence[NodeRow]) -> Iterator[_Bar]:
     for pool in sorted({node.pool for node in nodes}):
         own = [node for node in nodes if node.pool == pool]
         out = Counter(node.state for node in own if node.state != READY)
+        foreign = sum(node.foreign_gpus / node.parts_per_gpu for node in own)
+        remarks = [f"{_number(foreign)} by foreign pods"] if foreign else []
+        remarks += [f"{count(number)} {state}" for state, number in sorted(out.items())]
         yield _Bar(
             name=pool,
             used=sum(node.held_gpus / node.parts_per_gpu for node in own),
             of=sum(node.gpus / node.parts_per_gpu for node in own),
-            remark=", ".join(f"{count(number)} {state}" for state, number in sorted(out.items())),
+            remark=", ".join(remarks),
         )
 
 

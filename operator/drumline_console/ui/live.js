@@ -4,6 +4,7 @@ const SECONDS = 5;
 
 async function refresh() {
   if (document.hidden || !getSelection().isCollapsed) return;
+  if (document.activeElement?.tagName === "INPUT") return; // somebody types a filter
   const old = document.getElementById("live");
   let answer;
   try {
@@ -17,9 +18,10 @@ async function refresh() {
   const next = page.getElementById("live");
   if (next === null) return;
   const focused = document.activeElement?.getAttribute("href");
-  const scrolled = [...old.querySelectorAll(".wide")].map((box) => box.scrollLeft);
+  const boxes = ".wide, .pane";
+  const scrolled = [...old.querySelectorAll(boxes)].map((box) => [box.scrollLeft, box.scrollTop]);
   old.replaceWith(document.adoptNode(next));
-  [...next.querySelectorAll(".wide")].forEach((box, at) => { box.scrollLeft = scrolled[at] ?? 0; });
+  [...next.querySelectorAll(boxes)].forEach((box, at) => { [box.scrollLeft, box.scrollTop] = scrolled[at] ?? [0, 0]; });
   if (focused) [...next.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
   document.title = page.title;
 }

@@ -6,9 +6,11 @@ length. The command line shows all entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
+
+import msgspec
 
 from drumline.overview.gantt import rows_of
 from drumline.overview.jobs import job_rows, lines, positions
@@ -16,11 +18,11 @@ from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, share_rows
-from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow, WhyCard
+from drumline.overview.rows import JobRow, NodeRow, QueueRow, QuotaRow, ShareRow, WhyCard
 from drumline.overview.why import why_card
 from drumline_cli.formatting import duration, gpus, gpus_of, many, percent
 from drumline_cli.markup import Markup, element, joined
-from drumline_cli.overview.tables import budget_text, starts, stop_text
+from drumline_cli.overview.tables import budget_text, dated, starts, stop_text
 from drumline_cli.report import html
 from drumline_cli.report.builder import build_report
 from drumline_cli.report.burn_down import burn_down
@@ -28,7 +30,7 @@ from drumline_cli.report.job_input import JobInput
 from drumline_console.gantt import chart
 from drumline_console.ui.action_pages import job_buttons
 from drumline_console.ui.links import job_path, more_quota_path
-from drumline_console.ui.parts import NOTHING, document, foot, section, table
+from drumline_console.ui.parts import NOTHING, anchor, document, foot, section, table
 from drumline_console.ui.rack_map import colours_of, rack_map
 
 MOST_RUNNING: Final = 200
@@ -41,11 +43,16 @@ _PAST: Final = 6 * 3600.0
 _FUTURE: Final = 12 * 3600.0
 
 
-def overview(cluster: ClusterObjects, *, archive: bool = False, account: bool = False) -> str:
+def overview(
+    cluster: ClusterObjects, *, words: str = "", archive: bool = False, account: bool = False
+) -> str:
     """Render the whole cluster: map, queues, running jobs, shares, ended jobs.
+
+    Each section scrolls by itself, so the page is at most two screens high.
 
     Args:
         cluster: content of the page.
+        words: only jobs whose names, queue, user, phase or reason contain all of these words.
         archive: whether the archive has a page.
         account: whether there is a page to log in and out.
     """
@@ -53,30 +60,78 @@ def overview(cluster: ClusterObjects, *, archive: bool = False, account: bool = 
     places = positions(lines(cluster.jobs, cluster.priorities))
     rows = job_rows(cluster.jobs, now=now, places=places, units=PoolUnits(cluster.pools))
     running = [row for row in rows if row.pool and row.finished_at is None]
-    ended = [row for row in rows if row.finished_at is not None]
     waiting = sum(row.position is not None for row in rows)
-    held = gpus(sum(row.whole_gpus for row in running))
-    summary = f"{held} held by {many(len(running), 'job')}, {many(waiting, 'job')} pending"
     nodes = node_rows(cluster)
+    summary = f"{_held(running, nodes)}, {many(waiting, 'job')} pending"
     promised = (job for node in nodes for job in node.promised_to)
     colours = colours_of(chain((f"{row.namespace}/{row.name}" for row in running), promised))
-    queues = queue_rows(cluster)
+    queues = [_matching(row, words) for row in queue_rows(cluster)]
+    shown = [row for row in rows if _matches(row, words)]
+    running = [row for row in running if _matches(row, words)]
+    ended = [row for row in shown if row.finished_at is not None]
+    if words:
+        summary = f"{len(shown)} of {many(len(rows), 'job')} match; {summary}"
+        queues = [row for row in queues if row.waiting or words.lower() in row.queue.lower()]
     links = {"What if\N{HORIZONTAL ELLIPSIS}": "what-if"} | (
         {"Account": "login"} if account else {}
     )
     buttons = (element("a", words, href=to, class_="button") for words, to in links.items())
     head = element("header", element("h1", "Drumline"), element("p", summary, class_="lead"))
+    sections = {
+        "Nodes": rack_map(nodes, colours) if nodes else "",
+        "Queues": joined(*(_queue(row, now=now) for row in queues)),
+        "Over time": _over_time(shown, now=now),
+        "Running": _running(running, colours, now=now),
+        "Shares": _shares(share_rows(cluster), now=now),
+        "Ended": _ended(ended, now=now, archive=archive),
+    }
+    sections = {title: content for title, content in sections.items() if content}
     parts = (
         element("div", head, element("div", *buttons, class_="actions"), class_="top"),
-        section("Nodes", rack_map(nodes, colours)) if nodes else "",
-        section("Queues", *(_queue(row, now=now) for row in queues)) if queues else "",
-        _over_time(rows, now=now),
-        _running(running, colours, now=now),
-        _shares(share_rows(cluster), now=now),
-        _ended(ended, now=now, archive=archive),
+        _pages(sections, words=words),
+        *(section(title, content, pane=True) for title, content in sections.items()),
         foot(cluster.remarks, as_of=now),
     )
-    return document("Drumline", joined(*(part for part in parts if part)), up="")
+    return document("Drumline", joined(*parts), up="", look="overview")
+
+
+def _held(running: Sequence[JobRow], nodes: Sequence[NodeRow]) -> str:
+    """Return how many GPUs jobs and foreign pods hold."""
+    held = gpus(sum(row.whole_gpus for row in running))
+    foreign = sum(node.foreign_gpus / node.parts_per_gpu for node in nodes)
+    more = f", {gpus(foreign)} by foreign pods" if foreign else ""
+    return f"{held} held by {many(len(running), 'job')}{more}"
+
+
+def _pages(titles: Iterable[str], *, words: str) -> Markup:
+    """Render links to the sections, and the filter."""
+    links = (element("a", title, href=f"#{anchor(title)}") for title in titles)
+    field = element(
+        "input",
+        name="q",
+        type="search",
+        value=words,
+        placeholder="filter jobs",
+        aria_label="Filter jobs by name, queue, user, phase or reason",
+        spellcheck="false",
+    )
+    form = element("form", field, element("button", "Filter"), method="get", action="./")
+    return element("nav", *links, form, class_="pages", aria_label="Sections")
+
+
+def _matches(row: JobRow, words: str) -> bool:
+    """Return whether a job has all words of a filter in its names, queue, phase or reason."""
+    texts = (row.namespace, row.name, row.queue, row.user, row.pool, row.phase, row.reason)
+    text = "/".join(texts).lower()
+    return all(word in text for word in words.lower().split())
+
+
+def _matching(row: QueueRow, words: str) -> QueueRow:
+    """Return a queue with the jobs that match a filter. Their places in line stay."""
+    if not words:
+        return row
+    waiting = tuple(job for job in row.waiting if _matches(job, words))
+    return msgspec.structs.replace(row, waiting=waiting)
 
 
 def job(job_input: JobInput, cluster: ClusterObjects) -> str:
@@ -128,9 +183,9 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
             str(each.position),
             _link(each),
             gpus_of(each.gpus, each.partition),
-            NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            NOTHING if each.waits_since is None else duration(now - each.waits_since),
             starts(each, now=now),
-            joined(element("strong", each.reason or NOTHING), " ", each.message),
+            joined(element("strong", each.reason or NOTHING), " ", dated(each, now=now)),
         )
         for each in row.waiting[:MOST_WAITING]
     )
@@ -188,7 +243,7 @@ def _over_time(jobs: Sequence[JobRow], *, now: float) -> Markup:
     left = len(rows) - MOST_DRAWN
     more = element("p", f"{many(left, 'job')} more: drumline gantt -A", class_="soft")
     drawn = chart.chart(rows[:MOST_DRAWN], now=now, since=since, until=until)
-    return section("Over time", drawn, more if left > 0 else "")
+    return joined(drawn, more if left > 0 else "")
 
 
 def _running(rows: Sequence[JobRow], colours: Mapping[str, int], *, now: float) -> Markup:
@@ -209,7 +264,7 @@ def _running(rows: Sequence[JobRow], colours: Mapping[str, int], *, now: float) 
     left = len(rows) - MOST_RUNNING
     more = element("p", f"{many(left, 'job')} more: drumline list -A", class_="soft")
     heads = ("job", "queue", "phase", "GPUs", "step", "loss", "ends")
-    return section("Running", table("Running", heads, cells), more if left > 0 else "")
+    return joined(table("Running", heads, cells), more if left > 0 else "")
 
 
 def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
@@ -227,7 +282,7 @@ def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
         for row in rows
     )
     heads = ("queue", "cohort", "due", "had", "owed", "next")
-    return section("Shares", table("Shares", heads, cells))
+    return table("Shares", heads, cells)
 
 
 def _ended(rows: Sequence[JobRow], *, now: float, archive: bool) -> Markup:
@@ -239,7 +294,7 @@ def _ended(rows: Sequence[JobRow], *, now: float, archive: bool) -> Markup:
     )
     ended = table("Ended", ("job", "phase", "reason", "when"), cells) if rows else ""
     older = element("p", element("a", "Include deleted jobs", href="history"))
-    return section("Ended", ended, older if archive else "")
+    return joined(ended, older if archive else "")
 
 
 def _why(card: WhyCard, *, now: float) -> Markup:

@@ -13,7 +13,14 @@ _WORDS: Final = frozenset(("why", "next"))
 """Columns that contain sentences."""
 
 
-def document(title: str, content: Markup, *, up: str, script: str | None = "live.js") -> str:
+def document(
+    title: str,
+    content: Markup,
+    *,
+    up: str,
+    script: str | None = "live.js",
+    look: str | None = None,
+) -> str:
     """Return a whole page.
 
     Args:
@@ -22,6 +29,7 @@ def document(title: str, content: Markup, *, up: str, script: str | None = "live
         up: path to the overview.
         script: script of the page. live.js reloads it every few seconds, so pages with forms do not
             use it.
+        look: CSS class of the page.
     """
     assets = [
         element("link", rel="stylesheet", href=f"{up}asset/report.css"),
@@ -36,13 +44,27 @@ def document(title: str, content: Markup, *, up: str, script: str | None = "live
         element("title", title),
         *assets,
     )
-    main = element("main", content, id="live", aria_busy="false")
+    main = element("main", content, id="live", aria_busy="false", class_=look)
     return f"<!doctype html>\n{element('html', head, element('body', main), lang='en')}\n"
 
 
-def section(title: str, *content: str) -> Markup:
-    """Return a part of a page below its heading."""
-    return element("section", element("h2", title), *content)
+def section(title: str, *content: str, pane: bool = False) -> Markup:
+    """Return a part of a page below its heading.
+
+    Args:
+        title: heading, and the name in links to the part.
+        content: what is below it.
+        pane: whether content that is taller than a part of the screen scrolls by itself.
+    """
+    if pane:
+        box = element("div", *content, class_="pane", tabindex="0", role="group", aria_label=title)
+        content = (box,)
+    return element("section", element("h2", title), *content, id=anchor(title))
+
+
+def anchor(title: str) -> str:
+    """Return the id of the part with this heading: `over-time`."""
+    return title.lower().replace(" ", "-")
 
 
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:

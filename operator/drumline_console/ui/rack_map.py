@@ -20,6 +20,8 @@ from drumline_console.ui.links import job_path
 COLOURS: Final = 6
 """Red and grey are used for nodes that are out of service and free."""
 MOST_NODES: Final = 1200
+_MOST_LETTERED: Final = 96
+"""With more nodes, tiles are small squares without letters. Their tooltips name the jobs."""
 _LETTERS: Final = 9
 
 
@@ -49,10 +51,12 @@ def rack_map(nodes: Sequence[NodeRow], colours: Mapping[str, int]) -> Markup:
     pools: dict[str, dict[str, list[NodeRow]]] = defaultdict(lambda: defaultdict(list))
     for node in nodes[:MOST_NODES]:
         pools[node.pool]["/".join(node.domains)].append(node)
+    is_dense = len(nodes) > _MOST_LETTERED
     left = len(nodes) - MOST_NODES
     more = element("p", f"{many(left, 'node')} more: drumline nodes", class_="soft")
     sections = (_pool(name, racks, colours) for name, racks in pools.items())
-    return joined(*sections, more if left > 0 else "")
+    whole = joined(*sections, more if left > 0 else "")
+    return element("div", whole, class_="dense") if is_dense else whole
 
 
 def _pool(name: str, racks: dict[str, list[NodeRow]], colours: Mapping[str, int]) -> Markup:
@@ -74,14 +78,19 @@ def _rack(domain: str, nodes: list[NodeRow], colours: Mapping[str, int]) -> Mark
 
 def _tile(node: NodeRow, colours: Mapping[str, int]) -> Markup:
     job = node.jobs[0] if node.jobs else node.promised_to[0] if node.promised_to else ""
+    other = node.workloads[0] if node.workloads and not node.jobs else ""
     classes = ["tile"]
     if node.state != READY:
         classes.append("sick")
     if node.jobs:
         classes.append(f"held c{colours.get(job, 1)}")
+    elif other:
+        classes.append("held foreign")
     elif node.promised_to:
         classes.append(f"promised c{colours.get(job, 1)}")
-    letters = job.partition("/")[2][:_LETTERS] or ("" if node.state == READY else node.state)
+    letters = (other or job).rpartition("/")[2][:_LETTERS] or (
+        "" if node.state == READY else node.state
+    )
     text = _sentence(node)
     if not job:
         return element("span", letters, class_=" ".join(classes), title=text)
@@ -96,8 +105,8 @@ def _whole(number: int, node: NodeRow) -> str:
 def _sentence(node: NodeRow) -> str:
     """Describe the tile in words."""
     parts = [f"{node.node}: {node.held_gpus} of {_whole(node.gpus, node)} held"]
-    if node.jobs:
-        parts.append(f"by {', '.join(node.jobs)}")
+    if node.jobs or node.workloads:
+        parts.append(f"by {', '.join((*node.jobs, *node.workloads))}")
     if node.promised_to:
         parts.append(f"promised to {', '.join(node.promised_to)}")
     if node.state != READY:

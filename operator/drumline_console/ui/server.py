@@ -55,6 +55,7 @@ _ASSETS: Final = {
     "what-if.js": ("drumline_console.ui", "text/javascript"),
 }
 _MOST_BODY_BYTES: Final = 16 * 1024
+_MOST_FILTER: Final = 200
 _OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
 """Sites from which a link or an image may lead here. Nothing is computed for such requests."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -126,7 +127,10 @@ def application(access: PageAccess, *, archive: ArchiveSource | None = None) -> 
 
     async def overview(request: web.Request) -> web.Response:
         cluster = await (await access.source(request)).cluster()
-        document = pages.overview(cluster, archive=archive is not None, account=access.account)
+        words = request.query.get("q", "")[:_MOST_FILTER]
+        document = pages.overview(
+            cluster, words=words, archive=archive is not None, account=access.account
+        )
         return answer_of(document)
 
     async def job(request: web.Request) -> web.Response:

@@ -22,8 +22,9 @@ from drumline_cli.decide.what_if import (
     WhatIfAnswer,
 )
 from drumline_cli.errors import BadInput
-from drumline_cli.formatting import duration, many
+from drumline_cli.formatting import many
 from drumline_cli.markup import Markup, element, joined
+from drumline_cli.start_text import start_text
 from drumline_console.ui.action_pages import priority_choice
 from drumline_console.ui.links import job_path
 from drumline_console.ui.parts import NOTHING, document, foot, section, table
@@ -157,8 +158,11 @@ def _start(decision: JobDecision | None, *, as_of: float) -> str:
         return NOTHING
     if decision.verdict is JobVerdict.PLACED:
         return "at once"
-    expected = decision.expected_start
-    return NOTHING if expected is None else f"in {duration(max(0.0, expected - as_of))}"
+    if decision.verdict is not JobVerdict.WAITS:
+        return NOTHING
+    return start_text(
+        decision.expected_start, decision.expected_start_by, now=as_of, reason=decision.reason
+    )
 
 
 def _why(decision: JobDecision | None) -> str:

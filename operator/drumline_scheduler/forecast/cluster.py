@@ -24,6 +24,9 @@ from drumline_scheduler.resources import NOTHING
 LEAVING_SECONDS: Final = 60.0
 """Time that a gang takes to save and leave."""
 
+STEP: Final = 0.03
+"""Ends that lie so near together, as a part of the time since the beginning, are one moment."""
+
 RuntimeEstimate = Callable[[Gang, float, float | None], float]
 """Returns the remaining seconds of a gang, from the seconds it has run and the remaining seconds
 that its program reports. None: it reports nothing."""
@@ -66,7 +69,7 @@ class ForecastCluster:
     def __init__(
         self, *, snapshot: Snapshot, pending: Iterable[Gang], now: float, length: RuntimeEstimate
     ) -> None:
-        self.now = now
+        self.now = self._began_at = now
         self._world = snapshot
         self._length = length
         self._spent: Mapping[str, Mapping[int, int]] = {
@@ -132,14 +135,18 @@ class ForecastCluster:
             self._recall(uid)
 
     def go_on(self, *, until: float | None) -> bool:
-        """Move to the next end, or to an earlier time; return False if nothing more happens."""
+        """Move to the next end, or to an earlier time; return False if nothing more happens.
+
+        Ends within `STEP` of it are taken together, so that a bounded number of moments reaches
+        far in a cluster of many short jobs: the last of them is the moment.
+        """
         # Entries of gangs that ended or got another end stay in the
         # heap until they come to the top.
         while self._ends and not self._counts(self._ends[0]):
             heappop(self._ends)
         before = self.now
         if self._ends and (until is None or self._ends[0][0] <= until):
-            self.now = self._ends[0][0]
+            self.now = self._last_end_near(self._ends[0][0], until=until)
         elif until is not None and until > self.now:
             self.now = until
         else:
@@ -151,6 +158,14 @@ class ForecastCluster:
             if self._counts(entry):
                 self._leave(entry[1])
         return True
+
+    def _last_end_near(self, first: float, *, until: float | None) -> float:
+        """Return the last end that belongs to the moment of the first one."""
+        within = first + STEP * (first - self._began_at)
+        if until is not None:
+            within = min(within, until)
+        ends = (entry[0] for entry in self._ends if entry[0] <= within and self._counts(entry))
+        return max(ends, default=first)
 
     def _charge_budgets(self, *, since: float) -> None:
         """Charge the budgets for the GPUs held since a time, each day's part on that day."""

@@ -25,11 +25,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from drumline_scheduler.forecast.expected_starts import FARTHEST_SECONDS, ExpectedStart
+from drumline_scheduler.forecast.expected_starts import FARTHEST_SECONDS, ExpectedStart, is_vague
 from drumline_scheduler.model import Gang
 
 PRIOR: Final = (0.6, 0.8, 1.0, 1.5, 2.5)
@@ -141,6 +141,7 @@ class Correction:
 
         The model may have good reasons for a late p90. Neither time is later than
         `FARTHEST_SECONDS`, because a limit may be longer than the calendar.
+        A vague band (`is_vague`) becomes a start that is not known.
         """
         start = grouped.start
         if start.p50_at is None:
@@ -152,12 +153,15 @@ class Correction:
         p50_at, latest = (
             now + max(0.0, ratio * padded - ALLOWANCE_SECONDS) for ratio in (half, most)
         )
-        return ExpectedStart(
+        corrected = ExpectedStart(
             key=start.key,
             uid=start.uid,
             p50_at=min(p50_at, farthest),
             p90_at=min(latest if start.p90_at is None else max(latest, start.p90_at), farthest),
         )
+        if is_vague(corrected, now=now):
+            return replace(start, p50_at=None, p90_at=None)
+        return corrected
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,15 +16,22 @@ its p50, and the 90th percentile is its p90. The distributions:
   thirteenth of that, and one in ten for more than thirteen times as much. Traces of shared clusters
   look alike (Philly, ATC'19; Helios, SC'21).
 
-Not modelled are later jobs with a higher priority, failures, and gangs behind the first `LINE` in
-the order. With many of these the expected starts are too early. The result is deterministic.
+Each pool and root queue has its own line (`lines`), and the first gangs of every line take part.
+Gangs that cannot start are left out.
 
-Cost: samples x events x a cycle. Both numbers are bounded.
+A band that is both wide and long says nothing: behind gangs of unknown length it would reach from
+days to a year. `is_vague` recognizes it, and its start is not known.
+
+Not modelled are later jobs with a higher priority, failures, and gangs behind the first `LINE` of
+their line: with many of these the expected starts are too early. The result is deterministic.
+
+Cost: samples x events x a cycle; all three are bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 from random import Random
@@ -35,14 +42,19 @@ from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.forecast.cluster import ForecastCluster, RuntimeEstimate, promised
+from drumline_scheduler.forecast.lines import CANNOT_START, Lines
 from drumline_scheduler.model import Admitted, Gang, Snapshot
 from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS
 
+SAMPLES: Final = 5
+"""Number of simulated futures, for the operator and for `drumline decide`."""
 LINE: Final = 32
-"""Number of waiting gangs that are simulated, from the head of the line."""
+"""Number of gangs of each line that take part."""
+MOST_GANGS: Final = 160
+"""Maximum number of gangs that take part, over all lines."""
 MOMENTS: Final = 100
-"""Number of ends after which a sample is given up."""
+"""Number of moments of a future. Starts after them are not seen."""
 RESERVATIONS: Final = 2
 """Number of gangs of a pool that have reservations in the samples, under the backfill rule."""
 MOST_ASKED: Final = 3.0
@@ -58,6 +70,9 @@ MOST_SECONDS: Final = 366 * 86_400.0
 """Longest remaining time of such a gang, so that its end has a date."""
 FARTHEST_SECONDS: Final = 366 * 86_400.0
 """Longest wait of a rough or corrected forecast, so that it has a date."""
+VAGUE_SECONDS: Final = 7 * 86_400.0
+VAGUE_RATIO: Final = 6.0
+"""A band is vague if its end is more than a week away and six times as far as its beginning."""
 _NORMAL: Final = NormalDist()
 _LEAST_CHANCE, _MOST_CHANCE = 1e-300, 1.0 - 1e-12
 _NEARLY_ALL: Final = 0.99
@@ -74,22 +89,25 @@ class ExpectedStart:
     """Half of the starts are before it. None: later than the forecast looks ahead, or never."""
     p90_at: float | None
     """Nine in ten starts are before it."""
+    never: bool = False
+    """True if no known end lets it start, for example behind a Deployment."""
 
 
 def expected_starts(
     cycle: CycleInput,
     *,
-    samples: int = 8,
+    samples: int = SAMPLES,
     seed: int = 0,
     go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[ExpectedStart, ...]:
-    """Return when each of the first gangs in line will probably start, in the order of the line.
+    """Return when the first gangs of every line will probably start, in scheduling order.
 
     Args:
         cycle: arguments as for `decide`; nothing is moved in the forecast.
         samples: number of simulated futures.
         seed: seed of the random draws.
-        go_on: asked before each cycle; once it returns False, the result is empty.
+        go_on: called before each cycle. If it returns False, only the complete futures count. If
+            none is complete, the result is empty.
     """
     now = cycle.now
     waiting = {gang.uid: gang for gang in cycle.pending}
@@ -110,31 +128,68 @@ def expected_starts(
     # 2. One cycle on the present gives the line, and gangs on which the scheduler raises.
     first = decide(still)
     still = replace(still, set_aside=first.faults)
-    faulty = {fault.uid for fault in first.faults}
-    line = [waiting[uid] for uid in first.order if uid not in faulty][:LINE]
-    start = promised(snapshot)
-    # 3. Simulate the futures, the honest ones first. A cache serves all of them.
-    usual = _usual(snapshot=snapshot, now=now)
-    honest = round(samples * _honesty(snapshot=snapshot, now=now))
-    starts: dict[str, list[float]] = {gang.uid: [] for gang in line}
-    cache = CycleCache()
-    for sample in range(samples):
-        chance = f"{seed}/{sample}"
-        length = _lengths(chance=chance, usual=usual, honest=sample < honest)
-        future = ForecastCluster(snapshot=start, pending=line, now=now, length=length)
-        for uid, at in _run(still, future=future, line=line, cache=cache, go_on=go_on).items():
-            starts[uid].append(at)
-        if not go_on():
-            return ()
+    left_out = {fault.uid for fault in first.faults}
+    left_out |= {each.uid for each in first.blocked if each.reason in CANNOT_START}
+    order = (waiting[uid] for uid in first.order if uid not in left_out)
+    line = Lines(snapshot).heads(order, each=LINE, most=MOST_GANGS)
+    if not line:
+        return ()
+    # 3. Simulate the futures.
+    futures = _futures(still, line=line, samples=samples, seed=seed, go_on=go_on)
+    starts = {gang.uid: [seen.get(gang.uid) for seen in futures] for gang in line}
     return tuple(
         ExpectedStart(
             key=gang.key,
             uid=gang.uid,
-            p50_at=_quantile(starts[gang.uid], of=samples, share=0.5),
-            p90_at=_quantile(starts[gang.uid], of=samples, share=0.9),
+            p50_at=_quantile(starts[gang.uid], share=0.5),
+            p90_at=_quantile(starts[gang.uid], share=0.9),
+            never=2 * starts[gang.uid].count(inf) > len(futures),
         )
-        for gang in line
+        for gang in (line if futures else ())
     )
+
+
+def _futures(
+    still: CycleInput,
+    *,
+    line: Sequence[Gang],
+    samples: int,
+    seed: int,
+    go_on: Callable[[], bool],
+) -> Sequence[Mapping[str, float]]:
+    """Return when each gang of a line starts, by uid, in each complete future."""
+    snapshot, now = still.snapshot, still.now
+    start = promised(snapshot)
+    usual = _usual(snapshot=snapshot, now=now)
+    honest = round(samples * _honesty(snapshot=snapshot, now=now))
+    complete: list[Mapping[str, float]] = []
+    cache = CycleCache()
+    for sample in _mixed(samples):
+        chance = f"{seed}/{sample}"
+        length = _lengths(chance=chance, usual=usual, honest=sample < honest)
+        future = ForecastCluster(snapshot=start, pending=line, now=now, length=length)
+        seen = _run(still, future=future, line=line, cache=cache, go_on=go_on)
+        if not go_on():
+            break
+        complete.append(seen)
+    return complete
+
+
+def _mixed(samples: int) -> Sequence[int]:
+    """Return the numbers of the futures, alternately from both ends: 0, 4, 1, 3, 2.
+
+    The first ones are those with honest limits. A forecast that is stopped has some of both.
+    """
+    numbers = deque(range(samples))
+    return [numbers.popleft() if turn % 2 == 0 else numbers.pop() for turn in range(samples)]
+
+
+def is_vague(start: ExpectedStart, *, now: float) -> bool:
+    """Return whether a band is too wide to plan by."""
+    if start.p50_at is None or start.p90_at is None:
+        return False
+    latest = start.p90_at - now
+    return latest > VAGUE_SECONDS and latest > VAGUE_RATIO * (start.p50_at - now)
 
 
 def _run(
@@ -145,8 +200,12 @@ def _run(
     cache: CycleCache,
     go_on: Callable[[], bool],
 ) -> dict[str, float]:
-    """Return when each gang starts in one future, as far as the forecast looks ahead."""
+    """Return when each gang starts in one future, as far as the forecast looks ahead.
+
+    A gang that waits when nothing happens any more starts at infinity.
+    """
     starts: dict[str, float] = {}
+    waits_for_ever = False
     for _ in range(MOMENTS):
         if not go_on():
             break
@@ -156,8 +215,13 @@ def _run(
         for placed in decisions.placed:
             starts.setdefault(placed.uid, future.now)
         # Stop when every gang has started, or when nothing more can happen.
-        if all(gang.uid in starts for gang in line) or not future.go_on(until=decisions.retry_at):
+        if all(gang.uid in starts for gang in line):
             break
+        if not future.go_on(until=decisions.retry_at):
+            waits_for_ever = True
+            break
+    if waits_for_ever:
+        return {gang.uid: starts.get(gang.uid, inf) for gang in line}
     return {gang.uid: starts[gang.uid] for gang in line if gang.uid in starts}
 
 
@@ -235,8 +299,8 @@ def _is_open(held: Admitted) -> bool:
     return held.gang.max_runtime_seconds is None and not held.is_residual
 
 
-def _quantile(starts: Sequence[float], *, of: int, share: float) -> float | None:
-    """Return the time before which a share of all samples had started; None if it is infinite."""
-    full = sorted([*starts, *[inf] * (of - len(starts))])
-    at = full[min(of - 1, int(share * of))]
+def _quantile(starts: Sequence[float | None], *, share: float) -> float | None:
+    """Return the time before which that share of the futures had started; None: not seen."""
+    full = sorted(inf if start is None else start for start in starts)
+    at = full[min(len(full) - 1, int(share * len(full)))] if full else inf
     return None if at == inf else at

@@ -1,21 +1,26 @@
-"""A rough, cheap forecast for waiting gangs without a simulated start.
+"""Estimate the starts of gangs that no simulated future contains, without any cycle.
 
-The simulation covers the head of the line, and takes a while. For other gangs, and for gangs that
-have just come, the wait is estimated from the rate at which running gangs release GPUs:
+The simulated forecast contains the first gangs of each line, and it takes a while. All others, and
+gangs that have just come, start when their line has been given enough GPUs:
 
-    wait = GPUs wanted by the line up to and including this gang / GPUs released in a second
+    wait = GPUs requested in the line up to and including the gang / GPUs returned per second
 
-It counts from the latest simulated start before the gang in line. The estimate is rough for a
-single gang: its queue may be served sooner, and a large gang later. So its band is wide, and
-`correction` moves it by what is learned from its errors. If gangs of unknown length hold most GPUs,
-the band is that of such lengths.
+This is counted from the latest simulated start before it in its line. A gang that waits for quota
+counts gangs of its root queue (`lines`) and GPUs that these hold in the pool. A gang that waits for
+GPUs counts all gangs that wait for GPUs of the pool, and GPUs of all holders. Foreign pods without
+an end return nothing. A gang has no estimate if its line gets no GPUs back.
 
-Cost: O(running gangs + waiting gangs), without any cycle.
+The estimate says little about a single gang, so its band is wide. The errors of earlier estimates
+correct it (`correction`).
+
+Cost: O(running gangs + waiting gangs).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from drumline_scheduler.decisions import Blocked, BlockReason
@@ -24,7 +29,8 @@ from drumline_scheduler.forecast.expected_starts import (
     USUAL_SECONDS,
     ExpectedStart,
 )
-from drumline_scheduler.model import Gang, Snapshot
+from drumline_scheduler.forecast.lines import LineKey, Lines
+from drumline_scheduler.model import Admitted, Gang, Snapshot
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS, expected_end
 
 WIDTH: Final = 4.0
@@ -47,6 +53,12 @@ _STARTS_BY_ITSELF: Final = frozenset(
 )
 """Waits that end when other jobs end. All other reasons need an event whose time is unknown: a
 change of the job or of the cluster, a release by hand, an autoscaler, or a predecessor."""
+_WAITS_FOR_QUOTA: Final = frozenset(
+    {BlockReason.QUOTA_EXHAUSTED, BlockReason.USER_LIMIT, BlockReason.SWEEP_LIMIT}
+)
+"""Waits for jobs of the same root queue. All others wait for any holder of the pool."""
+_EVERYBODY: Final = ""
+"""Stands for the root queue where all gangs of a pool count."""
 
 
 def rough_starts(
@@ -58,57 +70,97 @@ def rough_starts(
     now: float,
     asked: Container[str] | None = None,
 ) -> list[ExpectedStart]:
-    """Return the starts of gangs in line that have no simulated one.
+    """Return the starts of those in line that have no simulated one.
 
     Args:
         snapshot: the cluster.
-        waiting: waiting gangs by uid.
-        line: gangs that do not start in this cycle and why, in the order of the line.
+        waiting: gangs that wait, by uid.
+        line: gangs that do not start in this cycle and why, in scheduling order.
         known: simulated starts by uid.
         now: seconds since the epoch.
-        asked: uids of the gangs whose starts are wanted; None: all.
+        asked: uids of the wanted starts; None: of all.
     """
-    rate, width = _given_back(snapshot, now=now)
+    lines = Lines(snapshot)
+    returns = _returned(snapshot, lines=lines, now=now)
+    since: dict[LineKey, float] = {}
+    wanted: Counter[LineKey] = Counter()
     starts: list[ExpectedStart] = []
-    since, wanted = now, 0
     for blocked in line:
         gang = waiting.get(blocked.uid)
         if gang is None or blocked.reason not in _STARTS_BY_ITSELF:
             continue
-        # A simulated start restarts the count: the line before it is served by then.
+        own = lines.of(gang)
+        shared = [LineKey(_EVERYBODY, each.pool) for each in own]
         simulated = known.get(gang.uid)
-        if simulated is not None and simulated.p50_at is not None:
-            if simulated.p50_at > since:
-                since, wanted = simulated.p50_at, 0
+        if simulated is not None and simulated.never:
             continue
-        wanted += max(1, gang.gpus)
-        if rate <= 0.0 or (asked is not None and gang.uid not in asked):
-            continue  # without a rate nothing runs, so no end can be awaited
-        wait = min(FARTHEST_SECONDS / width, max(LEAST_SECONDS, since - now + wanted / rate))
-        starts.append(
-            ExpectedStart(key=gang.key, uid=gang.uid, p50_at=now + wait, p90_at=now + width * wait)
-        )
+        if simulated is not None and simulated.p50_at is not None:
+            # Those behind it are counted from its start.
+            for each in (*own, *shared):
+                if simulated.p50_at > since.get(each, now):
+                    since[each], wanted[each] = simulated.p50_at, 0
+            continue
+        for_quota = blocked.reason in _WAITS_FOR_QUOTA
+        for each in own if for_quota else (*own, *shared):
+            wanted[each] += max(1, gang.gpus)
+        if asked is not None and gang.uid not in asked:
+            continue
+        waits = [
+            (since.get(each, now) - now + wanted[each] / returned.rate, returned.width)
+            for each in (own if for_quota else shared)
+            if (returned := returns.get(each)) is not None
+        ]
+        if waits:  # otherwise it waits for none of the known ends
+            starts.append(_start(gang, *min(waits), now=now))
     return starts
 
 
-def _given_back(snapshot: Snapshot, *, now: float) -> tuple[float, float]:
-    """Return the GPUs that running gangs release in a second, and the width of the band.
+def _start(gang: Gang, wait: float, width: float, *, now: float) -> ExpectedStart:
+    wait = min(FARTHEST_SECONDS / width, max(LEAST_SECONDS, wait))
+    return ExpectedStart(key=gang.key, uid=gang.uid, p50_at=now + wait, p90_at=now + width * wait)
 
-    Each gang releases its GPUs once in its remaining time. A gang with a limit counts with half of
-    its remaining limit, because few gangs use up their limits. A gang of unknown length runs as
-    long again as it has, or for `USUAL_SECONDS` if that is longer.
-    """
-    rate, gpus, unknown = 0.0, 0, 0
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Returned:
+    """GPUs that running gangs return to a line."""
+
+    rate: float
+    """GPUs per second, above 0."""
+    width: float
+    """Width of the band."""
+
+
+def _returned(snapshot: Snapshot, *, lines: Lines, now: float) -> Mapping[LineKey, _Returned]:
+    """Return the GPUs that running gangs return, each its own once in its remaining time."""
+    gpus, unknown = Counter[LineKey](), Counter[LineKey]()
+    rates: dict[LineKey, float] = {}
     for held in snapshot.admitted:
         # A foreign pod without a known end may stay for ever.
         if held.is_foreign and held.ends_at is None:
             continue
-        left = expected_end(held=held, now=now) - now
-        if held.ends_at is None and held.gang.max_runtime_seconds is not None:
-            left /= 2.0
-        elif held.ends_at is None:
-            left = max(USUAL_SECONDS, left)
-            unknown += held.gpus
-        gpus += held.gpus
-        rate += held.gpus / max(LEAST_SECONDS, left)
-    return rate, UNKNOWN_WIDTH if 2 * unknown > gpus else WIDTH
+        left, is_known = _remaining(held, now=now)
+        root = lines.root(held.gang.queue)
+        for line in (LineKey(root, held.pool), LineKey(_EVERYBODY, held.pool)):
+            gpus[line] += held.gpus
+            unknown[line] += 0 if is_known else held.gpus
+            rates[line] = rates.get(line, 0.0) + held.gpus / max(LEAST_SECONDS, left)
+    return {
+        line: _Returned(rate=rate, width=UNKNOWN_WIDTH if 2 * unknown[line] > gpus[line] else WIDTH)
+        for line, rate in rates.items()
+        if rate > 0.0
+    }
+
+
+def _remaining(held: Admitted, *, now: float) -> tuple[float, bool]:
+    """Return the remaining seconds of a gang, and whether they are more than a guess.
+
+    A gang with a limit counts with half of its remaining limit, because few gangs use up their
+    limits. A gang of unknown length runs as long again as it has, or for `USUAL_SECONDS` if that
+    is longer.
+    """
+    left = expected_end(held=held, now=now) - now
+    if held.ends_at is not None:
+        return left, True
+    if held.gang.max_runtime_seconds is not None:
+        return left / 2.0, True
+    return max(USUAL_SECONDS, left), False

@@ -142,7 +142,7 @@ class Preemptor:
     def waiting(self, nomination: Nomination) -> Blocked:
         """Return the answer for a gang whose nominated slots are not free yet."""
         gang, leaving = nomination.gang, self._projection.in_the_way(nomination)
-        keys = sorted({held.gang.key for held in leaving})
+        keys = sorted({held.gang.key for held in leaving} - {gang.key})
         cause = f"{named(keys)} to save and leave" if keys else "pods to end that are being deleted"
         slots = f"{counted(len(nomination.nodes), 'place')} in pool {nomination.pool}"
         return Blocked(

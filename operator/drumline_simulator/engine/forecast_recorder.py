@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from drumline_scheduler import CycleInput, Gang, Policy, Snapshot, decide
 from drumline_scheduler.forecast.accuracy import StartForecast
-from drumline_scheduler.forecast.correction import ForecastLearner, grouped
+from drumline_scheduler.forecast.correction import ForecastLearner
 from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
-from drumline_scheduler.forecast.rough_starts import rough_starts
+from drumline_scheduler.forecast.line_forecast import line_forecast
 
 Forecaster = Callable[..., Sequence[ExpectedStart]]
 """`expected_starts`, or a function with its signature."""
@@ -45,24 +45,19 @@ class ForecastRecorder:
         cycle = CycleInput(
             snapshot=snapshot, pending=tuple(waiting.values()), policy=policy, now=now
         )
-        starts = self.forecaster(cycle)
-        line = decide(cycle).blocked
-        rough = rough_starts(
-            snapshot=snapshot,
-            waiting=waiting,
-            line=line,
-            known={start.uid: start for start in starts},
-            now=now,
+        forecast = line_forecast(
+            cycle,
+            blocked=decide(cycle).blocked,
+            simulated=self.forecaster(cycle),
+            correction=self._learner.correction(now),
         )
-        every = grouped(simulated=starts, rough=rough, waiting=waiting)
-        correction = self._learner.correction(now)
-        self._learner.note(every, now=now)
+        self._learner.note(forecast.made, now=now)
         answers = {
             gang.uid: ExpectedStart(key=gang.key, uid=gang.uid, p50_at=None, p90_at=None)
             for gang in waiting.values()
         }
-        for each in every:
-            answers[each.start.uid] = correction.of(each, now=now) if self.corrects else each.start
+        shown = forecast.starts if self.corrects else [each.start for each in forecast.made]
+        answers |= {start.uid: start for start in shown}
         self._answers += [(now, answer) for answer in answers.values()]
 
     def forecasts(self, starts: Mapping[str, float | None]) -> tuple[StartForecast, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.jobs import job_row, job_rows, lines, positions
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import JobRow
+from drumline_cli.overview.tables import dated
 from drumline_scheduler.model import Gang, order_key
 from drumline_scheduler.resources import Resources
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_priority_class, at, running
@@ -115,3 +117,36 @@ def test_no_text_of_a_tenant_reaches_a_terminal_as_it_is() -> None:
     (row,) = rows_of(a_cluster(a_job("llama", spec=spec, status={**status, "finishedAt": at(-1)})))
     texts = (row.phase, row.reason, row.message, row.loss, row.user, row.queue)
     assert all(text and text.isprintable() for text in texts)
+
+
+def test_a_preempted_job_waits_since_it_gave_back_its_gpus() -> None:
+    stay = {"since": at(-900), "until": at(-40), "gpus": 8}
+    account = {"until": at(-40), "productive": 6880, "stays": [stay]}
+    status = {"phase": "Pending", "reason": "QuotaExhausted", "queuedAt": at(-1000)}
+    preempted = a_job("preempted", status={**status, "gpuSeconds": account})
+    cluster = a_cluster(preempted, a_job("fresh", status=status))
+    places = positions(lines(cluster.jobs, ()))
+    rows = {row.name: row for row in job_rows(cluster.jobs, now=NOW, places=places)}
+    assert rows["preempted"].waits_since == NOW - 40
+    assert rows["preempted"].queued_at == NOW - 1000
+    assert rows["fresh"].waits_since == NOW - 1000
+
+
+@pytest.mark.parametrize(("reason", "start"), [("QuotaExhausted", NOW + 60), ("QueueHeld", None)])
+def test_a_job_that_cannot_start_has_no_expected_start(reason: str, start: float | None) -> None:
+    status = {"phase": "Pending", "reason": reason, "expectedStart": at(60)}
+    (job,) = a_cluster(a_job("waits", status=status)).jobs
+    assert job_row(job, now=NOW, position=1).expected_start == start
+
+
+def test_a_message_has_its_age() -> None:
+    status = {"phase": "Pending", "reason": "QuotaExhausted", "message": "0 of 8 GPUs free"}
+    raw = a_job("waits", status=status)
+    raw["metadata"]["managedFields"] = [
+        {"manager": "kubectl", "time": at(-5)},
+        {"manager": "drumline", "subresource": "status", "time": at(-45)},
+    ]
+    (job,) = a_cluster(raw).jobs
+    row = job_row(job, now=NOW, position=1)
+    assert row.message_at == NOW - 45
+    assert dated(row, now=NOW) == "0 of 8 GPUs free (45.0 s ago)"

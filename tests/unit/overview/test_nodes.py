@@ -9,7 +9,7 @@ import pytest
 from drumline.overview.nodes import node_rows
 from drumline.overview.rows import NodeRow
 from drumline_cli.overview.tables import nodes
-from tests.unit.overview.objects import a_cluster, a_job, a_node, a_pool, running
+from tests.unit.overview.objects import a_cluster, a_job, a_node, a_pod, a_pool, running
 
 
 def only(*objects: dict[str, Any]) -> NodeRow:
@@ -124,3 +124,29 @@ def test_an_amount_that_is_none_counts_as_no_gpu(amount: str) -> None:
     node = a_node("node-1")
     node["status"]["allocatable"]["nvidia.com/gpu"] = amount
     assert only(node).gpus == 0
+
+
+def test_gpus_of_other_pods_are_not_free() -> None:
+    on_it = {"nodeName": "node-1"}
+    replica = {
+        "labels": {"pod-template-hash": "abc", "drumline.dev/queue": ""},
+        "ownerReferences": [{"kind": "ReplicaSet", "name": "chat-abc", "controller": True}],
+    }
+    row = only(
+        a_node("node-1"),
+        a_job("holder", spec={"gpusPerNode": 2}, status=running()),
+        a_pod("chat-abc-1", gpus=2, spec=on_it, metadata=replica),
+        a_pod("chat-abc-2", gpus=1, spec=on_it, metadata=replica),
+        a_pod("over", gpus=4, spec=on_it, status={"phase": "Succeeded"}),
+        a_pod("elsewhere", gpus=4, spec={"nodeName": "node-2"}),
+        a_pod("ours", gpus=2, spec=on_it, metadata={"labels": {"drumline.dev/job": "holder"}}),
+    )
+    assert (row.gpus, row.held_gpus, row.foreign_gpus) == (8, 5, 3)
+    assert row.workloads == ("team/deployments/chat",)
+    assert "5/8" in nodes([row])
+
+
+def test_racks_are_in_the_order_of_their_numbers() -> None:
+    members = [a_node(f"n{number}", rack=f"rack-{number}") for number in (10, 2, 1)]
+    rows = node_rows(a_cluster(a_pool(), *members))
+    assert [row.domains for row in rows] == [("rack-1",), ("rack-2",), ("rack-10",)]

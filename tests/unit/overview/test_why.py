@@ -12,7 +12,17 @@ from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import WhyCard
 from drumline.overview.why import SHOWN, why_card
 from drumline_api.mutability import ONLY_WHILE_SUSPENDED
-from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at, running
+from tests.unit.overview.objects import (
+    NOW,
+    a_cluster,
+    a_job,
+    a_node,
+    a_pod,
+    a_pool,
+    a_queue,
+    at,
+    running,
+)
 
 NEW_JOBS = {
     *("RestartsExhausted", "NoProgress", "ActiveDeadlineExceeded", "CorruptCheckpoint"),
@@ -50,10 +60,8 @@ def test_a_card_has_those_before_the_job_and_those_who_hold_its_gpus() -> None:
     assert [(row.job, row.expected_end) for row in card.holders] == [
         ("team/short", NOW + 30),
         ("team/long", NOW + 900),
-        ("team/elsewhere", None),
-        ("team/open", None),
     ]
-    assert card.advice[0].startswith("Wait, suspend one of the named jobs")
+    assert card.advice[0].startswith("Wait, stop one of the named holders")
 
 
 def test_lists_are_short_and_the_sum_counts_all() -> None:
@@ -87,3 +95,52 @@ def test_advice_about_a_field_that_a_pending_job_cannot_change_says_to_suspend_f
     named = words & {*ONLY_WHILE_SUSPENDED, "claimName", "progress"} - WORDS
     if named or "another queue" in BY_REASON[reason]:
         assert SUSPEND_FIRST in advice_for(reason, suspended=False), named
+
+
+def two_pools() -> list[dict[str, Any]]:
+    """Queue team has 8 GPUs of each pool; a job holds those of big, a pod those of lab."""
+    queue = a_queue("team")
+    queue["spec"]["quotas"] = [{"gpuPool": pool, "nominalGpus": 8} for pool in ("big", "lab")]
+    held = running(assignment={"gpuPool": "big", "nodes": ["b0"]})
+    return [
+        queue,
+        a_pool("big"),
+        a_pool("lab"),
+        a_node("b0", pool="big"),
+        a_node("l0", pool="lab"),
+        a_job("on-big", spec={"queue": "team"}, status=held),
+        a_pod("chat", queue="team", gpus=8, spec={"nodeName": "l0"}),
+        waiting("wants-big", -50, queue="team", gpuPool="big"),
+        waiting("wants-either", -40, queue="team", gpuPools=["lab", "big"]),
+        waiting("wants-lab", -30, queue="team", gpuPool="lab"),
+    ]
+
+
+def test_holders_and_predecessors_are_those_of_pools_that_the_job_may_use() -> None:
+    cluster = a_cluster(*two_pools())
+    lab, either = card_of(cluster, "wants-lab"), card_of(cluster, "wants-either")
+    assert [(row.job, row.gpus) for row in lab.holders] == [("team/pods/chat", 8)]
+    assert [row.name for row in lab.ahead] == ["wants-either"]
+    assert (lab.gpus_ahead, lab.job.position, lab.ahead[0].position) == (8, 3, 2)
+    assert {row.job for row in either.holders} == {"team/pods/chat", "team/on-big"}
+    assert [row.job for row in card_of(cluster, "wants-big").holders] == ["team/on-big"]
+
+
+@pytest.mark.parametrize("reason", ["ExceedsQuota", "QueueHeld", "WaitingForJobs", "BudgetSpent"])
+def test_a_job_that_waits_for_no_gpus_has_no_holders(reason: str) -> None:
+    objects = two_pools()
+    objects[-1]["status"]["reason"] = reason
+    assert card_of(a_cluster(*objects), "wants-lab").holders == ()
+
+
+def test_holders_of_a_quota_are_those_of_the_cohort() -> None:
+    cluster = a_cluster(
+        a_queue("lab"),
+        a_queue("research", parent="lab"),
+        a_queue("vision", parent="lab"),
+        a_queue("alone"),
+        a_job("ours", spec={"queue": "vision"}, status=running()),
+        a_job("theirs", spec={"queue": "alone"}, status=running()),
+        waiting("waits", -10),
+    )
+    assert [row.job for row in card_of(cluster, "waits").holders] == ["team/ours"]

@@ -223,6 +223,7 @@ class Committer:
             queue=job.spec.queue, gpu_pool=placed.pool
         ).inc()
         queued_at = parse_timestamp(status.queued_at) if status.queued_at else now
+        queued_at = max(queued_at, job.waits_since)
         self._metrics.scheduling.queue_wait_seconds.labels(queue=job.spec.queue).observe(
             max(
                 0.0, now - queued_at

@@ -47,9 +47,8 @@ log = logs.get("drumline.controller.scheduler.forecasts")
 
 INTERVAL_SECONDS = 60.0
 PAUSE_FACTOR = 20
-SAMPLES = 5
 MOST_SECONDS = 60.0
-"""Processor time of one forecast. A forecast that takes longer has no result."""
+"""Processor time of one forecast. After it, only its complete futures count."""
 
 
 class Forecasts:
@@ -159,7 +158,6 @@ class Forecasts:
         with counted(work):
             return self._forecaster(
                 cycle,
-                samples=SAMPLES,
                 go_on=lambda: not stopped.is_set() and time.thread_time() - began < MOST_SECONDS,
             )
 

@@ -27,9 +27,12 @@ from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.telemetry import logs
 from drumline_api.conditions import Reason
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.forecast.lines import CANNOT_START
 
 log = logs.get("drumline.controller.scheduler.waiting_messages")
 
+NOT_DATED = CANNOT_START | {"PriorityClassNotFound"}
+"""Reasons without an expected start: the job starts only after a change."""
 AT_ONCE = 10
 PAUSE_SECONDS = 0.1
 """Pause between two batches: a hundred writes per second, whatever the length of the queue."""
@@ -96,7 +99,7 @@ class WaitingMessages:
         """
         # Phase 1: nothing to do if the status has this text and about this expected start.
         before, now = job.status, self._clock()
-        expected = self._expected(job.uid)
+        expected = None if reason in NOT_DATED else self._expected(job.uid)
         start = expected.p50_at if expected else None
         same = (before.reason, before.message) == (reason, message[:2048])
         far = position >= HEAD

@@ -1,15 +1,14 @@
 """Text of a waiting job by its position: full text near the head, a stable one behind.
 
 Thousands of jobs may wait for the same few GPUs, and the figures change with every job that starts.
-Writing them to each job would cost the API server more than the running jobs. So jobs near the head
-of their queue get figures, and the nearest get the freshest. A job far behind gets its reason. A
-problem of the job itself (an unknown queue, a gang larger than the pool) is reported in full at any
-position.
+Writing them to each job would cost the API server more than the running jobs. Figures that are
+written rarely would contradict the figures beside them. So only the next jobs of a queue get
+figures. A job behind them gets its reason. A problem of the job itself (an unknown queue, a gang
+larger than the pool) is reported in full at any position.
 
     position   text                     a message of the same meaning is refreshed after
     0-9        full                     a minute
-    10-99      full                     ten minutes
-    100-       reason, without figures  never: it does not change
+    10-        reason, without figures  never: it does not change
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _FIGURES: Final = re.compile(r"[0-9][0-9.,:]*")
 
 def is_far(blocked: Blocked, *, position: int) -> bool:
     """Return whether a job only waits for others, with many of its queue before it."""
-    return position >= HEAD and blocked.reason in _FOR_OTHERS
+    return position >= NEXT and blocked.reason in _FOR_OTHERS
 
 
 def text_of(blocked: Blocked, *, position: int, autoscaler: str = "") -> str:
@@ -59,7 +58,7 @@ def text_of(blocked: Blocked, *, position: int, autoscaler: str = "") -> str:
     if blocked.reason is BlockReason.WAITING_FOR_NODES and autoscaler:
         return f"{blocked.message}; it says: {autoscaler}"
     if is_far(blocked, position=position):
-        return f"at least {HEAD} jobs of its queue are before it; figures follow nearer the head"
+        return f"at least {NEXT} jobs of its queue are before it; figures follow nearer the head"
     remedy = blocked.remedy
     if (
         blocked.reason in _SAID

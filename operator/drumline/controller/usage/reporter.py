@@ -48,6 +48,7 @@ from drumline.telemetry.metrics import Metrics
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_contract import Progress
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.forecast.lines import CANNOT_START
 from drumline_scheduler.model import Node, Pool, Snapshot
 from drumline_scheduler.quota.usage_budgets import held_in
 
@@ -397,7 +398,8 @@ def workload_in_line(
         expected: returns the expected start of a gang, by its uid.
     """
     # A time is given only if every gang has one: the last gang decides.
-    starts = [start for uid in waiting.gangs if (start := expected(uid)) is not None]
+    uids = () if waiting.reason in CANNOT_START else waiting.gangs
+    starts = [start for uid in uids if (start := expected(uid)) is not None]
     p50 = [start.p50_at for start in starts if start.p50_at is not None]
     p90 = [start.p90_at for start in starts if start.p90_at is not None]
     fields: Json = {"workload": waiting.workload.key, "gpus": waiting.workload.gpus(pools)}

@@ -117,6 +117,17 @@ class Job:
             return self.created_at + self.arrival * ARRIVAL_SECONDS
         return parse_timestamp(queued_at)
 
+    @property
+    def waits_since(self) -> float:
+        """Return the time at which it last began to wait (seconds since the epoch).
+
+        After a preemption `queued_at` keeps the place in line, and the last stay on GPUs lies
+        after it.
+        """
+        account = self.status.gpu_seconds
+        ends = (parse_timestamp(stay.until) for stay in (account and account.stays) or ())
+        return max((self.queued_at, *ends))
+
     def queued_after(self, ended_at: float) -> float:
         """Return the queue time of a job whose predecessors ended at `ended_at`.
 

@@ -279,7 +279,8 @@ def test_waiting_jobs_get_a_forecast_of_their_start(
     assert as_of is not None
     os.utime(file, (as_of, as_of))
     decisions = verdicts(capsys, "-f", file)["team/next"]
-    assert as_of < decisions["expectedStart"] <= decisions["expectedStartBy"] <= as_of + 23 * 3600
+    assert as_of < decisions["expectedStart"] <= as_of + 23 * 3600
+    assert decisions["expectedStart"] <= decisions["expectedStartBy"]
     assert "expectedStart" not in verdicts(capsys, "-f", file, "--no-forecast")["team/next"]
 
 

@@ -73,9 +73,10 @@ ELEMENTS = frozenset(
         *("label", "select", "option", "textarea", "pre", "output"),
     )
 )
-LINKS = ("job/", "history", "what-if", "./", "../", "asset/", "runs/", "waits/")
+LINKS = ("#", "job/", "history", "what-if", "./", "../", "asset/", "runs/", "waits/")
 ACTIONS = frozenset(
     (
+        "./",
         *("runs/suspend", "runs/resume", "waits/suspend", "waits/resume"),
         *("delete", "priority", "clone", "what-if"),
     )
@@ -327,3 +328,44 @@ def test_few_jobs_have_a_colour_each_and_keep_it_while_younger_ones_come() -> No
     many = colours_of(jobs)
     assert {job: many[job] for job in few} == few
     assert set(Counter(many.values()).values()) == {5}
+
+
+def many_jobs() -> list[dict[str, Any]]:
+    waits = {"phase": "Pending", "reason": "QuotaExhausted"}
+    return [
+        a_queue("research"),
+        a_pool(),
+        a_node("node-1"),
+        a_job("llama-1", status=running(), spec={"user": "ada"}),
+        a_job("llama-2", status=waits),
+        a_job("bert", status=waits, spec={"user": "bob"}),
+    ]
+
+
+def test_the_page_links_to_its_sections_and_has_a_filter() -> None:
+    document = pages.overview(a_cluster(*many_jobs()))
+    seen = Audit(document)
+    links = [value for tag, name, value in seen.attributes if (tag, name) == ("a", "href")]
+    anchors = [link.removeprefix("#") for link in links if link.startswith("#")]
+    ids = [value for tag, name, value in seen.attributes if (tag, name) == ("section", "id")]
+    assert anchors == ids
+    assert {"nodes", "queues", "running"} <= set(ids)
+    assert ("input", "name", "q") in seen.attributes
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("", {"llama-1", "llama-2", "bert"}),
+        ("LLAMA", {"llama-1", "llama-2"}),
+        ("llama quota", {"llama-2"}),
+        ("bob", {"bert"}),
+        ("nothing like it", set()),
+    ],
+)
+def test_a_filter_keeps_the_jobs_with_all_of_its_words(words: str, names: set[str]) -> None:
+    objects = [each for each in many_jobs() if each["kind"] != "Node"]
+    seen = Audit(pages.overview(a_cluster(*objects), words=words))
+    links = {value for tag, name, value in seen.attributes if (tag, name) == ("a", "href")}
+    shown = {name for name in ("llama-1", "llama-2", "bert") if f"job/team/{name}" in links}
+    assert shown == names

@@ -376,7 +376,7 @@ async def test_who_waits_again_has_a_new_band_before_the_next_simulated_future(
     status = {"phase": "Pending", "admittedAt": timestamp(NOW + 1000)}  # preempted by the next
     state.on_job(job, job_view("waits", uid="2", status=status, nodes=1, gpusPerNode=8))
     state.on_job(None, running("next", uid="3", since=NOW + 1100))
-    now[0] = NOW + 90_000
+    now[0] = NOW + 20_000
     await forecasts.forecast()
     past, start = at_once
     assert past is None

@@ -37,8 +37,8 @@ def test_what_the_autoscaler_says_is_for_jobs_that_wait_for_its_nodes() -> None:
 
 def test_figures_are_for_jobs_near_the_head() -> None:
     waits = blocked(BlockReason.INSUFFICIENT_GPUS)
-    assert text_of(waits, position=HEAD - 1) == FULL
-    far = {text_of(waits, position=position) for position in (HEAD, HEAD + 1, 5000)}
+    assert text_of(waits, position=NEXT - 1) == FULL
+    far = {text_of(waits, position=position) for position in (NEXT, HEAD, 5000)}
     assert len(far) == 1
     assert FULL not in far
 

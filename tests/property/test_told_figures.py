@@ -1,0 +1,240 @@
+"""Every figure that commands, page and metrics show is the same, and is what was put there.
+
+A seed makes a small cluster (`told_clusters`), and the real operator writes statuses. An oracle
+counts what the generator put where. Held GPUs of nodes, pools and queues, waiting times, GPU-hours
+and the names of holders are compared with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.nodes import node_rows
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.pool_units import PoolUnits
+from drumline.overview.queues import queue_rows, share_rows
+from drumline.overview.usage import usage_rows
+from drumline.overview.why import why_card
+from drumline.overview.workloads import workload_uses
+from drumline.telemetry.metrics import Metrics
+from drumline_cli.overview.read import from_documents
+from drumline_console.top.screen import TopRows, render
+from drumline_console.ui.pages import overview
+from drumline_scheduler.decisions import Decisions
+from tests.property.scale import ALL, many
+from tests.property.told_clusters import GPUS, NOW, Json, ToldCluster, told_cluster, written
+from tests.seeds import seed_of
+
+CLUSTERS = many(20, 500)
+
+
+@pytest.mark.timeout(3600)
+async def test_every_figure_is_that_of_the_oracle() -> None:
+    first = 0 if ALL else seed_of("TOLD_SEED") * CLUSTERS
+    seen: Counter[str] = Counter()
+    wrong: list[str] = []
+    for seed in range(first, first + CLUSTERS):
+        scene, metrics = told_cluster(seed), Metrics()
+        decisions = await written(scene, metrics=metrics)
+        shown_of = _Scene(scene=scene, metrics=metrics, decisions=decisions)
+        for what, figure, shown in shown_of.figures():
+            seen[what.partition(" ")[0]] += 1
+            if figure != shown:
+                wrong.append(f"seed {seed}: {what}: {shown}, and there are {figure}")
+    print(f"{CLUSTERS} clusters from seed {first}: {sum(seen.values())} figures")
+    assert not wrong, "\n".join(wrong)
+    assert all(seen[what] for what in ("node", "pool", "queue", "job", "usage", "holders"))
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """What is scene of one cluster."""
+
+    scene: ToldCluster
+    metrics: Metrics
+    decisions: Decisions
+
+    def figures(self) -> Iterator[tuple[str, object, object]]:
+        """Yield each figure: its name, by the oracle, and as it is shown."""
+        text = json.dumps({"kind": "List", "items": self.scene.objects}).encode()
+        cluster = from_documents([text], as_of=NOW)
+        yield from self._of_nodes(cluster)
+        yield from self._of_pools(cluster)
+        yield from self._of_queues(cluster)
+        yield from self._of_jobs(cluster)
+        yield from self._of_usage(cluster)
+
+    def _of_nodes(self, cluster: ClusterObjects) -> Iterator[tuple[str, object, object]]:
+        for row in node_rows(cluster):
+            yield f"node {row.node}, free", self.scene.free[row.node], row.gpus - row.held_gpus
+            yield f"node {row.node}, foreign", self.scene.foreign[row.node], row.foreign_gpus
+            for job in row.jobs:
+                places = self._status(job)["assignment"]["nodes"]
+                yield f"node {row.node}, {job} is there", True, row.node in places
+
+    def _of_pools(self, cluster: ClusterObjects) -> Iterator[tuple[str, object, object]]:
+        page, top = overview(cluster), "\n".join(render(_top(cluster), width=400))
+        for pool in self.scene.of("GpuPool"):
+            name, status = pool["metadata"]["name"], pool["status"]
+            nodes = [
+                node["metadata"]["name"]
+                for node in self.scene.of("Node")
+                if node["metadata"]["labels"]["pool"] == name
+            ]
+            whole = GPUS * len(nodes)
+            held = whole - sum(self.scene.free[node] for node in nodes)
+            bar = re.search(rf"^{name} .* (\d+) of (\d+)\b", top, re.MULTILINE)
+            assert bar is not None
+            yield f"pool {name} in top", (held, whole), tuple(map(int, bar.groups()))
+            yield f"pool {name} on the page", True, f"{held} of {whole} GPUs held" in page
+            yield f"pool {name} in kubectl get", f"{held}/{whole}", status["gpus"]
+            for kind, figure in (("used", held), ("total", whole)):
+                gauge = self._gauge("drumline_pool_gpus", gpu_pool=name, kind=kind)
+                yield f"pool {name}, metric {kind}", figure, gauge
+
+    def _of_queues(self, cluster: ClusterObjects) -> Iterator[tuple[str, object, object]]:
+        held, foreign = self._held(), self._foreign()
+        shares = {row.queue: row for row in share_rows(cluster)}
+        stored = {
+            each["metadata"]["name"]: each["status"] for each in self.scene.of("TrainingQueue")
+        }
+        for row in queue_rows(cluster):
+            name, status = row.queue, stored[row.queue]
+            runs = [job for job in self._jobs("Running") if job["spec"]["queue"] == name]
+            yield f"queue {name}, running", len(runs), row.admitted_jobs
+            yield f"queue {name}, running in kubectl get", len(runs), status["admittedJobs"]
+            waits = [job for job in self._jobs("Pending") if job["spec"]["queue"] == name]
+            yield f"queue {name}, waiting", len(waits), len(row.waiting)
+            yield f"queue {name}, waiting in kubectl get", len(waits), status["pendingJobs"]
+            asked = sum(job["spec"]["nodes"] * job["spec"]["gpusPerNode"] for job in waits)
+            yield f"queue {name}, requested", asked, row.waiting_gpus
+            for quota in row.quotas:
+                key = name, quota.pool
+                figure = held[key] + foreign[key]
+                yield f"queue {name}, held of {quota.pool}", figure, quota.used_gpus
+                yield f"queue {name}, foreign of {quota.pool}", foreign[key], quota.foreign_gpus
+                gauge = self._gauge(
+                    "drumline_queue_gpus", queue=name, gpu_pool=quota.pool, kind="used"
+                )
+                if gauge is not None:  # the queue has quota there
+                    yield f"queue {name}, metric of {quota.pool}", figure, gauge
+            yield (
+                f"queue {name} in share",
+                sum(q.used_gpus for q in row.quotas),
+                shares[name].used_gpus,
+            )
+            yield f"queue {name}, waiting in share", len(waits), shares[name].waiting_jobs
+
+    def _of_jobs(self, cluster: ClusterObjects) -> Iterator[tuple[str, object, object]]:
+        places = positions(lines(cluster.jobs, cluster.priorities))
+        rows = job_rows(cluster.jobs, now=NOW, places=places, units=PoolUnits(cluster.pools))
+        named = {row.name: row for row in rows}
+        yield "jobs in list", len(cluster.jobs), len(rows)
+        for row in rows:
+            key = f"{row.namespace}/{row.name}"
+            began = self.scene.began_to_wait.get(key) if row.position else None
+            yield f"job {key}, waits since", began, row.waits_since
+        quotas = {
+            queue["metadata"]["name"]: {quota["gpuPool"] for quota in queue["spec"]["quotas"]}
+            for queue in self.scene.of("TrainingQueue")
+        }
+        for job in cluster.jobs:
+            if job.status.phase != "Pending":
+                continue
+            card, own = why_card(cluster, job), quotas[job.spec.queue]
+            pools = {job.spec.gpu_pool} & own if job.spec.gpu_pool else own
+            for holder in card.holders:
+                where = self._pools_of(holder.job)
+                yield f"holders of {job.key}: {holder.job}", True, not where.isdisjoint(pools)
+            for row in card.ahead:
+                theirs = next(each for each in cluster.jobs if each.metadata.name == row.name)
+                asked = theirs.spec.gpu_pool
+                can = {asked} & own if asked else own
+                yield f"job {job.key}, after {row.name}", True, not can.isdisjoint(pools)
+                yield f"job {row.name}, its place", named[row.name].position, row.position
+        for blocked in self.decisions.blocked:
+            yield f"job {blocked.key} waits for itself", False, blocked.key in blocked.blockers
+            yield f"job {blocked.key} is scene its own name", False, blocked.key in blocked.message
+
+    def _of_usage(self, cluster: ClusterObjects) -> Iterator[tuple[str, object, object]]:
+        expected: Counter[str] = Counter()
+        for job in self.scene.of("TrainingJob"):
+            account, spec = job["status"].get("gpuSeconds"), job["spec"]
+            if account is not None:
+                expected[spec["queue"]] += account.get("productive", 0)
+            if job["status"]["phase"] == "Running":
+                since = parse_timestamp(job["status"]["admittedAt"])
+                gpus = spec["nodes"] * spec["gpusPerNode"]
+                expected[spec["queue"]] += gpus * round(NOW - since)
+        for pod in self._foreign_pods():
+            queue = pod["metadata"]["labels"].get("drumline.dev/queue")
+            if queue:
+                expected[queue] += 3000 * _gpus(pod)
+        rows = usage_rows(
+            cluster.jobs, workloads=workload_uses(cluster), by=["queue"], since=None, now=NOW
+        )
+        shown = {row.by[0]: row.gpu_seconds for row in rows}
+        yield "usage", dict(+expected), shown
+
+    def _status(self, key: str) -> Json:
+        name = key.partition("/")[2]
+        jobs = self.scene.of("TrainingJob")
+        return next(each["status"] for each in jobs if each["metadata"]["name"] == name)
+
+    def _jobs(self, phase: str) -> list[Json]:
+        return [job for job in self.scene.of("TrainingJob") if job["status"]["phase"] == phase]
+
+    def _held(self) -> Counter[tuple[str, str]]:
+        held: Counter[tuple[str, str]] = Counter()
+        for job in self._jobs("Running"):
+            spec, places = job["spec"], job["status"]["assignment"]
+            held[spec["queue"], places["gpuPool"]] += len(places["nodes"]) * spec["gpusPerNode"]
+        return held
+
+    def _foreign_pods(self) -> list[Json]:
+        pods = self.scene.of("Pod")
+        return [pod for pod in pods if "drumline.dev/job" not in pod["metadata"]["labels"]]
+
+    def _foreign(self) -> Counter[tuple[str, str]]:
+        foreign: Counter[tuple[str, str]] = Counter()
+        for pod in self._foreign_pods():
+            queue = pod["metadata"]["labels"].get("drumline.dev/queue", "")
+            foreign[queue, self._pool(pod["spec"]["nodeName"])] += _gpus(pod)
+        return foreign
+
+    def _pool(self, node: str) -> str:
+        return node.rpartition("-")[0]
+
+    def _pools_of(self, holder: str) -> set[str]:
+        if holder.count("/") == 1:
+            return {self._status(holder)["assignment"]["gpuPool"]}
+        name = holder.rpartition("/")[2]
+        pods = self._foreign_pods()
+        (pod,) = (each for each in pods if each["metadata"]["name"] == name)
+        return {self._pool(pod["spec"]["nodeName"])}
+
+    def _gauge(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, labels)
+
+
+def _gpus(pod: Json) -> int:
+    (container,) = pod["spec"]["containers"]
+    return int(container["resources"]["limits"]["nvidia.com/gpu"])
+
+
+def _top(cluster: ClusterObjects) -> TopRows:
+    places = positions(lines(cluster.jobs, cluster.priorities))
+    return TopRows(
+        as_of=NOW,
+        jobs=job_rows(cluster.jobs, now=NOW, places=places),
+        nodes=node_rows(cluster),
+        queues=queue_rows(cluster),
+    )
