@@ -2,9 +2,9 @@
 
 Collective over all ranks, in phases for each checkpoint, newest first:
 
-1. Rank 0 reads the manifest, verifies its digest and broadcasts its bytes. 2. All ranks compare the
-manifest with the model they hold. 3. Each file is read and verified by one rank, and all ranks fill
-their slices with the data
+1. Rank 0 reads the manifest, verifies its digest and broadcasts its bytes.
+2. All ranks compare the manifest with the model they hold.
+3. Each file is read and verified by one rank, and all ranks fill their slices with the data
    (`shared_reading`).
 
 A rank enters the next phase only after all have accepted the last one. If a rank rejects, the
