@@ -1,6 +1,7 @@
 # The trainer: torch and its CUDA libraries, numpy, safetensors, what a run imports where its
 # configuration asks for it (tokenizers, obstore, pillow, TensorBoard, W&B), drumline_trainer,
-# and the compiler with which torch makes kernels of `compile: blocks`.
+# the compiler with which torch makes kernels of `compile: blocks`, and the pip with which
+# `drumline run --requirements` installs packages.
 #
 #   python -m tools.cluster context trainer DIR
 #   docker build -f docker/trainer.Dockerfile -t drumline/trainer:0.1.0 DIR
@@ -10,7 +11,7 @@
 # the packages (--build-arg DEBIAN_PACKAGES=). `make release` reads their names here.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 FROM ${BASE_IMAGE}
-ARG DEBIAN_PACKAGES="g++"
+ARG DEBIAN_PACKAGES="g++ python3-pip-whl"
 RUN if [ -n "$DEBIAN_PACKAGES" ]; then apt-get update && apt-get install --yes --no-install-recommends $DEBIAN_PACKAGES && rm -rf /var/lib/apt/lists/*; fi
 COPY site /opt/site-packages
 COPY app /opt/drumline

@@ -1,10 +1,10 @@
 """Packages that the image lacks: installed in each pod, before its ranks start, into scratch space.
 
 An init container of the job's image runs pip for an environment of its own, with the job's claims
-mounted. pip is the image's, ensurepip's, or fetched by the image's uv. The environment sees the
-image's packages, which are not installed again. Ranks find the new ones by PYTHONPATH, before those
-of the image. Hashes in the file are checked, as pip does. Ranks that are started again in place
-find what is there; a new pod installs anew.
+mounted. pip is the image's, a wheel in it (as in the trainer's image), or fetched by its uv. The
+environment sees the image's packages, which are not installed again. Ranks find the new ones by
+PYTHONPATH, before those of the image. Hashes in the file are checked, as pip does. Ranks that are
+started again in place find what is there; a new pod installs anew.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _OTHER_FILES: Final = ("-r", "-c", "-e", "--requirement", "--constraint", "--edi
 INSTALL: Final = """\
 import importlib.util, os, pathlib, shutil, subprocess, sys, venv
 
+WHEELS = pathlib.Path("/usr/share/python-wheels")
 folder = pathlib.Path(sys.argv[1])
 wanted = folder / "requirements.txt"
 wanted.write_text(os.environ["REQUIREMENTS"])
@@ -38,11 +39,12 @@ of_image = [path for path in sys.path if path.endswith(("site-packages", "dist-p
 (folder / "packages").symlink_to(packages)
 
 def pip_of_image():
-    # pip, else the one that ensurepip brings, else one that uv fetches.
+    # pip, else a wheel of Debian's or of ensurepip, else one that uv fetches.
     if importlib.util.find_spec("pip"):
         return {}
     bundled = importlib.util.find_spec("ensurepip")
-    for wheel in pathlib.Path(bundled.origin).parent.glob("_bundled/pip-*.whl") if bundled else ():
+    folders = [WHEELS, pathlib.Path(bundled.origin).parent / "_bundled"] if bundled else [WHEELS]
+    for wheel in (wheel for place in folders for wheel in sorted(place.glob("pip-*.whl"))):
         return {"PYTHONPATH": str(wheel)}
     uv = shutil.which("uv")
     uv = [uv] if uv else [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else []

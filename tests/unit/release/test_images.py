@@ -35,7 +35,7 @@ def test_the_trainers_dockerfile_is_read_whole() -> None:
     recipe = read_recipe(ROOT / "docker" / "trainer.Dockerfile")
     assert recipe.copies == {"site": "opt/site-packages", "app": "opt/drumline"}
     assert recipe.start["Entrypoint"] == ["python3", "-m", "drumline_agent"]
-    assert recipe.packages == ["g++"]
+    assert recipe.packages == ["g++", "python3-pip-whl"]
 
 
 def test_what_would_have_to_be_executed_is_refused(tmp_path: Path) -> None:

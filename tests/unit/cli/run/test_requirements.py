@@ -90,25 +90,36 @@ def test_what_cannot_be_installed_fails_the_container_and_says_why(
     assert not missing(said, "tidy==3.0")
 
 
-def test_an_image_without_pip_takes_the_one_of_ensurepip_or_says_what_it_lacks(
+def test_an_image_without_pip_takes_a_wheel_of_it_or_says_what_it_lacks(
     tmp_path: Path, wheels: Path
 ) -> None:
-    """A virtual environment without pip stands for the stock image."""
+    """A virtual environment without pip stands for the trainer's image, which has a wheel."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "i")], check=True)
     bare = str(tmp_path / "i" / "bin" / "python3")
-    if find_spec("ensurepip") is not None:
-        assert install(bare, tmp_path / "bundled", "tidy==1.0\n", wheels).startswith("0\n")
-        assert version(bare, tmp_path / "bundled") == "1.0"
+    bundled = find_spec("ensurepip")
     lacking = INSTALL.replace('"ensurepip"', '"none"').replace('"uv"', '"none"')
-    done = subprocess.run(
-        [bare, "-c", lacking, str(tmp_path)],
-        env={"PATH": "/nowhere", "REQUIREMENTS": "tidy\n"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 64
-    assert not missing(done.stderr, "pip", "ensurepip", "uv")
+    lacking = lacking.replace("/usr/share/python-wheels", str(tmp_path / "wheels"))
+    variables = {
+        "PATH": "/nowhere",
+        "REQUIREMENTS": "tidy==1.0\n",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+    }
+
+    def done(folder: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / folder).mkdir()
+        command = [bare, "-c", lacking, str(tmp_path / folder)]
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+    without = done("without")
+    assert without.returncode == 64
+    assert not missing(without.stderr, "pip", "ensurepip", "uv")
+    if bundled is not None and bundled.origin is not None:
+        (wheel,) = (Path(bundled.origin).parent / "_bundled").glob("pip-*.whl")
+        (tmp_path / "wheels").mkdir()
+        (tmp_path / "wheels" / wheel.name).symlink_to(wheel)
+        assert done("with").returncode == 0
+        assert version(bare, tmp_path / "with") == "1.0"
 
 
 def test_packages_are_installed_with_the_claims_of_the_job_mounted() -> None:
