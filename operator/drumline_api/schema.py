@@ -96,9 +96,10 @@ class StructuralSchema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Return defaults as the API server applies them.
+        """Return defaults as the API server applies them. None means that a field has no default.
 
-        None means that a field has no default.
+        Raises:
+            SchemaError: a default model is not all defaults.
         """
         inner = self.generate_inner(schema["schema"])
         default: object = schema.get("default")

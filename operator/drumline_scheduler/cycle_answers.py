@@ -40,6 +40,12 @@ def blocked_gangs(
 
     Only gangs with an answer of their own are computed here. The answers of equivalence classes
     that were rejected as a whole come from the cache, mostly as the objects of the last cycle.
+
+    Args:
+        gangs: the gangs that may be blocked, and their answers.
+        session: the cycle.
+        admission: answers gangs that wait for their victims.
+        cache: answers of the last cycle.
     """
     pending, answers, by_class = gangs.pending, gangs.answers, session.rejections.by_class
     cache.update(pending=pending, rejections=by_class)

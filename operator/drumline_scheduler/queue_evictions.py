@@ -37,6 +37,11 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
     """Return the gangs that must leave from now on.
 
     O(queues), plus O(admitted gangs) if a queue may give up any.
+
+    Args:
+        snapshot: the snapshot of the cycle.
+        budgets: budgets at its time.
+        now: seconds since the epoch.
     """
     drained = frozenset(queue.name for queue in snapshot.queues if queue.drained)
     expiring = {

@@ -69,6 +69,9 @@ def cluster_of(
         gpus_per_node: GPUs of one host.
         domain: GPUs of one NVLink domain; None: the device's own, at least a node.
         wiring: wiring of the network; None: it is flat.
+
+    Raises:
+        ConfigError: a size is not positive, or the oversubscription is below 1.
     """
     wiring = wiring or Wiring()
     size = domain or max(gpu.domain if gpu.domain > 8 else 1, gpus_per_node)

@@ -191,6 +191,11 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
 
     Victims keep their places beside those of their preemptors. So capacity is too low for a minute,
     but never too high. Resources of pods that are being deleted are free, unless they are overdue.
+
+    Args:
+        snapshot: the cluster before the cycle.
+        gangs: waiting gangs by uid.
+        decisions: decisions of the cycle.
     """
     held = {each.gang.uid: _with_nominated(each) for each in snapshot.admitted}
     known = (*gangs.values(), *(each.gang for each in snapshot.admitted))

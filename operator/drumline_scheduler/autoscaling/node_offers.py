@@ -69,7 +69,13 @@ def offers_by_cost(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
 def offers_for(
     gang: Gang, offers: Iterable[NodeOffer], *, sizes: PoolSizes
 ) -> Iterator[tuple[NodeOffer, int]]:
-    """Yield the offers that a gang may use, in the order of trying, with the most nodes of each."""
+    """Yield the offers that a gang may use, in the order of trying, with the most nodes of each.
+
+    Args:
+        gang: the gang.
+        offers: offers in the order of cost.
+        sizes: sizes of the pools, with nodes requested so far.
+    """
     wished, pods = requested_pools(gang), gang.nodes + gang.extras
     # A gang that names pools takes them in its own order, otherwise the order of cost is kept.
     ranks = {pool: rank for rank, pool in enumerate(wished)}

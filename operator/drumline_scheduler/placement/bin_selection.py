@@ -70,6 +70,12 @@ def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list
     """Return the fewest bins that hold a combination of role pods and `pods` main pods.
 
     Earlier bins are preferred. None if all bins together do not hold the pods.
+
+    Args:
+        mix: the role pods.
+        bins: the bins in the order of preference.
+        target: index of the combination of role pods.
+        pods: number of main pods.
     """
     # Try a small table first, then one over all bins. `dict.fromkeys` drops the repeated size.
     for most in dict.fromkeys((min(_FEW, len(bins)), len(bins))):
@@ -83,7 +89,14 @@ def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list
 
 
 def cheapest(*, mix: RoleMix, bins: Sequence[Bin], target: int, most: int) -> list[BinChoice]:
-    """Return the bins that hold a combination of role pods and leave the most main slots."""
+    """Return the bins that hold a combination of role pods and leave the most main slots.
+
+    Args:
+        mix: the role pods.
+        bins: the bins in the order of preference.
+        target: index of the combination of role pods.
+        most: largest number of bins.
+    """
     if _steps(mix=mix, bins=bins, most=most) > MOST_STEPS:
         return divided(mix=mix, bins=bins, target=target) or []
     table = _Table(mix=mix, bins=bins, most=most)

@@ -200,7 +200,13 @@ def fill_nodes(
     pods: int,
     suspicion: Mapping[int, int],
 ) -> PodsByNode:
-    """Fill the fullest nodes first, but one node for all remaining pods once one holds them."""
+    """Fill the fullest nodes first, but one node for all remaining pods once one holds them.
+
+    Args:
+        buckets: ordinals of nodes by free GPUs and slots.
+        pods: number of pods; the nodes hold them.
+        suspicion: evidence against nodes, by ordinal.
+    """
     places: PodsByNode = {}
     # Buckets in ascending order of free GPUs: the fullest nodes first.
     left = {cell: _trusted_first(buckets[cell], suspicion) for cell in sorted(buckets)}

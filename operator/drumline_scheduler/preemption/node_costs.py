@@ -148,7 +148,13 @@ class NodeCosts:
 def free_nodes(
     *, simulation: EvictionSimulation, ids: Sequence[int], units: Sequence[EvictionUnit]
 ) -> None:
-    """Evict units step by step, the lowest price first, until all pods fit or no step is left."""
+    """Evict units step by step, the lowest price first, until all pods fit or no step is left.
+
+    Args:
+        simulation: the search and the preemption policy.
+        ids: domains of which one must hold the pods.
+        units: units that may be evicted.
+    """
     if simulation.domains_with_room(ids):
         return
     costs = NodeCosts(simulation=simulation, ids=ids, units=units)

@@ -109,7 +109,13 @@ class Preemptor:
         return preemption_of(best, assignment=nodes)
 
     def repair(self, *, held: Admitted, queue: Queue, rejection: Rejection) -> Preemption | None:
-        """Evict the cheapest victims so that all lost positions of a running gang can be filled."""
+        """Evict the cheapest victims so that all lost positions of a running gang can be filled.
+
+        Args:
+            held: the broken gang.
+            queue: its queue.
+            rejection: the rejection of its repair without preemption.
+        """
         gang, lost = held.gang, sorted(held.lost)
         if queue.preemption == _NO_PREEMPTION or rejection.reason not in HELPED_BY_PREEMPTION:
             return None

@@ -39,7 +39,13 @@ class Scope:
 def scopes(
     *, simulation: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
 ) -> list[Scope]:
-    """Return the domains by their bounds; all domains as one scope if only quota is missing."""
+    """Return the domains by their bounds; all domains as one scope if only quota is missing.
+
+    Args:
+        simulation: the search and the preemption policy, with nothing evicted.
+        candidates: gangs, each as one unit.
+        split: splits a candidate with surplus into units.
+    """
     search = simulation.search
     domain_of, everywhere = search.view.tree.domain_of[search.depth], search.ids
     if simulation.domains_with_room(everywhere):

@@ -116,6 +116,7 @@ def deferred_gangs(
         may_preempt: whether victims are searched for a gang.
         now: time of the cycle.
     """
+    # 1. Cost of all kinds by namespace. Most namespaces stay within their budget.
     kinds: dict[str, list[_Kind]] = defaultdict(list)
     total: dict[str, int] = defaultdict(int)
     for kind, gang in _kinds(pending, now=now):
@@ -126,12 +127,14 @@ def deferred_gangs(
     crowded = [namespace for namespace, units in total.items() if units > budget]
     if not crowded:
         return NONE_DEFERRED
-    always = {pending.class_of(pending.of(uid)) for uid in tries if uid in pending}
+    # 2. Select the kinds to defer in each crowded namespace.
+    always = {pending.class_of(pending.gang(uid)) for uid in tries if uid in pending}
     turn = {uid: index for index, uid in enumerate(before)}
     deferred: list[_Kind] = []
     for namespace in crowded:
         line = [kind for kind in kinds[namespace] if kind.number not in always]
         deferred += _deferred(line, budget=budget, turn=turn)
+    # 3. The longest deferred first: the next cycle uses this order.
     deferred.sort(key=lambda kind: (turn.get(kind.uid, len(turn)), kind.key))
     return Deferral(
         classes=frozenset(kind.number for kind in deferred if kind.group is None),
@@ -156,6 +159,7 @@ def _kinds(pending: PendingGangs, *, now: float) -> Iterable[tuple[_Kind, Gang]]
         elif number not in in_chains:
             in_chains.add(number)
             yield _Kind(key=order_key(gang), cost=cost_of(gang), number=number), gang
+    # A group is tried as a whole, in several orders.
     for key, gangs in groups.items():
         first = min(gangs, key=order_key)
         examples = {pending.class_of(gang): gang for gang in gangs}
@@ -171,6 +175,8 @@ def _deferred(line: list[_Kind], *, budget: int, turn: dict[str, int]) -> list[_
     while first < len(line) and used + line[first].cost <= budget // 2:
         used += line[first].cost
         first += 1
+    # The second half of the budget goes to the kinds that were deferred longest. At least one of
+    # them is tried, whatever its cost, so that every kind has its turn.
     rest = sorted(line[first:], key=lambda kind: (turn.get(kind.uid, len(turn)), kind.key))
     tried = 0
     while tried < len(rest) and (not tried or used + rest[tried].cost <= budget):

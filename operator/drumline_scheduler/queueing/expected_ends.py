@@ -200,7 +200,13 @@ class Timeline:
                 view.withheld.release(list(view.withheld.amounts))
 
     def add(self, *, placement: GangPlacement, start: float, end: float) -> None:
-        """Add the start and the end of a gang."""
+        """Add the start and the end of a gang.
+
+        Args:
+            placement: the gang in its slots.
+            start: time of its start.
+            end: time of its end; infinite: it never ends.
+        """
         self._insert(
             TimelineEvent(at=start, gang=placement.gang, pool=placement.pool, placement=placement)
         )

@@ -42,6 +42,11 @@ class Entitlements:
 
         Gangs of its own queue do not count, because nothing is reclaimed within a queue. O(waiting
         x depth)
+
+        Args:
+            gang: the gang that would start.
+            pool: the pool of its start.
+            size: its number of main pods.
         """
         cohorts, leaf_of = self.quota.cohorts(pool), self.quota.tree.leaf_of
         leaf, root = leaf_of[gang.queue], cohorts.paths[leaf_of[gang.queue]][-1]

@@ -58,6 +58,12 @@ class FairShareWeights:
         """Return whether the weighted share of the left branch is at least that of the right one.
 
         It compares products, not quotients, so it is exact for whole weights without past use.
+
+        Args:
+            left: the left branch.
+            left_borrowed: GPUs that it has borrowed.
+            right: the right branch.
+            right_borrowed: GPUs that it has borrowed.
         """
         left_share = (left_borrowed + self.past[left]) * self.weights[right]
         return left_share >= (right_borrowed + self.past[right]) * self.weights[left]
@@ -143,6 +149,12 @@ class PreemptionClaim:
 
         Call it before the first victim is taken. A gang without GPUs can neither reclaim nor be
         reclaimed.
+
+        Args:
+            leaf: branch of the victim's queue.
+            gpus: GPUs of the victim.
+            lower_priority: whether it has a lower priority. Within the own queue, the queue's rule
+                must also permit it.
         """
         if leaf == self._leaf:
             return VictimReason.LOWER_PRIORITY if lower_priority else None
@@ -176,6 +188,11 @@ class PreemptionClaim:
         Call it before the first victim is taken. The answer is an upper bound. The GPUs that other
         queues on the gang's side will free are not known yet, so only the gang's own leaf is
         checked.
+
+        Args:
+            leaf: branch of the victim's queue.
+            gpus: GPUs of the victim.
+            freed: GPUs that the own queue frees.
         """
         key = (leaf, gpus, freed)
         if key not in self._may:

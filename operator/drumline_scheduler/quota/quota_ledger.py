@@ -145,9 +145,14 @@ class QuotaLedger:
         return lambda: self._write(pool=pool, leaf=leaf, gang=held.gang, size=held.size)
 
     def promise(self, *, gang: Gang, pool: str, size: int | None) -> None:
-        """Count a nominated gang in its queue's fair share (None: no longer), not in its usage.
+        """Count a nominated gang in its queue's fair share, not in its usage.
 
         A running gang that only moves already counts in its share.
+
+        Args:
+            gang: the nominated gang.
+            pool: the pool of its nominated nodes.
+            size: its number of main pods; None: it is no longer nominated.
         """
         leaf = self.tree.leaf_of[gang.queue]
         moves = any(

@@ -42,7 +42,11 @@ def spot_rates(section: Section | None) -> SpotRates | None:
 
 
 def failure_rates(section: Section | None) -> FailureRates:
-    """Return the failure rates. Without the section nothing fails."""
+    """Return the failure rates. Without the section nothing fails.
+
+    Raises:
+        InvalidFileError: a value is invalid. The error names the line and the field.
+    """
     if section is None:
         return FailureRates()
     process, hang = _share(section, "processShare"), _share(section, "hangShare")

@@ -19,7 +19,11 @@ _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
 class Section:
-    """A mapping of the document with its path and line."""
+    """A mapping of the document with its path and line.
+
+    Its methods raise InvalidFileError, with line and field, for a value of another type or a
+    missing required field.
+    """
 
     def __init__(self, *, node: yaml.MappingNode, file: str, path: str) -> None:
         self._file = file

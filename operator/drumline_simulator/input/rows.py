@@ -12,7 +12,10 @@ from drumline_simulator.input.errors import InvalidFileError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Cells of a row, all of them strings."""
+    """Cells of a row, all of them strings.
+
+    Its methods raise InvalidFileError, with line and field, for a cell that is not valid.
+    """
 
     file: str
     line: int | None
