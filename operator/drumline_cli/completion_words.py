@@ -6,7 +6,6 @@ that is not answered within two seconds offers nothing, and no error is shown.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -52,6 +51,7 @@ def options_of(words: Sequence[str]) -> dict[str, str]:
 
 def _names(kind: str, options: dict[str, str]) -> list[str]:
     # A completion that asks no cluster starts without these imports.
+    import asyncio  # noqa: PLC0415 - see above
     from dataclasses import replace  # noqa: PLC0415 - see above
 
     from drumline.kube import impersonation, reads  # noqa: PLC0415 - see above

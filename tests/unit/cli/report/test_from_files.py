@@ -103,7 +103,7 @@ def test_a_job_of_several_is_chosen_by_name(tmp_path: Path) -> None:
         (TWO, {}, "job.yaml: several jobs match; name one of them: team/gpt, team/llama"),
         (TWO, {"job": "bert"}, "job.yaml: no such job found, but team/gpt, team/llama"),
         (TWO, {"namespace": "b"}, "job.yaml: no such job found, but team/gpt, team/llama"),
-        ("", {}, "job.yaml: no TrainingJob of drumline.dev found, but nothing"),
+        ("", {}, "job.yaml: the file is empty"),
         ("kind: Pod", {}, "job.yaml: no TrainingJob of drumline.dev found, but Pod"),
         ("a: 1\nb: [1\nc: 2", {}, "job.yaml, line 3: not YAML: "),
         ("a: 1\n---\n- 2\n", {}, "job.yaml, line 3: an API object must be a mapping"),
