@@ -8,10 +8,11 @@ the assistant's turns.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final
 
 import jinja2
@@ -37,6 +38,13 @@ _DEFAULT, _FOR_TOOLS = "default", "tool_use"
 _MAX_REPEATED: Final = 1 << 24
 """Characters or entries of a repetition: `'a' * 10 ** 10` would take the memory of the machine."""
 _MAX_EXPONENT: Final = 64
+_WIDTH: Final = re.compile(r"%(?:\([^)]*\))?[-#0 +]*[0-9]*\.?[0-9]{8,}|\{[^{}]*:[^{}]*[0-9]{8,}")
+"""A width or precision of 8 digits and more in a format string."""
+_WIDTH_FROM_VALUES: Final = re.compile(r"%[^%a-zA-Z]*\*|\{[^{}]*:[^{}]*\{")
+"""A width or precision of a format string that is one of the values."""
+_FORMATS: Final = frozenset({"format", "format_map"})
+_WIDTH_METHODS: Final = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
+_FILTERS_WITH_WIDTHS: Final = ("batch", "center", "format", "indent", "slice", "wordwrap")
 
 
 class _Generated(Extension):
@@ -54,9 +62,9 @@ class _Generated(Extension):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, without products that take all memory."""
+    """Jinja's sandbox, without products and widths that take all memory."""
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "%"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Refuse large repetitions and powers."""
@@ -64,7 +72,20 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             raise SecurityError(f"a power with the exponent {right}")
         if operator == "*" and _repetition(left, right) > _MAX_REPEATED:
             raise SecurityError(f"a repetition of {_repetition(left, right)} entries")
+        if operator == "%" and isinstance(left, str):
+            _refuse_format(left, right if isinstance(right, tuple) else (right,))
         return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Refuse calls with a huge width, such as `'a'.ljust(10 ** 10)`."""
+        method = getattr(obj, "__wrapped__", obj)  # the sandbox wraps `str.format`
+        text = getattr(method, "__self__", None)
+        name = getattr(method, "__name__", "") if isinstance(text, str) else ""
+        if name in _FORMATS:
+            _refuse_format(str(text), (*args, *kwargs.values()))
+        elif name in _WIDTH_METHODS:
+            _refuse_numbers((*args, *kwargs.values()))
+        return super().call(context, obj, *args, **kwargs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +111,8 @@ class ChatTemplate:
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generated, loopcontrols]
         )
         environment.filters["tojson"] = _to_json
+        for name in _FILTERS_WITH_WIDTHS:
+            environment.filters[name] = _with_widths(environment.filters[name])
         known: dict[str, Any] = {"raise_exception": _refuse, "strftime_now": _no_clock}
         environment.globals |= known
         try:
@@ -211,6 +234,48 @@ class ChatTemplates:
             return self.named[self.chosen]
         name = _FOR_TOOLS if tools is not None and _FOR_TOOLS in self.named else _DEFAULT
         return self.named[name]
+
+
+def _with_widths(filter_: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter that refuses huge widths."""
+
+    @wraps(filter_)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        values = (*args[1:], *kwargs.values())
+        if filter_ is jinja2.filters.FILTERS["format"]:
+            _refuse_format(str(args[0]), values)
+        else:
+            _refuse_numbers(values)
+        return filter_(*args, **kwargs)
+
+    return refusing
+
+
+def _refuse_format(text: str, values: Iterable[Any]) -> None:
+    """Refuse a format string with a width or precision that makes a text of gigabytes.
+
+    Args:
+        text: the format string.
+        values: what is written; `%*d` and `{:{w}}` take widths from them.
+
+    Raises:
+        SecurityError: it has one.
+    """
+    if widths := _WIDTH.search(text):
+        raise SecurityError(f"a width in the format {widths[0]}")
+    if _WIDTH_FROM_VALUES.search(text):
+        _refuse_numbers(values)
+
+
+def _refuse_numbers(values: Iterable[Any]) -> None:
+    """Refuse whole numbers that make a text of gigabytes as a width.
+
+    Raises:
+        SecurityError: one of the values is too large.
+    """
+    for value in values:
+        if isinstance(value, int) and abs(value) > _MAX_REPEATED:
+            raise SecurityError(f"an argument of {value}")
 
 
 def _repetition(left: Any, right: Any) -> int:

@@ -16,6 +16,8 @@ from drumline_contract.config import ConfigError, DataConfig, TrainerConfig
 from drumline_contract.config.data import Packing
 from drumline_trainer.data.corpus import open_corpus
 from drumline_trainer.data.record_text import MemoryText, open_records
+from drumline_trainer.data.records.answer_spans import Ends
+from drumline_trainer.data.records.chat_template import ChatTemplate
 from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.text import open_shards
 from drumline_trainer.data.sources import open_dataset
@@ -319,6 +321,14 @@ HOSTILE = {
     "a list of it": "{{ (messages * 2000000000) | length }}",
     "a power": "{{ 10 ** 100000000 }}",
     "an overflow": "{{ 2.0 ** 64 ** 64 }}",
+    "a width": "{{ 'a'.ljust(20000000000) }}",
+    "a filter's width": "{{ 'a' | center(20000000000) }}",
+    "widths of a list": "{{ ['a'] | map('center', 20000000000) | list | length }}",
+    "a format's width": "{{ '%20000000000s' % 'a' }}",
+    "a format's argument": "{{ '%*s' % (20000000000, 'a') }}",
+    "a formatted width": "{{ '{:20000000000}'.format('a') }}",
+    "a nested width": "{{ '{:{w}}'.format('a', w=20000000000) }}",
+    "the filter for formats": "{{ '%020000000000d' | format(1) }}",
 }
 
 
@@ -327,6 +337,16 @@ def test_a_template_that_fails_is_refused_with_the_place(tmp_path: Path, attack:
     model = write_tokenizer(tmp_path, template=HOSTILE[attack])
     with pytest.raises(ConfigError, match=r"records\.jsonl at byte 0: the chat template refuses"):
         read(model, [TWO_TURNS])
+
+
+def test_numbers_of_a_record_may_be_large_in_calls_and_formats() -> None:
+    source = (
+        "{% macro show(n) %}{{ n }}{% endmacro %}{{ show(1795946486750) }}"
+        "{{ '%d at %5.1f' % (1795946486750, 2.5) }}{{ '{} {:>6}'.format(20260101, 'a') }}"
+        "{{ '%s' | format(1795946486750) }}{{ 'a-b'.replace('-', '%20000000000s') }}"
+    )
+    made = ChatTemplate.of(source, tokens={}, ends=Ends())
+    assert made.asked("?").count("1795946486750") == 3
 
 
 def test_a_template_that_is_too_deep_to_compile_is_refused(tmp_path: Path) -> None:
