@@ -42,6 +42,8 @@ class ConditionType(StrEnum):
     FAILED = "Failed"
     INVALID_CONFIG = "InvalidConfig"
     EXCEEDS_MEMORY = "ExceedsMemory"
+    ORPHANED = "Orphaned"
+    DOMAIN_BROKEN = "DomainBroken"
 
 
 class Phase(StrEnum):
@@ -109,6 +111,11 @@ class Reason(StrEnum):
     # InvalidConfig
     UNREADABLE = "Unreadable"
     OPERATOR_ERROR = "OperatorError"
+    # Orphaned, DomainBroken
+    QUEUE_DELETED = "QueueDeleted"
+    POOL_DELETED = "PoolDeleted"
+    LABELS_MOVED = "LabelsMoved"
+    RESTORED = "Restored"
     # terminal
     COMPLETED = "Completed"
     START_FAILED = "StartFailed"
@@ -127,6 +134,9 @@ class PlatformReason(StrEnum):
     UNREADABLE = "Unreadable"
     GPU_POOL_NOT_FOUND = "GpuPoolNotFound"
     PARENT_NOT_FOUND = "ParentNotFound"
+    PARENT_CYCLE = "ParentCycle"
+    NAMESPACE_NOT_FOUND = "NamespaceNotFound"
+    QUOTA_ABOVE_POOL = "QuotaAbovePool"
     GPUS_MISSING = "GpusMissing"
     EVICTION_NOT_ALLOWED = "EvictionNotAllowed"
     NO_GUARDED_POOL = "NoGuardedPool"

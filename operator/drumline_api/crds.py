@@ -101,6 +101,8 @@ class Definition:
 
 _AGE = Column(name="Age", path=".metadata.creationTimestamp", type="date")
 
+_READY = Column(name="Ready", path='.status.conditions[?(@.type=="Ready")].status')
+
 DEFINITIONS: Final = (
     Definition(
         model=TrainingJob,
@@ -131,6 +133,7 @@ DEFINITIONS: Final = (
         short_name="tq",
         scope="Cluster",
         columns=(
+            _READY,
             Column(name="GPUs", path=".status.gpus", description="GPUs held and nominal quota"),
             Column(name="Admitted", path=".status.admittedJobs", type="integer"),
             Column(name="Pending", path=".status.pendingJobs", type="integer"),
@@ -146,6 +149,7 @@ DEFINITIONS: Final = (
         short_name="gp",
         scope="Cluster",
         columns=(
+            _READY,
             Column(name="Nodes", path=".status.nodes", type="integer"),
             Column(name="GPUs", path=".status.gpus", description="Allocated and total GPUs"),
             Column(name="Capacity type", path=".spec.capacity.type"),

@@ -303,6 +303,8 @@ class GpuPoolStatus(ApiModel):
     used_gpus: int | None = None
     """Number of GPUs held by pods, foreign pods included. In a pool with partitions, usedGpus and
     totalGpus count parts."""
+    jobs: int | None = None
+    """Number of jobs that hold GPUs of the pool."""
     step_time_percent: int | None = None
     """Step time of running jobs divided by the planner's prediction, median in percent. 100 is as
     predicted. Keeps the last known value. `drumline plan` uses it if you pass the pool."""

@@ -108,6 +108,7 @@ def test_every_kind_and_name(defaults: list[Json]) -> None:
     assert names == [
         ("ClusterRole", "drumline-edit"),
         ("ClusterRole", "drumline-operator"),
+        ("ClusterRole", "drumline-reader"),
         ("ClusterRole", "drumline-view"),
         ("ClusterRoleBinding", "drumline-operator"),
         ("ConfigMap", "drumline-prometheus"),

@@ -415,6 +415,7 @@ class LeaderComponents:
             autoscaling=node_requests.status_fields,
             expected=forecasts.of,
             evictions=PodEvictions.of(self._term.settings),
+            recorder=self._recorder,
             clock=self._clocks.wall,
         )
 

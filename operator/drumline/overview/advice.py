@@ -47,11 +47,12 @@ BY_REASON: Final[Mapping[str, str]] = {
     " for an hour, but other jobs do not.",
     "SuspendedByUser": "Set suspend to false to continue the job.",
     "RestartsExhausted": "Read the cause and the pods' logs, fix it, and create a new job"
-    " with the same checkpoint.path.",
+    " with the same checkpoint.path and this job as checkpoint.continueFrom.",
     "NoProgress": "Read the cause. The same step fails repeatedly, so restarts cannot help. Fix"
-    " it, and create a new job with the same checkpoint.path.",
-    "ActiveDeadlineExceeded": "Create a new job with the same checkpoint.path and a longer"
-    " activeDeadlineSeconds.",
+    " it, and create a new job with the same checkpoint.path and this job as"
+    " checkpoint.continueFrom.",
+    "ActiveDeadlineExceeded": "Create a new job with the same checkpoint.path, this job as"
+    " checkpoint.continueFrom, and a longer activeDeadlineSeconds.",
     "ConfigRefused": "Fix the field that the message names.",
     "MemoryExceeded": "Make the change in the message, or use a pool with larger GPUs.",
     "Unreadable": "Suspend the job and set the field that the message names again.",

@@ -87,7 +87,9 @@ def lines(jobs: Iterable[JobObject], priorities: Iterable[builtin.PriorityClass]
     for job in jobs:
         if is_in_line(job):
             name = job.spec.priority_class_name
-            priority = values.get(name, 0) if name else default
+            priority = values.get(name) if name else default if values else None
+            if priority is None:  # a tenant may not read priority classes
+                priority = job.status.priority or 0
             since = seconds(job.status.queued_at) or seconds(job.metadata.creation_timestamp) or 0.0
             waiting[job.spec.queue].append((-priority, since, job.metadata.uid, job))
     return {

@@ -321,6 +321,7 @@ class StoredGpuPoolStatus(ObjectPart, frozen=True):
     nodes: int | None = None
     total_gpus: int | None = None
     used_gpus: int | None = None
+    jobs: int | None = None
     step_time_percent: int | None = None
     node_health: list[StoredNodeHealthStatus] | None = None
     quarantined_nodes: int | None = None

@@ -123,6 +123,10 @@ class JobFact:
     nodes: int
     claim: str | None
     """Claim for its checkpoints."""
+    queue: str = ""
+    """Its TrainingQueue."""
+    pool: str = ""
+    """The GpuPool in which it holds GPUs; empty while it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

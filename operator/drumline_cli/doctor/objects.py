@@ -150,6 +150,8 @@ def job(raw: bytes) -> JobFact | None:
         name=plain(read.metadata.name),
         nodes=read.spec.nodes,
         claim=_claim(read.spec.checkpoint),
+        queue=plain(read.spec.queue),
+        pool=plain(read.status.assignment.gpu_pool) if read.status.assignment else "",
     )
 
 

@@ -64,7 +64,7 @@ CHECKS: Final[dict[str, Callable[[ClusterFacts], Results]]] = {
     "Pools": lambda facts: _of(hardware.pools, facts.pools, facts.nodes),
     "Topology": lambda facts: _of(hardware.topology, facts.pools, facts.nodes),
     "Clocks": lambda facts: _of(hardware.clocks, facts.clocks),
-    "Queues": lambda facts: _of(tenants.queues, facts.queues, facts.pools, facts.nodes),
+    "Queues": lambda facts: _of(tenants.queues, facts.queues, facts.pools, facts.nodes, facts.jobs),
     "Guarded pools": lambda facts: _of(
         tenants.guarded_pools, facts.operator, facts.pools, facts.queues
     ),

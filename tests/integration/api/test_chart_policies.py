@@ -638,3 +638,33 @@ def test_who_writes_a_template_needs_the_right_to_the_queue_and_its_controller_n
 
 def job(**changes: Any) -> str:
     return json.dumps(manifest("TrainingJob", **changes))
+
+
+def test_a_queue_or_pool_in_use_is_not_deleted(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    pool = {"metadata": {"name": f"{namespace}-pool"}, "spec": {"nodeSelector": {"gpu": namespace}}}
+    queue = {
+        "metadata": {"name": f"{namespace}-queue"},
+        "spec": {"quotas": [{"gpuPool": f"{namespace}-pool", "nominalGpus": 1}]},
+    }
+    documents = [
+        {"apiVersion": "drumline.dev/v1alpha1", "kind": kind, **body}
+        for kind, body in (("GpuPool", pool), ("TrainingQueue", queue))
+    ]
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+    used = {"gp": {"jobs": 2}, "tq": {"admittedJobs": 1, "pendingJobs": 3}}
+    with in_force(helm, kubectl, namespace, "objectsInUse.protect", names=("-objects-in-use",)):
+        for kind, name, said in (
+            ("gp", f"{namespace}-pool", "in use by 2 running and 0 waiting jobs"),
+            ("tq", f"{namespace}-queue", "in use by 1 running and 3 waiting jobs"),
+        ):
+            patch = json.dumps({"status": used[kind]})
+            kubectl("patch", kind, name, "--subresource=status", "--type=merge", "-p", patch)
+            with pytest.raises(AssertionError, match=said):
+                kubectl("delete", kind, name)
+            kubectl("annotate", kind, name, "drumline.dev/delete-in-use=true")
+            kubectl("delete", kind, name)
+        kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+        for kind, name in (("gp", f"{namespace}-pool"), ("tq", f"{namespace}-queue")):
+            kubectl("delete", kind, name)

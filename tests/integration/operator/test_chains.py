@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.integration.operator.conftest import Site
@@ -9,7 +12,7 @@ from tests.kube import phase_is, reason_is
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
 
-ALL: dict[str, int] = {"nodes": 1, "gpusPerNode": 8}
+ALL: dict[str, Any] = {"nodes": 1, "gpusPerNode": 8}
 
 
 def test_a_job_starts_when_its_predecessor_has_succeeded_and_outlives_it(site: Site) -> None:
@@ -70,3 +73,38 @@ def test_of_a_sweep_so_many_run_at_a_time(site: Site) -> None:
         assert site.job("lr-1")["status"]["reason"] == "SweepLimit"
         site.end_pods(name, exit_code=0)
     site.wait("lr-1", phase_is("Running"))
+
+
+def test_the_second_job_of_a_checkpoint_folder_waits_for_the_end_of_the_first(site: Site) -> None:
+    def placed(job: dict[str, Any] | None) -> bool:
+        return bool((job or {}).get("status", {}).get("assignment"))
+
+    folder = {
+        "trainer": {"globalBatchSize": 96},
+        "checkpoint": {"claimName": "checkpoints", "path": "shared"},
+    }
+    site.submit("first", **ALL, **folder)
+    site.wait("first", placed)
+    site.submit("second", **ALL, **folder)
+    job = site.wait("second", reason_is("CheckpointFolderInUse"))
+    assert f"held by {site.namespace}/first" in job["status"]["message"]
+    site.kube.delete("trainingjobs", "first", site.namespace)
+    site.wait("second", placed)
+
+
+def test_a_job_whose_queue_is_deleted_is_told_at_once_and_until_it_is_back(site: Site) -> None:
+    def orphaned(truth: str) -> Callable[[dict[str, Any] | None], bool]:
+        return lambda job: any(
+            (each["type"], each["status"]) == ("Orphaned", truth)
+            for each in (job or {}).get("status", {}).get("conditions", ())
+        )
+
+    site.submit("stays", **ALL)
+    site.wait("stays", phase_is("Running"))
+    queue = site.kube.get("trainingqueues", site.queue, None)
+    site.kube.delete("trainingqueues", site.queue, None)
+    job = site.wait("stays", orphaned("True"))
+    assert job["status"]["phase"] == "Running"
+    metadata = {"name": site.queue}
+    site.kube.create({**queue, "metadata": metadata, "status": {}})
+    site.wait("stays", orphaned("False"))

@@ -37,6 +37,10 @@ class NamespaceCache:
         """Return whether any namespace was seen."""
         return bool(self._labels)
 
+    def may_exist(self, name: str) -> bool:
+        """Return whether a namespace exists. True without read access."""
+        return not self._labels or name in self._labels
+
     def selected(self, spec: TrainingQueueSpec) -> frozenset[str]:
         """Return the namespaces that a queue's selector matches. O(1) while no label changes."""
         selector = spec.namespace_selector

@@ -94,6 +94,8 @@ class NodeCache:
         self.devices = DeviceCache()
         """Devices of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
+        self.labels: dict[str, Mapping[str, str]] = {}
+        """Labels by node."""
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         self._distrusted: dict[str, str] = {}
         self.standings: Mapping[str, NodeStanding] = {}
@@ -153,7 +155,13 @@ class NodeCache:
         self._out_of_service.discard(name)
         self.promised.discard(name)
         if new is None:
-            for by_name in (self._views, self._distrusted, self._values, self._contested):
+            for by_name in (
+                self._views,
+                self.labels,
+                self._distrusted,
+                self._values,
+                self._contested,
+            ):
                 by_name.pop(name, None)
             self._unpooled.discard(name)
             self._announce(name, ())
@@ -291,6 +299,7 @@ class NodeCache:
         if before is None or before.labels != view.labels:
             self._unpooled.discard(name)
         self._views[name] = view
+        self.labels[name] = view.labels
         # A newer version ends the distrust: the kubelet has reported what it has.
         if self._distrusted.get(name, view.resource_version) != view.resource_version:
             del self._distrusted[name]
@@ -431,7 +440,8 @@ class NodeCache:
 
     def _job_relevant_state(self, name: str) -> tuple[object, ...]:
         """Return the parts of a node to which its jobs react."""
-        return (self.is_gone(name), self.is_ready(name), self.disruptions_of((name,)))
+        labels = self.labels.get(name)
+        return (self.is_gone(name), self.is_ready(name), self.disruptions_of((name,)), labels)
 
     def _changed(
         self, name: str, schedulable: tuple[object, ...], relevant: tuple[object, ...]

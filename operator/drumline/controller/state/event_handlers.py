@@ -146,11 +146,23 @@ class EventHandlers:
         if _spec_changed(event):
             _log_unreadable(event, self._state.on_pool(*_sides(event)))
             self._wake_scheduler()
+            self._wake_jobs(event)
 
     def _on_queue(self, event: Event[ObjectView]) -> None:
         if _spec_changed(event):
             _log_unreadable(event, self._state.on_queue(*_sides(event)))
             self._wake_scheduler()
+            self._wake_jobs(event)
+
+    def _wake_jobs(self, event: Event[ObjectView]) -> None:
+        """Wake the jobs with nodes whose queue or pool was created or deleted."""
+        if event.change is Change.MODIFIED:
+            return
+        name = event.view.name
+        for job in self._state.jobs.all():
+            places = job.status.assignment
+            if places is not None and name in (job.spec.queue, places.gpu_pool):
+                self._enqueue_soon(job.key)
 
     def _on_priority_class(self, event: Event[PriorityClassView]) -> None:
         self._state.on_priority_class(*_sides(event))

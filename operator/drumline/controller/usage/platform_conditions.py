@@ -80,6 +80,9 @@ def of_queue(
     is_pool: Callable[[str], bool],
     is_queue: Callable[[str], bool],
     evictions: PodEvictions,
+    parent_of: Callable[[str], str | None] = lambda _: None,
+    is_namespace: Callable[[str], bool] = lambda _: True,
+    gpus_of: Callable[[str], int] = lambda _: 0,
 ) -> Statements:
     """Return the conditions of a TrainingQueue.
 
@@ -89,6 +92,9 @@ def of_queue(
         is_pool: returns whether a GpuPool of this name exists.
         is_queue: returns whether a TrainingQueue of this name exists.
         evictions: what this installation does about foreign pods that must leave.
+        parent_of: returns the parent of a TrainingQueue, None without one.
+        is_namespace: returns whether a namespace exists.
+        gpus_of: returns the total `gpus` of a GpuPool; 0 if unknown, or if it may grow.
     """
     # The first problem decides. Each one names one object to create or one field to change.
     if problem is not None or spec is None:
@@ -103,7 +109,52 @@ def of_queue(
             " it exists"
         )
         return _waiting(PlatformReason.PARENT_NOT_FOUND, text)
-    return {ConditionType.READY: _ACCEPTED, **_without_effect(spec, evictions)}
+    cycle = _cycle_above(spec.parent, parent_of)
+    if cycle:
+        text = (
+            f"the parents form a cycle, {' -> '.join(cycle)}: these queues neither borrow nor lend;"
+            " change the parent of one of them"
+        )
+        return _waiting(PlatformReason.PARENT_CYCLE, text)
+    effect = _without_effect(spec, evictions) or _out_of_reach(
+        spec, is_namespace=is_namespace, gpus_of=gpus_of
+    )
+    return {ConditionType.READY: _ACCEPTED, **effect}
+
+
+def _cycle_above(parent: str | None, parent_of: Callable[[str], str | None]) -> list[str]:
+    """Return the first cycle of parents at or above a queue, as `a, b, a`; empty without one."""
+    path: list[str] = []
+    while parent is not None:
+        if parent in path:
+            return [*path[path.index(parent) :], parent]
+        path.append(parent)
+        parent = parent_of(parent)
+    return []
+
+
+def _out_of_reach(
+    spec: TrainingQueueSpec,
+    *,
+    is_namespace: Callable[[str], bool],
+    gpus_of: Callable[[str], int],
+) -> Statements:
+    """Report parts of a spec that promise what the cluster does not have."""
+    absent = [name for name in spec.namespaces or () if name != "*" and not is_namespace(name)]
+    if absent:
+        reason = PlatformReason.NAMESPACE_NOT_FOUND
+        text = f"namespace {absent[0]!r} does not exist; create it or remove it from namespaces"
+        return {ConditionType.INEFFECTIVE: Statement(truth="True", reason=reason, message=text)}
+    for quota in spec.quotas:
+        whole = gpus_of(quota.gpu_pool)
+        if 0 < whole < quota.nominal_gpus:
+            text = (
+                f"the quota of {quota.nominal_gpus} GPUs is above the {whole} of GpuPool"
+                f" {quota.gpu_pool}; lower nominalGpus or add nodes"
+            )
+            reason = PlatformReason.QUOTA_ABOVE_POOL
+            return {ConditionType.INEFFECTIVE: Statement(truth="True", reason=reason, message=text)}
+    return {}
 
 
 def _without_effect(spec: TrainingQueueSpec, evictions: PodEvictions) -> Statements:
@@ -136,6 +187,25 @@ def status_fields(view: ObjectView, statements: Statements, *, now: float) -> di
             entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in conditions
         ],
     }
+
+
+def news_in(view: ObjectView, status: Mapping[str, Any]) -> Iterable[tuple[bool, str, str]]:
+    """Return the conditions in a new status that differ from those that the object has.
+
+    Returns:
+        For each: whether it is a problem, the reason, and a sentence.
+    """
+    before = {
+        entry.type: (entry.status, entry.reason)
+        for entry in _conditions(view.status.get("conditions"))
+    }
+    news: list[tuple[bool, str, str]] = []
+    for entry in _conditions(status.get("conditions")):
+        is_good = (entry.type == ConditionType.READY) == (entry.status == "True")
+        known = before.get(entry.type)
+        if known != (entry.status, entry.reason) and (known is not None or not is_good):
+            news.append((not is_good, entry.reason, entry.message or f"{entry.type} again"))
+    return news
 
 
 def _unreadable(problem: str) -> Statements:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from drumline.controller.job_events import EventAction
 from drumline.controller.nodes.health import NodeHealthBook
 from drumline.controller.pools.calibration import (
     calibration_fields,
@@ -29,6 +30,7 @@ from drumline.controller.usage.cluster_series import cluster_series
 from drumline.controller.usage.platform_conditions import (
     PodEvictions,
     Statements,
+    news_in,
     of_pool,
     of_queue,
     status_fields,
@@ -37,6 +39,7 @@ from drumline.controller.workloads.workloads import WorkloadInLine
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
+from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.informer import Informer
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import Key, ObjectView
@@ -102,6 +105,7 @@ class UsageReporter:
         autoscaling: Callable[[str], Json],
         expected: Callable[[str], ExpectedStart | None],
         evictions: PodEvictions,
+        recorder: EventRecorder,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -117,6 +121,7 @@ class UsageReporter:
         self._autoscaling = autoscaling
         self._expected = expected
         self._evictions = evictions
+        self._recorder = recorder
         self._clock = clock
         self._rates = GpuSecondsRates()
 
@@ -208,7 +213,18 @@ class UsageReporter:
             is_pool=lambda name: pools.get(name) is not None,
             is_queue=lambda name: queues.get(name) is not None,
             evictions=self._evictions,
+            parent_of=lambda name: spec.parent if (spec := queues.get(name)) else None,
+            is_namespace=self._state.namespaces.may_exist,
+            gpus_of=self._fixed_gpus_of,
         )
+
+    def _fixed_gpus_of(self, pool: str) -> int:
+        """Return the total GPUs of a pool as last written; 0 for a pool that may grow."""
+        spec, view = self._state.pools.get(pool), self._pools.get(Key("", pool))
+        if spec is None or spec.autoscaling is not None or view is None:
+            return 0
+        total = view.status.get("totalGpus")
+        return total if isinstance(total, int) else 0
 
     def _usage_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
         """Return the usage fields of a queue, refreshed rarely or with another change."""
@@ -335,6 +351,11 @@ class UsageReporter:
         nodes: Counter[str] = Counter()
         total: Counter[str] = Counter()
         used: Counter[str] = Counter()
+        jobs = Counter(
+            held.pool
+            for held in snapshot.admitted
+            if not (held.is_residual or held.is_foreign or held.gang.surplus_of)
+        )
         for node in snapshot.nodes:
             nodes[node.pool] += 1
             total[node.pool] += node.allocatable.gpus
@@ -351,6 +372,7 @@ class UsageReporter:
                 "nodes": nodes[name],
                 "totalGpus": total[name],
                 "usedGpus": used[name],
+                "jobs": jobs[name],
                 "gpus": f"{used[name]}/{total[name]}{_unit(pool)}",
             }
         return statuses
@@ -369,6 +391,19 @@ class UsageReporter:
             raise
         except KubeError as error:  # the next look tries again
             log.debug("status_write_failed", object=view.name, error=str(error))
+            return
+        for is_problem, reason, note in news_in(view, status):
+            self._recorder.record(
+                Occurrence(
+                    regarding=Regarding(
+                        resource=resource, namespace="", name=view.name, uid=view.uid
+                    ),
+                    reason=reason,
+                    action=EventAction.JUDGE,
+                    note=note,
+                    severity=Severity.WARNING if is_problem else Severity.NORMAL,
+                )
+            )
 
 
 def _in_gpus(amounts: Mapping[str, int], parts: Mapping[str, int]) -> str:

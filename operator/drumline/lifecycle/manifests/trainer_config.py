@@ -123,12 +123,9 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
         parts = data_parallel_size(trainer, ranks=spec.nodes * spec.gpus_per_node)
         base["micro_batch_size"] = max(1, trainer.global_batch_size // max(1, parts))
     if spec.checkpoint is not None:
-        base["checkpoint"] = {
-            "every_steps": spec.checkpoint.every_steps,
-            "keep": spec.checkpoint.keep,
-        }
-        if spec.checkpoint.continue_from:
-            base["checkpoint"]["continue_from"] = spec.checkpoint.continue_from
+        saving = {"every_steps": spec.checkpoint.every_steps, "keep": spec.checkpoint.keep}
+        named = spec.checkpoint.continue_from
+        base["checkpoint"] = {**saving, "continue_from": named} if named else saving
     return base
 
 

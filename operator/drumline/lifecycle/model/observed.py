@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drumline.lifecycle.model.chains import FREE, Standing
-from drumline_api.conditions import DisruptionKind
+from drumline_api.conditions import DisruptionKind, Reason
 from drumline_api.trainingqueue import IdleRules
 from drumline_contract import Incident, NoticeAnswer, Pause, Progress, Remark
 
@@ -165,6 +165,10 @@ class Observed:
 
     None without a report of this generation.
     """
+    orphaned: tuple[Reason, str] | None = None
+    """Reason and sentence if the queue or the pool of a job with nodes was deleted."""
+    broken_domain: str = ""
+    """Sentence if the nodes of a gang are no longer in one domain of its required level."""
     idle_rules: IdleRules = DEFAULT_IDLE_RULES
     """Rules of the job's queue."""
     node_disruptions: tuple[NodeDisruption, ...] = ()

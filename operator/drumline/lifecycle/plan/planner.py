@@ -92,7 +92,12 @@ def _with_external_changes(job: Job, observed: Observed, *, now: float) -> Train
     status = avoided_nodes.without_expired(job.status, now=now)
     if status == job.status and status.assignment is None and observed.predecessors.met:
         return transitions.predecessors_met(job, observed.predecessors)
-    return status
+    return transitions.with_surroundings(
+        replace(job, status=status),
+        orphaned=observed.orphaned,
+        broken_domain=observed.broken_domain,
+        now=now,
+    )
 
 
 def _plan_finished(job: Job, observed: Observed, *, now: float) -> JobPlan:

@@ -49,6 +49,7 @@ from drumline.lifecycle.transitions.phases import (
     with_epoch,
     with_expected_start,
     with_progress,
+    with_surroundings,
 )
 
 __all__ = [
@@ -86,5 +87,6 @@ __all__ = [
     "with_epoch",
     "with_expected_start",
     "with_progress",
+    "with_surroundings",
     "works_again",
 ]

@@ -202,6 +202,29 @@ def memory_judged(job: Job, shortage: MemoryShortage | None, *, now: float) -> T
     return with_condition(status, job, kind, "True", reason, text, now)
 
 
+def with_surroundings(
+    job: Job, *, orphaned: tuple[Reason, str] | None, broken_domain: str, now: float
+) -> TrainingJobStatus:
+    """Return the status with what was deleted or relabelled under a job.
+
+    Args:
+        job: the job.
+        orphaned: reason and sentence about its queue or pool, None if both exist.
+        broken_domain: sentence about its required domain, empty if it is whole.
+        now: seconds since the epoch.
+    """
+    status = job.status
+    if orphaned is None:
+        status = cleared(status, job, ConditionType.ORPHANED, Reason.RESTORED, now=now)
+    else:
+        reason, text = orphaned
+        status = with_condition(status, job, ConditionType.ORPHANED, "True", reason, text, now)
+    kind = ConditionType.DOMAIN_BROKEN
+    if not broken_domain:
+        return cleared(status, job, kind, Reason.RESTORED, now=now)
+    return with_condition(status, job, kind, "True", Reason.LABELS_MOVED, broken_domain, now)
+
+
 def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
     """Return the status of a job whose pods all succeeded."""
     status = with_progress(job, with_elapsed(job, now=now), progress, now=now)

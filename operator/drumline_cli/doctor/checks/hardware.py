@@ -98,7 +98,8 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
         return
     for pool in pools:
         members, resource = members_of(pool, nodes), pool.spec.gpu_resource
-        yield _pool(pool, members)
+        rivals = _rivals(pool, members, pools)
+        yield _overlap(pool, rivals) if rivals else _pool(pool, members)
         shared = [node.name for node in members if shares_gpus(node.labels)]
         if shared:
             yield Warned(
@@ -223,6 +224,22 @@ def members_of(pool: PoolFact, nodes: Iterable[NodeFact]) -> list[NodeFact]:
     """Return the nodes that a pool selects."""
     wanted = pool.spec.node_selector.items()
     return [node for node in nodes if wanted <= node.labels.items()]
+
+
+def _overlap(pool: PoolFact, rivals: list[str]) -> Warned:
+    return Warned(
+        message=f"{pool.name}: {some(rivals)} also select nodes of it; each of these nodes"
+        " belongs to the oldest pool. All of them have the condition Overlapping",
+        fix="narrow the nodeSelector of one of them",
+    )
+
+
+def _rivals(pool: PoolFact, members: Iterable[NodeFact], pools: Iterable[PoolFact]) -> list[str]:
+    """Return the names of other pools that select nodes of this one."""
+    names = [
+        other.name for other in pools if other.name != pool.name and members_of(other, members)
+    ]
+    return sorted(names)
 
 
 def _vendor(resource: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -30,9 +31,14 @@ _BASELINE_CAPABILITIES: Final = frozenset(
 
 
 def queues(
-    queues: tuple[QueueFact, ...], pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]
+    queues: tuple[QueueFact, ...],
+    pools: tuple[PoolFact, ...],
+    nodes: tuple[NodeFact, ...],
+    jobs: tuple[JobFact, ...] = (),
 ) -> Iterator[Result]:
-    """Check whether jobs have a queue, and which jobs each queue accepts."""
+    """Check whether jobs have a queue and a pool, and which jobs each queue accepts."""
+    orphans = list(_orphans(queues, pools, jobs))
+    yield from orphans
     if not queues:
         yield Warned(
             message="there is no TrainingQueue, so no job can start",
@@ -45,32 +51,17 @@ def queues(
         )
         for pool in pools
     }
-    names = {queue.name for queue in queues}
-    sound = True
-    for queue in queues:
-        quotas = {quota.gpu_pool: quota.nominal_gpus for quota in queue.spec.quotas}
-        if missing := quotas.keys() - sizes.keys():
-            sound = False
-            yield CheckFailed(
-                message=f"{queue.name}: GpuPool {some(missing)} does not exist, so the quota for"
-                " it is not used",
-                fix="create the pool, or remove the quota",
-            )
-        if queue.spec.parent is not None and queue.spec.parent not in names:
-            sound = False
-            yield CheckFailed(
-                message=f"{queue.name}: parent {queue.spec.parent} does not exist, so the queue"
-                " neither borrows nor lends",
-                fix="create this TrainingQueue, or remove parent",
-            )
-        for pool in sorted(quotas.keys() & sizes.keys()):
-            if quotas[pool] > sizes[pool] > 0:
-                sound = False
-                yield Warned(
-                    message=f"{queue.name}: quotas promise {quotas[pool]} GPUs of {pool}, which"
-                    f" has {sizes[pool]}",
-                    fix="lower nominalGpus, or add nodes",
-                )
+    sound = not orphans
+    for cycle in _cycles(queues):
+        sound = False
+        yield CheckFailed(
+            message=f"the parents of queues form a cycle, {' -> '.join(cycle)}: these queues"
+            " neither borrow nor lend",
+            fix="change spec.parent of one of them",
+        )
+    for problem in _unmet_promises(queues, sizes):
+        sound = False
+        yield problem
     if openly := [queue.name for queue in queues if queue.spec.is_open_to_all]:
         yield Warned(
             message=f"jobs of every namespace may use {some(openly)}",
@@ -79,6 +70,79 @@ def queues(
         )
     elif sound:
         yield Passed(message=f"{many(len(queues), 'queue')} with restricted pools and namespaces")
+
+
+def _unmet_promises(
+    queues: tuple[QueueFact, ...], sizes: Mapping[str, int]
+) -> Iterator[CheckFailed | Warned]:
+    """Report pools, parents and GPUs that queues name and that do not exist.
+
+    Args:
+        queues: all queues.
+        sizes: GPUs by pool.
+    """
+    names = {queue.name for queue in queues}
+    for queue in queues:
+        quotas = {quota.gpu_pool: quota.nominal_gpus for quota in queue.spec.quotas}
+        if missing := quotas.keys() - sizes.keys():
+            yield CheckFailed(
+                message=f"{queue.name}: GpuPool {some(missing)} does not exist, so the quota for"
+                " it is not used",
+                fix="create the pool, or remove the quota",
+            )
+        if queue.spec.parent is not None and queue.spec.parent not in names:
+            yield CheckFailed(
+                message=f"{queue.name}: parent {queue.spec.parent} does not exist, so the queue"
+                " neither borrows nor lends",
+                fix="create this TrainingQueue, or remove parent",
+            )
+        for pool in sorted(quotas.keys() & sizes.keys()):
+            if quotas[pool] > sizes[pool] > 0:
+                yield Warned(
+                    message=f"{queue.name}: quotas promise {quotas[pool]} GPUs of {pool}, which"
+                    f" has {sizes[pool]}",
+                    fix="lower nominalGpus, or add nodes",
+                )
+
+
+def _orphans(
+    queues: tuple[QueueFact, ...], pools: tuple[PoolFact, ...], jobs: tuple[JobFact, ...]
+) -> Iterator[Result]:
+    """Report jobs whose queue or pool was deleted."""
+    names, known_pools = {queue.name for queue in queues}, {pool.name for pool in pools}
+    by_queue, by_pool = Counter[tuple[str, bool]](), Counter[str]()
+    for job in jobs:
+        if job.queue and job.queue not in names:
+            by_queue[job.queue, bool(job.pool)] += 1
+        if job.pool and job.pool not in known_pools:
+            by_pool[job.pool] += 1
+    for queue in sorted({queue for queue, _ in by_queue}):
+        running, waiting = by_queue[queue, True], by_queue[queue, False]
+        yield CheckFailed(
+            message=f"TrainingQueue {queue} does not exist, but {many(running, 'job')} of it run"
+            f" outside of any quota, and {many(waiting, 'job')} of it wait",
+            fix=f"create TrainingQueue {queue} again, or delete these jobs",
+        )
+    for pool, running in sorted(by_pool.items()):
+        yield CheckFailed(
+            message=f"GpuPool {pool} does not exist, but {many(running, 'job')} hold GPUs there",
+            fix=f"create GpuPool {pool} again",
+        )
+
+
+def _cycles(queues: tuple[QueueFact, ...]) -> Iterator[list[str]]:
+    """Yield each cycle of parents once, as `a, b, a`."""
+    parents = {queue.name: queue.spec.parent for queue in queues}
+    seen: set[str] = set()
+    for name in sorted(parents):
+        path: list[str] = []
+        at: str | None = name
+        while at is not None and at not in seen:
+            seen.add(at)
+            path.append(at)
+            at = parents.get(at)
+        if at in path:
+            yield [*path[path.index(at) :], at]
 
 
 def guarded_pools(

@@ -10,10 +10,12 @@ from drumline.controller.nodes.conversion import node_of
 from drumline.controller.usage.platform_conditions import (
     PodEvictions,
     Statements,
+    news_in,
     of_pool,
     of_queue,
     status_fields,
 )
+from drumline.kube.views import ObjectView
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.load import parse
 from drumline_api.trainingqueue import TrainingQueueSpec
@@ -39,6 +41,7 @@ def node(name: str, *, offers: int, used: int, ready: bool = True) -> Node:
 def queue(*, pools: tuple[str, ...] = ("h100",), queues: tuple[str, ...] = (), **spec: Any) -> Any:
     problem = spec.pop("problem", None)
     evictions = spec.pop("evictions", PodEvictions())
+    parents = spec.pop("parents", {})
     document = {"quotas": [{"gpuPool": "h100", "nominalGpus": 8}], **spec}
     return of_queue(
         parse(TrainingQueueSpec, document, at="spec"),
@@ -46,6 +49,9 @@ def queue(*, pools: tuple[str, ...] = ("h100",), queues: tuple[str, ...] = (), *
         is_pool=pools.__contains__,
         is_queue=queues.__contains__,
         evictions=evictions,
+        parent_of=parents.get,
+        is_namespace={"team"}.__contains__,
+        gpus_of=lambda name: {"h100": 64}.get(name, 0),
     )
 
 
@@ -72,6 +78,26 @@ def queue(*, pools: tuple[str, ...] = ("h100",), queues: tuple[str, ...] = (), *
         (queue(pools=()), {"Ready": "GpuPoolNotFound"}, "InProgress"),
         (queue(parent="all"), {"Ready": "ParentNotFound"}, "InProgress"),
         (queue(parent="all", queues=("all",)), {"Ready": "Accepted"}, "Current"),
+        (
+            queue(parent="a", queues=("a", "b"), parents={"a": "b", "b": "a"}),
+            {"Ready": "ParentCycle"},
+            "InProgress",
+        ),
+        (
+            queue(namespaces=["team", "gone"]),
+            {"Ready": "Accepted", "Ineffective": "NamespaceNotFound"},
+            "Current",
+        ),
+        (
+            queue(quotas=[{"gpuPool": "h100", "nominalGpus": 65}]),
+            {"Ready": "Accepted", "Ineffective": "QuotaAbovePool"},
+            "Current",
+        ),
+        (
+            queue(quotas=[{"gpuPool": "h100", "nominalGpus": 64}], namespaces=["team"]),
+            {"Ready": "Accepted"},
+            "Current",
+        ),
         (
             queue(foreignPods=EVICT),
             {"Ready": "Accepted", "Ineffective": "EvictionNotAllowed"},
@@ -120,3 +146,16 @@ def test_a_condition_keeps_its_time_while_its_truth_stays() -> None:
         entry["lastTransitionTime"] for entry in first["conditions"]
     ]
     assert second["observedGeneration"] == 2
+
+
+def test_a_condition_that_changes_is_news_and_a_good_start_is_none() -> None:
+    plain = queue_view("q")
+    cycle = queue(parent="a", queues=("a", "b"), parents={"a": "b", "b": "a"})
+    assert news_in(plain, status_fields(plain, queue(), now=NOW)) == []
+    (news,) = news_in(plain, status_fields(plain, cycle, now=NOW))
+    assert news[:2] == (True, "ParentCycle")
+    status = status_fields(plain, cycle, now=NOW)
+    broken = ObjectView(namespace="", name="q", uid="q", resource_version="2", status=status)
+    assert news_in(broken, broken.status) == []
+    (news,) = news_in(broken, status_fields(broken, queue(), now=NOW))
+    assert news == (False, "Accepted", "Ready again")

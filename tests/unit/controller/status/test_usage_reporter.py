@@ -85,6 +85,7 @@ def reporter(
         autoscaling=lambda _: {},
         expected=lambda _: None,
         evictions=PodEvictions(),
+        recorder=cast("EventRecorder", None),
         clock=lambda: now[0],
     )
 

@@ -132,3 +132,10 @@ def test_clocks_are_judged_in_both_directions() -> None:
     assert "c 12.0 s ahead" in off.message
     (well,) = clocks((clock("a", 0.4), clock("b", -1.2)))
     assert isinstance(well, Passed)
+
+
+def test_pools_that_select_the_same_nodes_are_named_as_the_operator_does() -> None:
+    both = pools((a_pool("wide"), a_pool("narrow")), (a_node(),))
+    for result, other in zip(both, ("narrow", "wide"), strict=True):
+        assert isinstance(result, Warned)
+        assert f"{other} also select nodes of it" in result.message

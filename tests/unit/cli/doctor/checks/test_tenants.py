@@ -16,6 +16,7 @@ from drumline_cli.doctor.checks.tenants import (
 )
 from drumline_cli.doctor.facts import JobFact, NamespaceFact
 from drumline_cli.doctor.results import CheckFailed, Passed, Warned
+from tests.texts import missing
 from tests.unit.cli.doctor.facts import a_node, a_pool, a_queue, an_operator
 
 HOST = {
@@ -28,9 +29,9 @@ def test_queues_that_promise_what_is_not_there() -> None:
     absent = a_queue("absent", quotas=[{"gpuPool": "b200", "nominalGpus": 8}])
     large = a_queue("large", quotas=[{"gpuPool": "h100", "nominalGpus": 16}])
     orphan = a_queue("orphan", parent="gone")
-    missing, beyond, parentless = queues((absent, large, orphan), (a_pool(),), (a_node(),))
-    assert isinstance(missing, CheckFailed)
-    assert "absent: GpuPool b200 does not exist" in missing.message
+    absent_pool, beyond, parentless = queues((absent, large, orphan), (a_pool(),), (a_node(),))
+    assert isinstance(absent_pool, CheckFailed)
+    assert "absent: GpuPool b200 does not exist" in absent_pool.message
     assert isinstance(beyond, Warned)
     assert "large: quotas promise 16 GPUs of h100" in beyond.message
     assert isinstance(parentless, CheckFailed)
@@ -128,3 +129,28 @@ def test_a_namespace_that_does_not_exist_is_named() -> None:
     (result,) = pod_security((), (a_queue(),), (a_pool(),), ())
     assert isinstance(result, Warned)
     assert "do not exist: team" in result.message
+
+
+def test_jobs_whose_queue_or_pool_was_deleted_are_named() -> None:
+    def job(name: str, **where: str) -> JobFact:
+        return JobFact(namespace="lab", name=name, nodes=1, claim=None, **where)
+
+    jobs = (
+        job("a", queue="infra", pool="h100"),
+        job("b", queue="infra"),
+        job("c", queue="research", pool="b200"),
+    )
+    lost_queue, lost_pool = queues((a_queue(),), (a_pool(),), (a_node(),), jobs)
+    assert isinstance(lost_queue, CheckFailed)
+    assert not missing(
+        lost_queue.message, "TrainingQueue infra", "1 job of it run", "1 job of it wait"
+    )
+    assert isinstance(lost_pool, CheckFailed)
+    assert not missing(lost_pool.message, "GpuPool b200 does not exist", "1 job")
+
+
+def test_a_cycle_of_parents_is_named_once() -> None:
+    cluster = (a_queue("a", parent="b"), a_queue("b", parent="a"), a_queue("c", parent="a"))
+    (cycle,) = queues(cluster, (a_pool(),), (a_node(),))
+    assert isinstance(cycle, CheckFailed)
+    assert "a -> b -> a" in cycle.message
