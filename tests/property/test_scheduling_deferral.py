@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from drumline_scheduler import (
+    AskedNodes,
     BlockReason,
     CycleCache,
     CycleInput,
@@ -94,6 +95,23 @@ def test_the_first_in_order_are_tried_in_each_cycle() -> None:
     late = replace(pending.pop(), priority=9)
     made = cycles([*pending, late], count=4)
     assert all(late.key not in not_tried(decisions) for decisions in made)
+
+
+def test_a_gang_for_which_nodes_were_requested_is_tried_in_each_cycle() -> None:
+    pending = kinds(3 * TRY_BUDGET)
+    last = pending[-1]
+    given = CycleInput(
+        snapshot=FULL,
+        pending=tuple(pending),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    asked = (AskedNodes(uid=last.uid, pool="p", nodes=1),)
+    assert last.key in not_tried(decide(given))
+    decisions = decide(replace(given, snapshot=replace(FULL, asked=asked)))
+    assert last.key not in not_tried(decisions)
+    assert not decisions.faults
 
 
 def test_roles_cost_more_and_the_work_of_a_cycle_is_bounded() -> None:
