@@ -6,25 +6,19 @@ To serve a model, export it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from drumline_contract.buckets.path import AnyPath
 from drumline_contract.config import ConfigError, Family, Precision, TrainerConfig
-from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.checkpoint.storage import StepFiles
-from drumline_trainer.data.records.template_files import chat_templates_of
-from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokenizer
+from drumline_trainer.data.codec import Codec
 from drumline_trainer.export import whole_weights
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.parallelism.data_parallel.precision import to_compute_type
 from drumline_trainer.sharding.slices import named_weights
-
-_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,46 +37,6 @@ class Sampling:
             raise ConfigError(f"--tokens: must be at least 1, not {self.tokens}")
         if self.temperature < 0:
             raise ConfigError(f"--temperature: must not be negative, not {self.temperature}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codec:
-    """Between a text and the tokens of a model."""
-
-    encode: Callable[[str], list[int]]
-    decode: Callable[[Sequence[int]], str]
-    stops: frozenset[int] = frozenset()
-    """Tokens after which nothing comes."""
-
-
-def codec_of(config: TrainerConfig, *, chat: bool) -> Codec:
-    """Return the codec of the run's data; `chat`: a prompt is a user's message.
-
-    Raises:
-        ConfigError: the tokenizer or the template cannot be read.
-    """
-    folder = None if config.model_from is None else model_folder(config.model_from)
-    if config.data.tokenizer is not None:
-        file: AnyPath = Path(config.data.tokenizer)
-    elif folder is not None and (folder / TOKENIZER_FILE).is_file():
-        file = folder / TOKENIZER_FILE
-    elif chat:
-        raise ConfigError("--chat: this model has no tokenizer, and so no chat template")
-    else:
-        return Codec(encode=lambda text: list(text.encode()), decode=_of_bytes)
-    tokenizer = LoadedTokenizer.of(file)
-    frame = tokenizer.frame(file.parent)
-    written: Callable[[str], str] = str
-    if chat:
-        templates = chat_templates_of(
-            file.parent, choice=config.data.chat_template, ends=tokenizer.ends(frame)
-        )
-        written = templates.for_tools(None).asked
-    return Codec(
-        encode=lambda text: tokenizer.encode_text(written(text), frame=None if chat else frame),
-        decode=lambda tokens: tokenizer.tokenizer.decode(list(tokens)),
-        stops=frame.stops,
-    )
 
 
 def answer(
@@ -148,7 +102,3 @@ def _chosen(logits_V: Tensor, sampling: Sampling, random: torch.Generator) -> in
         return int(logits_V.argmax())
     shares_V = (logits_V / sampling.temperature).softmax(0)
     return int(torch.multinomial(shares_V, 1, generator=random))
-
-
-def _of_bytes(tokens: Sequence[int]) -> str:
-    return bytes(token for token in tokens if token < _BYTES).decode(errors="replace")

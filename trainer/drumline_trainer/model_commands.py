@@ -77,7 +77,8 @@ def generate(arguments: list[str]) -> int:
     add_configuration(parser)
     options = parser.parse_args(arguments)
     quiet_torch()
-    from drumline_trainer.generate import Sampling, answer, codec_of  # noqa: PLC0415 - torch
+    from drumline_trainer.data.codec import codec_of  # noqa: PLC0415 - numpy
+    from drumline_trainer.generate import Sampling, answer  # noqa: PLC0415 - torch
 
     def work(files: StepFiles, config: TrainerConfig) -> None:
         text = answer(

@@ -10,7 +10,8 @@ from drumline_contract import ExitCode
 from drumline_contract.config import ModelConfig, TrainerConfig
 from drumline_trainer.__main__ import main
 from drumline_trainer.checkpoint.named import named_checkpoint
-from drumline_trainer.generate import Codec, Sampling, answer, codec_of
+from drumline_trainer.data.codec import Codec, codec_of
+from drumline_trainer.generate import Sampling, answer
 from tests.unit.trainer.data.records.conversations import write_chat_model
 from tests.unit.trainer.test_main_export import CONFIG, stored
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
 
 from drumline_contract.config import ConfigError
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.records.files import (
+    JSON_SUFFIX,
     RECORD_SUFFIXES,
     StoredRecord,
     decoded,
+    holds_records,
     read_records,
 )
 from drumline_trainer.data.records.kinds import (
@@ -26,6 +30,14 @@ from drumline_trainer.data.records.kinds import (
 )
 from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
 from drumline_trainer.data.records.rendering import RecordRenderer
+
+BESIDE_RECORDS: Final = frozenset(
+    {
+        *("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"),
+        *("README.md", ".gitattributes", "LICENSE"),
+    }
+)
+"""Files that a folder with a data set has besides."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,9 +80,10 @@ def read_documents(
     Raises:
         ConfigError: a text is not UTF-8, or a line is not such a record.
     """
+    names = record_names(corpus)
     for number in range(start.file, len(corpus.paths)):
         path = corpus.folder / corpus.paths[number]
-        if path.name.endswith(RECORD_SUFFIXES):
+        if corpus.paths[number] in names:
             offset = start.offset if number == start.file else 0
             for stored in read_records(path, offset=offset):
                 after = DocumentPosition(number, stored.after)
@@ -81,14 +94,35 @@ def read_documents(
             yield TextDocument((text,), DocumentPosition(number + 1), str(path))
 
 
+def record_names(corpus: Corpus) -> frozenset[str]:
+    """Paths of the files of records.
+
+    Files `.json` are among them where the corpus has no other text: elsewhere they are text, as
+    any file of a program is.
+
+    Raises:
+        ConfigError: a file is no regular one.
+        OSError: the storage fails.
+    """
+    names = frozenset(name for name in corpus.paths if name.endswith(RECORD_SUFFIXES))
+    others = [
+        name
+        for name in corpus.paths
+        if name not in names and PurePosixPath(name).name not in BESIDE_RECORDS
+    ]
+    if not all(name.endswith(JSON_SUFFIX) for name in others):
+        return names
+    return names | {name for name in others if holds_records(corpus.folder / name)}
+
+
 def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
     """Read the kind of the first record; text, where there are none.
 
     Raises:
         ConfigError: it is of no known kind.
     """
-    paths = (corpus.folder / name for name in corpus.paths)
-    for path in (path for path in paths if path.name.endswith(RECORD_SUFFIXES)):
+    names = record_names(corpus)
+    for path in (corpus.folder / name for name in corpus.paths if name in names):
         for stored in read_records(path, offset=0):
             record = _normalized(stored)
             kind = kind_of(record, field=field)

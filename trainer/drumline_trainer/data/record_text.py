@@ -21,10 +21,12 @@ from drumline_contract.buckets.path import AnyPath
 from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.document_reader import (
+    BESIDE_RECORDS,
     DocumentPosition,
     TextDocument,
     first_kind,
     read_documents,
+    record_names,
 )
 from drumline_trainer.data.learned_spans import LearnedSpans, moved
 from drumline_trainer.data.records.files import RECORD_SUFFIXES, uncompressed_bytes
@@ -42,10 +44,6 @@ from drumline_trainer.data.records.tokenizer import (
 MOST_BYTES: Final = 64 << 20
 BATCH_CHARACTERS: Final = 200_000
 _SPLITS_FILE: Final = "dataset_dict.json"
-_OTHER_FILES: Final = frozenset(
-    {_SPLITS_FILE, "dataset_info.json", "state.json", "README.md", ".gitattributes", "LICENSE"}
-)
-"""Other files of a folder with a data set, which are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,14 +101,14 @@ def records_of(corpus: Corpus) -> Corpus | None:
     Raises:
         ConfigError: there are also other files, or several splits of a data set.
     """
-    names = [name for name in corpus.paths if name.endswith(RECORD_SUFFIXES)]
+    known = record_names(corpus)
+    names = [name for name in corpus.paths if name in known]
     if not names:
         return None
-    paths = [PurePosixPath(path) for path in corpus.paths]
     other = [
-        str(path)
-        for path in paths
-        if not path.name.endswith(RECORD_SUFFIXES) and path.name not in _OTHER_FILES
+        path
+        for path in corpus.paths
+        if path not in known and PurePosixPath(path).name not in BESIDE_RECORDS
     ]
     if other:
         raise ConfigError(

@@ -14,7 +14,7 @@ import torch
 from drumline_contract import BUCKET_SCHEMES
 from drumline_contract.buckets.path import BucketPath, any_path
 from drumline_contract.config import ModelConfig, TrainerConfig
-from drumline_trainer.generate import codec_of
+from drumline_trainer.data.codec import codec_of
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,

@@ -29,6 +29,7 @@ from drumline_trainer.data.records.messages import (
     ASSISTANT,
     Conversation,
     Message,
+    arguments_of,
     encoded_arguments,
 )
 
@@ -97,7 +98,7 @@ class ChatTemplate:
     """`bos_token`, `eos_token` and the like."""
     ends: Ends
     words: frozenset[str]
-    """Names and strings of the template: the fields and the roles that it knows are among them."""
+    """Names of fields and strings: the fields and the roles that it knows are among them."""
     template: jinja2.Template
 
     @classmethod
@@ -138,13 +139,8 @@ class ChatTemplate:
                 "the chat template does not write 'tool_calls', and a message has them; use a"
                 " template that does (data.chat_template)"
             )
-        try:
-            whole = self._text(conversation, messages)
-        except ValueError:
-            encoded = encoded_arguments(messages)
-            if encoded == messages:
-                raise
-            messages, whole = encoded, self._text(conversation, encoded)
+        messages, whole = self._written(conversation, messages)
+        self._check_roles(messages, whole)
 
         def write(part: Sequence[Message], *, ask: bool = False) -> str:
             return self._text(conversation, part, ask=ask)
@@ -158,6 +154,40 @@ class ChatTemplate:
             prompt = asked if whole.startswith(asked) else None
         spans = answer_spans(whole, messages, turns, write=write, ends=self.ends)
         return LearnedText(whole, tuple(spans), prompt=prompt)
+
+    def _written(
+        self, conversation: Conversation, messages: list[Message]
+    ) -> tuple[list[Message], str]:
+        """The messages as the template takes them, and their text.
+
+        Some templates take the arguments of calls as objects, others as JSON strings: those fail
+        with objects, or write them as Python does.
+        """
+        encoded = encoded_arguments(messages)
+        try:
+            whole = self._text(conversation, messages)
+        except ValueError:
+            if encoded == messages:
+                raise
+            return encoded, self._text(conversation, encoded)
+        shown = [text for each in arguments_of(messages) if (text := repr(each)) in whole]
+        if shown:
+            other = self._text(conversation, encoded)
+            if not any(text in other for text in shown):
+                return encoded, other
+        return messages, whole
+
+    def _check_roles(self, messages: Sequence[Message], whole: str) -> None:
+        """Raise ValueError where a message has a role that the template leaves out."""
+        for number, message in enumerate(messages):
+            content = message.get("content", "")
+            known = message["role"] in self.words or not isinstance(content, str)
+            if not known and content.strip() and content.strip() not in whole:
+                raise ValueError(
+                    f"message {number + 1}: the chat template does not write messages of"
+                    f" {message['role']!r}; rename the role, or use another template"
+                    " (data.chat_template)"
+                )
 
     def asked(self, text: str) -> str:
         """Render a user's message with the generation prompt.
@@ -287,9 +317,8 @@ def _repetition(left: Any, right: Any) -> int:
 
 
 def _words(tree: nodes.Node) -> Iterator[str]:
-    """Yield every name of a field, string and variable."""
+    """Yield every name of a field, and every string."""
     yield from (node.attr for node in tree.find_all(nodes.Getattr))
-    yield from (node.name for node in tree.find_all(nodes.Name))
     for node in tree.find_all(nodes.Const):
         if isinstance(node.value, str):
             yield node.value

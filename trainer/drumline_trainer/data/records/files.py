@@ -1,5 +1,7 @@
 """Files of records: lines of JSON, plain or gzip, Parquet, Hugging Face's Arrow files, and tars.
 
+A file `.json` is one of records too if it is a list of objects, or lines of them.
+
 In a tar as WebDataset makes them a sample is a record: 0007.json is its fields, 0007.txt its field
 `text`; one of the two, or both. Other members are left alone.
 """
@@ -10,6 +12,7 @@ import gzip
 import importlib
 import json
 import mmap
+import re
 import zlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +42,13 @@ RECORD_SUFFIXES: Final = (
     TAR_SUFFIX,
 )
 """Suffixes of files of records."""
-_FIELDS, _TEXT = ".json", ".txt"
+JSON_SUFFIX: Final = ".json"
+_FIELDS, _TEXT = JSON_SUFFIX, ".txt"
+_LIST_OF_OBJECTS: Final = re.compile(rb"\s*\[\s*\{")
+_LINE_OF_OBJECT: Final = re.compile(rb"\s*\{.*\}[ \t\r]*\n")
+_HEAD_BYTES: Final = 1 << 20
+_MOST_LIST_BYTES: Final = 1 << 30
+"""Of a list, which is decoded as a whole."""
 _MAX_RECORD_BYTES: Final = 64 << 20
 """Maximum size of a line or a member of a tar. A few bytes of gzip can hold gigabytes of one line.
 """
@@ -68,7 +77,26 @@ def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
         return _lines(path, offset=offset)
     if path.suffix == TAR_SUFFIX:
         return _samples(path, offset=offset)
+    if path.suffix == JSON_SUFFIX:
+        listed = _LIST_OF_OBJECTS.match(_head(path))
+        return (_listed if listed else _lines)(path, offset=offset)
     return _rows(path, offset=offset)
+
+
+def holds_records(path: Path) -> bool:
+    """Whether a file `.json` is a list of objects, or lines of them, by its first bytes.
+
+    Raises:
+        ConfigError: it is no regular file.
+        OSError: its storage fails.
+    """
+    head = _head(path)
+    return bool(_LIST_OF_OBJECTS.match(head) or _LINE_OF_OBJECT.match(head))
+
+
+def _head(path: Path) -> bytes:
+    with _named_errors(path), open_regular(path) as file:
+        return file.read(_HEAD_BYTES)
 
 
 def uncompressed_bytes(path: Path, *, most: int) -> int:
@@ -123,6 +151,26 @@ def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
                 raise ConfigError(f"source: {place} is longer than {_MAX_RECORD_BYTES} bytes")
             if line.strip():
                 yield StoredRecord(_object(decoded(line, path, at=at), place), place, offset)
+
+
+def _listed(path: Path, *, offset: int) -> Iterator[StoredRecord]:
+    """The objects of a list; offsets are numbers of objects."""
+    with _named_errors(path), open_regular(path) as file:
+        content = file.read(_MOST_LIST_BYTES + 1)
+    if len(content) > _MOST_LIST_BYTES:
+        raise ConfigError(
+            f"source: {path} is a list of more than {_MOST_LIST_BYTES} bytes; write its objects as"
+            " lines, into a .jsonl"
+        )
+    try:
+        records: list[Any] = json.loads(decoded(content, path, at=0))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"source: {path} is no JSON: {error}") from error
+    for number, record in enumerate(records[offset:], start=offset + 1):
+        place = f"entry {number} of {path}"
+        if not isinstance(record, dict):
+            raise ConfigError(f"source: {place} is no JSON object")
+        yield StoredRecord(cast("Record", record), place, number)
 
 
 def _object(text: str, place: str) -> Record:

@@ -11,7 +11,7 @@ field of a message is refused, because a template would ignore it silently.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -194,6 +194,23 @@ def _checked(message: dict[str, Any], words: frozenset[str]) -> Turn:
     return Turn(kept, learned)
 
 
+def check_whole_record(record: Mapping[str, Any]) -> None:
+    """Raise ValueError where a record says of itself that it is not to be learned as it is."""
+    for name in (name for name in _FLAGS if name in record):
+        value = record[name]
+        if isinstance(value, list | str) or value not in (1, None):
+            raise ValueError(
+                f"{name!r} of a record is {value!r}, and records are learned with equal weight;"
+                " leave such records out, or flag their messages"
+            )
+    if isinstance(record.get("label"), bool) and "completion" in record:
+        raise ValueError(
+            "a record with 'completion' and a 'label' of true or false is an unpaired preference:"
+            " what is not wanted would be learned too; leave out the records with false and the"
+            " field 'label'"
+        )
+
+
 def _is_learned(message: Mapping[str, Any]) -> bool:
     """Read the flags of a message. Without one, the assistant's messages are learned."""
     flags = {name: message[name] for name in _FLAGS if name in message}
@@ -266,6 +283,15 @@ def encoded_arguments(messages: Iterable[Message]) -> list[Message]:
         else message
         for message in messages
     ]
+
+
+def arguments_of(messages: Iterable[Message]) -> Iterator[Mapping[str, Any]]:
+    """Return the arguments of all calls that have some."""
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            arguments = call.get("function", call).get("arguments")
+            if arguments:
+                yield arguments
 
 
 def _encoded(call: Mapping[str, Any]) -> dict[str, Any]:

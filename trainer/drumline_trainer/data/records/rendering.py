@@ -15,7 +15,7 @@ from drumline_trainer.data.records.kinds import (
     sides_of,
 )
 from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
-from drumline_trainer.data.records.messages import tools_of
+from drumline_trainer.data.records.messages import check_whole_record, tools_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,7 @@ class RecordRenderer:
             ValueError: it is of another kind, no template can write it, or it is not valid Unicode.
         """
         known = normalized(record)
+        check_whole_record(known)
         kind = kind_of(known, field=self.field)
         if kind is not self.kind:
             raise ValueError(f"{self._wanted()}; it has {', '.join(map(repr, record)) or 'none'}")

@@ -16,9 +16,9 @@ TEMPLATE_FILE: Final = "chat_template.jinja"
 _MORE_TEMPLATES: Final = "additional_chat_templates"
 _CONFIG_FILE: Final = "tokenizer_config.json"
 _TOKENS_FILE: Final = "special_tokens_map.json"
+_ADDED: Final = "added_tokens_decoder"
 _GENERATION_FILES: Final = ("generation_config.json", "config.json")
 _MOST_BYTES: Final = 16 << 20
-_NAMES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 def chat_templates_of(folder: AnyPath, *, choice: str | None, ends: Ends) -> ChatTemplates:
@@ -50,6 +50,11 @@ def chat_templates_of(folder: AnyPath, *, choice: str | None, ends: Ends) -> Cha
     return ChatTemplates.of(sources, tokens=tokens, ends=ends, chosen=chosen)
 
 
+def has_templates(folder: AnyPath) -> bool:
+    """Whether a model's folder has a chat template. Raises ConfigError."""
+    return bool(_sources(folder))
+
+
 def special_tokens_of(folder: AnyPath) -> dict[str, str]:
     """Return the special tokens of a folder by their names, such as `bos_token`.
 
@@ -60,9 +65,32 @@ def special_tokens_of(folder: AnyPath) -> dict[str, str]:
     older = _object(folder / _TOKENS_FILE)
     extra = config.get("extra_special_tokens")
     named = cast("dict[str, Any]", extra if isinstance(extra, dict) else {})
-    names = (*(f"{name}_token" for name in _NAMES), *named)
-    values = {name: _content({**named, **older, **config}.get(name)) for name in names}
+    # as transformers: the older file stands above where the newer one lists no added tokens
+    newest = {**older, **config} if _ADDED in config else {**config, **older}
+    known = {**named, **newest}
+    names = (name for name in known if name.endswith("_token") or name in named)
+    values = {name: _content(known[name]) for name in names}
     return {name: text for name, text in values.items() if text is not None}
+
+
+def added_tokens_of(folder: AnyPath) -> dict[int, Mapping[str, Any]]:
+    """Tokens that tokenizer_config.json adds to those of tokenizer.json, by their numbers.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    listed = _object(folder / _CONFIG_FILE).get(_ADDED)
+    entries = cast("dict[str, Any]", listed if isinstance(listed, dict) else {})
+    return {
+        int(number): cast("Mapping[str, Any]", entry)
+        for number, entry in sorted(entries.items(), key=lambda pair: pair[0].zfill(12))
+        if number.isdecimal() and isinstance(entry, dict)
+    }
+
+
+def splits_special_tokens(folder: AnyPath) -> bool:
+    """Whether the tokenizer reads special tokens in a text as plain text. Raises ConfigError."""
+    return _object(folder / _CONFIG_FILE).get("split_special_tokens") is True
 
 
 def stop_numbers_of(folder: AnyPath) -> tuple[int, ...]:
@@ -93,6 +121,9 @@ def _sources(folder: AnyPath) -> dict[str, str]:
     source = _object(folder / _CONFIG_FILE).get("chat_template")
     if isinstance(source, str):
         return {"default": source}
+    if isinstance(source, dict):
+        named = cast("dict[str, Any]", source)
+        return {name: text for name, text in named.items() if isinstance(text, str)}
     listed = cast("list[Any]", source if isinstance(source, list) else [])
     entries = [cast("dict[str, Any]", each) for each in listed if isinstance(each, dict)]
     pairs = [(each.get("name"), each.get("template")) for each in entries]

@@ -21,11 +21,17 @@ from drumline_contract.config import ConfigError
 from drumline_trainer.data.learned_spans import runs_of
 from drumline_trainer.data.records.answer_spans import Ends
 from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
-from drumline_trainer.data.records.template_files import special_tokens_of, stop_numbers_of
+from drumline_trainer.data.records.template_files import (
+    added_tokens_of,
+    special_tokens_of,
+    splits_special_tokens,
+    stop_numbers_of,
+)
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 MAX_TOKENIZER_BYTES: Final = 256 << 20
 """Ten times the largest that was published."""
+_ADDED_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _PROBE: Final = "a"
 """A text between the tokens that a post-processor writes."""
 
@@ -104,6 +110,7 @@ class LoadedTokenizer:
             raise ConfigError(f"tokenizer: {file} is not a tokenizer.json: {error}") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        _add_tokens_of(file.parent, tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         special = {number: token.content for number, token in added.items() if token.special}
         return cls(
@@ -228,6 +235,31 @@ class LoadedTokenizer:
         begin = tuple(number for number, _ in takewhile(lambda pair: pair[1], marked))
         end = tuple(number for number, _ in takewhile(lambda pair: pair[1], reversed(marked)))
         return begin, end[::-1]
+
+
+def _add_tokens_of(folder: AnyPath, tokenizer: Any) -> None:
+    """Make the tokens that tokenizer_config.json names special tokens, as transformers does.
+
+    Named tokens that no number is known for stay out: no model has learned them.
+    """
+    from tokenizers import AddedToken  # noqa: PLC0415 - optional package
+
+    own = {repr(token) for token in tokenizer.get_added_tokens_decoder().values()}
+    for number, entry in added_tokens_of(folder).items():
+        fields = {name: bool(entry[name]) for name in _ADDED_FLAGS if name in entry}
+        token = AddedToken(str(entry.get("content", "")), **fields)
+        there = tokenizer.token_to_id(token.content)
+        if there is None and number != tokenizer.get_vocab_size(with_added_tokens=True):
+            continue
+        if repr(token) not in own:
+            tokenizer.add_tokens([token])
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    named = special_tokens_of(folder).values()
+    missing = [text for text in named if text not in added]
+    tokenizer.add_special_tokens(
+        [text for text in missing if tokenizer.token_to_id(text) is not None]
+    )
+    tokenizer.encode_special_tokens = splits_special_tokens(folder)
 
 
 def _within(offsets: npt.NDArray[np.int64], start: int, stop: int) -> npt.NDArray[np.bool_]:

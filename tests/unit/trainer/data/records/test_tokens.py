@@ -14,15 +14,15 @@ from tokenizers import Tokenizer
 
 from drumline_contract.config import ConfigError, DataConfig, TrainerConfig
 from drumline_contract.config.data import Packing
+from drumline_trainer.data.codec import codec_of
 from drumline_trainer.data.corpus import open_corpus
-from drumline_trainer.data.record_text import MemoryText, open_records
+from drumline_trainer.data.record_text import MemoryText, open_records, records_of
 from drumline_trainer.data.records.answer_spans import Ends
 from drumline_trainer.data.records.chat_template import ChatTemplate
 from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.text import open_shards
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import TokenizeOptions, tokenize
-from drumline_trainer.generate import codec_of
 from tests.unit.trainer.data.records.conversations import write_lines
 from tests.unit.trainer.data.records.tokenizers_by_shape import (
     CHATML,
@@ -375,3 +375,125 @@ def test_which_fields_count_is_said_before_the_first_step(tmp_path: Path) -> Non
     shown = "\n".join(dataset.examples)
     assert "records.jsonl at byte 0" in shown
     assert "[[f|our|<|im_end|>]]" in shown
+
+
+CHAT = {"messages": [USER, {"role": "assistant", "content": "four"}]}
+TALK = "<|im_start|>user\nTwo?<|im_end|>\n<|im_start|>assistant\nfour<|im_end|>\n"
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["named", "in added_tokens_decoder"])
+def test_a_token_that_the_config_alone_names_is_one_token(tmp_path: Path, *, listed: bool) -> None:
+    entry = {"content": "<|im_end|>", "normalized": False, "special": True}
+    more = {"added_tokens_decoder": {"3": entry}} if listed else {}
+    model = write_tokenizer(tmp_path, **{"eos_token": "<|im_end|>", **more})
+    file = model / "tokenizer.json"
+    raw = json.loads(file.read_text())
+    raw["added_tokens"] = [each for each in raw["added_tokens"] if each["content"] != "<|im_end|>"]
+    file.write_text(json.dumps(raw))
+    text = read(model, [CHAT])
+    number = Tokenizer.from_file(str(file)).token_to_id("<|im_end|>")
+    assert text.all_tokens.tolist().count(number) == 2
+    assert document(model, {"text": "The fox"})[1] == "The fox<|im_end|>"
+
+
+def test_flags_of_added_tokens_are_those_of_the_config(tmp_path: Path) -> None:
+    entry = {"content": "<|im_end|>", "rstrip": True, "normalized": False, "special": True}
+    model = write_tokenizer(tmp_path, added_tokens_decoder={"3": entry})
+    assert document(model, {"text": "Two<|im_end|>\nfour"})[0] == "Two<|im_end|>four</s>"
+
+
+def test_the_older_file_names_tokens_where_the_newer_one_lists_none(tmp_path: Path) -> None:
+    model = write_tokenizer(tmp_path)
+    (model / "special_tokens_map.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+    assert document(model, {"text": "The fox"})[1] == "The fox<|im_end|>"
+    write_tokenizer(tmp_path, added_tokens_decoder={})
+    assert document(model, {"text": "The fox"})[1] == "The fox</s>"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"turn_token": "<|im_end|>"}, {"extra_special_tokens": {"turn_token": "<|im_end|>"}}],
+    ids=str,
+)
+def test_a_template_has_the_tokens_that_a_model_names_itself(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    template = CHATML.replace("<|im_end|>", "{{ turn_token }}")
+    model = write_tokenizer(tmp_path, template=template, **config)
+    assert document(model, CHAT) == (TALK, "four<|im_end|>")
+
+
+def test_templates_may_be_an_object(tmp_path: Path) -> None:
+    model = write_tokenizer(tmp_path, template={"default": CHATML, "tool_use": "no"})
+    assert document(model, CHAT) == (TALK, "four<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    "written", ["{{ call.arguments }}", "{{ '' ~ call.arguments }}", "{{ call.arguments|string }}"]
+)
+def test_arguments_that_a_template_writes_as_they_are_stay_json(
+    tmp_path: Path, written: str
+) -> None:
+    calls = "{% for call in message.tool_calls or [] %}" + written + "{% endfor %}"
+    template = CHATML.replace("<|im_end|>", calls + "<|im_end|>")
+    model = write_tokenizer(tmp_path, template=template)
+    for arguments in ({"city": "Paris"}, json.dumps({"city": "Paris"})):
+        call = {"name": "weather", "arguments": arguments}
+        record = {"messages": [USER, {"role": "assistant", "content": "", "tool_calls": [call]}]}
+        assert document(model, record)[1] == '{"city": "Paris"}<|im_end|>'
+
+
+def test_a_role_that_the_template_leaves_out_is_refused(tmp_path: Path) -> None:
+    template = CHATML.replace(
+        "{% for message in messages %}",
+        "{% for message in messages if message.role in ['user', 'assistant'] %}",
+    )
+    model = write_tokenizer(tmp_path, template=template)
+    record = {"messages": [{"role": "developer", "content": "Be brief."}, *CHAT["messages"]]}
+    with pytest.raises(ConfigError, match=r"message 1: .*'developer'"):
+        document(model, record)
+    assert document(write_tokenizer(tmp_path), record)[0].startswith("<|im_start|>developer")
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"text": "Two", "weight": 0}, "'weight' of a record is 0"),
+        ({"text": "Two", "loss_mask": [0, 1]}, "'loss_mask' of a record"),
+        ({**CHAT, "train": False}, "'train' of a record is False"),
+        ({"prompt": "Two?", "completion": " five", "label": False}, "unpaired preference"),
+    ],
+    ids=str,
+)
+def test_a_record_that_is_not_to_be_learned_as_it_is_is_refused(
+    tmp_path: Path, record: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(write_tokenizer(tmp_path), [record])
+
+
+@pytest.mark.parametrize("content", ["list", "lines"])
+def test_a_json_file_is_one_of_records(tmp_path: Path, content: str) -> None:
+    model = write_tokenizer(tmp_path / "model")
+    records = [{"text": "The fox"}, {"text": "Two"}]
+    file = tmp_path / "data" / "train.json"
+    file.parent.mkdir()
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
+    file.write_text(json.dumps(records, indent=2) if content == "list" else lines)
+    (file.parent / "dataset_info.json").write_text("{}\n")
+    given = DataConfig(source=str(file.parent), pattern="*.json")
+    corpus = records_of(open_corpus(given))
+    assert corpus is not None
+    text = open_records(corpus, given, tokenizer_file=model / "tokenizer.json")
+    assert [pair[0] for pair in documents(text, model)] == ["The fox</s>", "Two</s>"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"a.json": '[{"text": "x"}]', "b.py": "x = 1"}, {"a.json": '{\n  "strict": true\n}\n'}],
+    ids=str,
+)
+def test_a_json_file_among_texts_is_text(tmp_path: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert records_of(open_corpus(DataConfig(source=str(tmp_path), pattern="*"))) is None
