@@ -13,6 +13,8 @@ import torch
 peft = pytest.importorskip("peft", reason="make test-all WHAT=libraries")
 transformers = pytest.importorskip("transformers")
 
+from safetensors.torch import load_file  # noqa: E402
+
 from drumline_contract.config import LoraConfig, ModelConfig  # noqa: E402
 from drumline_trainer.adapters.lora import merge_adapter  # noqa: E402
 from drumline_trainer.adapters.peft import KNOWN, check_plain, read_peft, write_peft  # noqa: E402
@@ -117,3 +119,97 @@ def test_what_this_version_of_peft_writes_of_itself_changes_nothing(tmp_path: Pa
     check_plain(settings, folder=tmp_path)
     fields = {field.name for field in dataclasses.fields(peft.LoraConfig)}
     assert fields - KNOWN == VARIANTS
+
+
+MIXTURE = {
+    "layers": 2,
+    "hidden_size": 16,
+    "heads": 4,
+    "kv_heads": 2,
+    "ffn_size": 32,
+    "vocab_size": 256,
+    "tied_embeddings": False,
+    "experts": 4,
+    "experts_per_token": 2,
+    "expert_ffn_size": 24,
+}
+MIXTURES = {
+    "qwen3_moe": ModelConfig(**MIXTURE, query_key_norm=True),
+    "mixtral": ModelConfig(**MIXTURE | {"expert_ffn_size": 32}),
+}
+EXPERTS = ["experts_gate_up,experts_down", "experts_down", "experts_gate_up,query"]
+
+
+def of_experts(model: ModelConfig, lora: LoraConfig) -> dict[str, torch.Tensor]:
+    random = torch.Generator().manual_seed(2)
+    inner, hidden = model.features_per_expert, model.hidden_size
+    sizes = {"gate_up": (hidden, 2 * inner), "down": (inner, hidden)}
+    made: dict[str, torch.Tensor] = {}
+    for layer in range(model.layers):
+        for name, (inputs, outputs) in sizes.items():
+            if f"experts_{name}" in lora.projections:
+                path = f"layers.{layer}.feed_forward.experts.{name}_adapter"
+                made[f"{path}.lora_a"] = torch.randn((4, lora.rank, inputs), generator=random) / 4
+                made[f"{path}.lora_b"] = torch.randn((4, outputs, lora.rank), generator=random) / 4
+        if "query" in lora.projections:
+            path = f"layers.{layer}.attention.query"
+            made[f"{path}.lora_a"] = torch.randn((lora.rank, hidden), generator=random) / 4
+            made[f"{path}.lora_b"] = torch.randn((hidden, lora.rank), generator=random) / 4
+    return made
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", MIXTURES)
+@pytest.mark.parametrize("targets", EXPERTS)
+def test_peft_gives_the_logits_of_merged_experts(tmp_path: Path, kind: str, targets: str) -> None:
+    model, base = MIXTURES[kind], tmp_path / "base"
+    export_hugging_face(weights(model), model, base)
+    assert json.loads((base / "config.json").read_text())["model_type"] == kind
+    lora = LoraConfig(rank=3, alpha=6.0, targets=targets)
+    made = of_experts(model, lora)
+    write_peft(made, tmp_path / "adapter", lora=lora, model=model, base=base, dtype=torch.float32)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base)
+    without = plain(TOKENS).logits
+    beside = peft.PeftModel.from_pretrained(plain, tmp_path / "adapter")
+    merged = {
+        name: merge_adapter(name, weight, made, config=lora)
+        for name, weight in weights(model).items()
+    }
+    export_hugging_face(merged, model, tmp_path / "merged")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    expected = whole(TOKENS).logits
+    assert (beside(TOKENS).logits - expected).abs().max() <= 1e-5
+    assert (without - expected).abs().max() > 1e-2
+    again = read_peft(tmp_path / "adapter", model=model, base=base)
+    assert again.config.projections == lora.projections
+    assert again.tensors.keys() == made.keys()
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in made.items())
+
+
+def test_adapters_of_experts_that_peft_writes_are_read(tmp_path: Path) -> None:
+    model, base = MIXTURES["qwen3_moe"], tmp_path / "base"
+    export_hugging_face(weights(model), model, base)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base)
+    asked = peft.LoraConfig(
+        r=4,
+        lora_alpha=12,
+        target_modules=["q_proj"],
+        target_parameters=["mlp.experts.down_proj", "mlp.experts.gate_up_proj"],
+        task_type="CAUSAL_LM",
+        init_lora_weights=False,
+    )
+    peft.get_peft_model(plain, asked).save_pretrained(tmp_path / "theirs")
+    stored = read_peft(tmp_path / "theirs", model=model, base=base)
+    assert stored.config.projections == {"query", "experts_gate_up", "experts_down"}
+    write_peft(
+        stored.tensors,
+        tmp_path / "ours",
+        lora=stored.config,
+        model=model,
+        base=base,
+        dtype=torch.float32,
+    )
+    ours = load_file(tmp_path / "ours" / "adapter_model.safetensors")
+    theirs = load_file(tmp_path / "theirs" / "adapter_model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())

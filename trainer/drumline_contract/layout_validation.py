@@ -19,6 +19,7 @@ from drumline_contract.config import (
     TrainerConfig,
 )
 from drumline_contract.config.bounds import nearest_multiples
+from drumline_contract.config.lora import EXPERT_PROJECTIONS
 from drumline_contract.layout import Layout
 from drumline_contract.shapes.attention import shares_heads
 from drumline_contract.shapes.weight_sizes import learning_weights
@@ -56,6 +57,8 @@ class ViolationReason(StrEnum):
     PREFERENCES = "PreferencesNeedWholeLogits"
     FROZEN = "FrozenStagesGoNotBackward"
     TRANSFORMERS = "ModulesOfTransformersAreWhole"
+    PROMPTS = "PromptsNeedWholeLogits"
+    ADAPTED_EXPERTS = "AdaptedExpertsAreWhole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,10 +174,14 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     yield from _tensor(layout, config.model)
     yield from _sequence(layout, config)
     yield from _experts(layout, config.model)
+    if config.lora is not None and config.lora.projections & {*EXPERT_PROJECTIONS}:
+        yield from _adapted_experts(layout)
     if config.compile is not Compile.NONE:
         yield from _compiled(layout)
     if config.dpo is not None:
         yield from _preferences(layout)
+    if config.evaluation is not None and config.evaluation.prompts is not None:
+        yield from _prompts(layout)
     if layout.pipeline > 1 and config.freezes:
         field = "freeze" if config.trainable is None else "trainable"
         yield Violation(
@@ -198,6 +205,16 @@ def _batch(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
         )
 
 
+def _adapted_experts(layout: Layout) -> Iterator[Violation]:
+    if layout.tensor > 1:
+        yield Violation(
+            reason=ViolationReason.ADAPTED_EXPERTS,
+            text=f"lora.targets: experts_gate_up and experts_down, but parallelism.tensor"
+            f" {layout.tensor} cuts each expert; set parallelism.tensor to 1, and share out the"
+            " experts with parallelism.expert or fsdp",
+        )
+
+
 def _compiled(layout: Layout) -> Iterator[Violation]:
     if layout.pipeline > 1 and layout.schedule.splits_backward:
         yield Violation(
@@ -215,6 +232,17 @@ def _preferences(layout: Layout) -> Iterator[Violation]:
             reason=ViolationReason.PREFERENCES,
             text=f"dpo: compares whole answers, and {cut} {axes[cut]} cuts them or their logits;"
             f" set parallelism.{cut} to 1, and share out the weights with fsdp",
+        )
+
+
+def _prompts(layout: Layout) -> Iterator[Violation]:
+    axes = {"tensor": layout.tensor, "context": layout.context, "pipeline": layout.pipeline}
+    cut = next((axis for axis, degree in axes.items() if degree > 1), None)
+    if cut is not None:
+        yield Violation(
+            reason=ViolationReason.PROMPTS,
+            text=f"evaluation.prompts: needs the logits of whole sequences, and {cut} {axes[cut]}"
+            f" cuts them; leave the prompts out, or set parallelism.{cut} to 1",
         )
 
 

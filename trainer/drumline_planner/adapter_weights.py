@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from drumline_contract.config import Family, LoraConfig, ModelConfig
+from drumline_contract.config.lora import EXPERTS_DOWN, EXPERTS_GATE_UP
 from drumline_contract.shapes.attention import computed_by_ranks
 from drumline_contract.shapes.layer_kinds import kinds_among, layer_kinds
 from drumline_planner.setup import TrainingSetup
@@ -79,12 +80,28 @@ def layer_adapters(model: ModelConfig, lora: LoraConfig, *, tensor: int) -> floa
     return lora.rank * sum(inputs + outputs for _, inputs, outputs in each)
 
 
+def expert_adapters(model: ModelConfig, lora: LoraConfig, *, expert: int) -> float:
+    """Weights of the adapters of one layer's experts on a rank of the expert axis."""
+    if not model.experts:
+        return 0.0
+    hidden, inner = model.hidden_size, model.features_per_expert
+    sizes = {EXPERTS_GATE_UP: hidden + 2 * inner, EXPERTS_DOWN: inner + hidden}
+    each = sum(size for name, size in sizes.items() if name in lora.projections)
+    return lora.rank * each * model.experts / expert
+
+
 def trained_by_lora(setup: TrainingSetup) -> float:
     """Return the adapter weights on the fullest rank."""
     if setup.lora is None:
         return 0.0
-    lora, tensor = setup.lora, setup.layout.tensor
-    return _of_fullest(setup, lambda kind: layer_adapters(kind, lora, tensor=tensor))
+    lora, layout = setup.lora, setup.layout
+    return _of_fullest(
+        setup,
+        lambda kind: (
+            layer_adapters(kind, lora, tensor=layout.tensor)
+            + expert_adapters(kind, lora, expert=layout.expert)
+        ),
+    )
 
 
 def packed_weights(setup: TrainingSetup) -> float:

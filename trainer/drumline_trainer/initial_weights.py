@@ -15,7 +15,6 @@ from drumline_contract.config import Family, TrainerConfig
 from drumline_trainer.adapters.base import initialize_frozen_and_adapters, with_progress
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.models.initialize import initialize_slices
-from drumline_trainer.models.transformers.weights import fill_slices
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 
@@ -41,12 +40,8 @@ def initialize_weights(
             another base.
     """
     fresh = start.tier is RestoreTier.INITIAL
-    if config.model.family is Family.TRANSFORMERS:
-        if fresh:
-            (module,) = parallel_model.stages
-            fill_slices(parallel_model.slices, module, config=config, progress=progress)
-        return
-    if not config.has_base and config.model_from is None:
+    own = config.model.family is not Family.TRANSFORMERS
+    if own and not config.has_base and config.model_from is None:
         if fresh:
             slices = with_progress(progress, parallel_model.slices)
             initialize_slices(slices, config=config.model, seed=config.seed)

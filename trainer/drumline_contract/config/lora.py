@@ -16,6 +16,9 @@ PROJECTIONS = (
 )
 """Projections that adapters can apply to: four of attention, three of the feed-forward (some
 families have no gate), then those of latent attention, which also has queries and output."""
+EXPERTS_GATE_UP, EXPERTS_DOWN = "experts_gate_up", "experts_down"
+EXPERT_PROJECTIONS = (EXPERTS_GATE_UP, EXPERTS_DOWN)
+"""Of the experts of a mixture; they get adapters where `targets` names them."""
 BASE_BITS = (16, 4)
 
 
@@ -30,7 +33,10 @@ class LoraConfig:
     rslora: bool = False
     """The adapters add alpha / √rank times their product instead (Kalajdzievski 2023)."""
     targets: str = ",".join(PROJECTIONS)
-    """Projections that get an adapter, separated by commas: those of them that the model has."""
+    """Projections that get an adapter, separated by commas: those of them that the model has.
+    Experts get adapters only by the names `experts_gate_up` and `experts_down`. With model.family
+    transformers: the model's own names, such as `q_proj,v_proj`; by default all linear layers but
+    the head."""
     base_bits: Number = 16
     """Bits of each weight below the adapters. 16 keeps the type of `precision`. 4 packs them into
     blocks of NF4 (QLoRA, Dettmers et al. 2023)."""
@@ -56,16 +62,29 @@ class LoraConfig:
             raise ConfigError(
                 "lora.double_quantization: packs the scales of 4 bits; set lora.base_bits to 4"
             )
-        if unknown := sorted(self.projections - set(PROJECTIONS)):
-            raise ConfigError(
-                f"lora.targets: no projection is called {unknown[0]!r}; there are"
-                f" {', '.join(PROJECTIONS)}"
-            )
 
     @property
     def projections(self) -> frozenset[str]:
         """Names of the layers that get an adapter, where a model has them."""
         return frozenset(name.strip() for name in self.targets.split(","))
+
+    @property
+    def targets_all(self) -> bool:
+        """Whether `targets` is as it is by default: a model's own linear layers but its head."""
+        return self.targets == ",".join(PROJECTIONS)
+
+    def check_targets(self, family: Family) -> None:
+        """Raise ConfigError where a name is of no projection; a module of transformers has its own.
+
+        Args:
+            family: of the model.
+        """
+        unknown = sorted(self.projections - {*PROJECTIONS, *EXPERT_PROJECTIONS})
+        if unknown and family is not Family.TRANSFORMERS:
+            raise ConfigError(
+                f"lora.targets: no projection is called {unknown[0]!r}; there are"
+                f" {', '.join((*PROJECTIONS, *EXPERT_PROJECTIONS))}"
+            )
 
     @property
     def scale(self) -> float:
@@ -82,13 +101,12 @@ class LoraConfig:
         if not self.projections & there:
             raise ConfigError(
                 f"lora.targets: the model has no layer called {self.targets} that adapters lie"
-                f" beside; it has {','.join(sorted(there))}; experts have none"
+                f" beside; it has {','.join(sorted(there))}"
             )
         return self.projections & there
 
 
 def _projections(model: ModelConfig) -> frozenset[str]:
-    """Return the names of the linear layers that can get an adapter; experts are not among them."""
     names = {"query", "key", "value", "output"}
     if model.latent_attention is not None:
         names = {"query", "key_value_latent", "key_value", "output"}
@@ -96,4 +114,4 @@ def _projections(model: ModelConfig) -> frozenset[str]:
             names.add("query_latent")
     if not model.experts or model.shared_experts or model.dense_layers:
         names |= {"up", "down"} | ({"gate"} if model.family is Family.LLAMA else set())
-    return frozenset(names)
+    return frozenset(names | ({*EXPERT_PROJECTIONS} if model.experts else set()))

@@ -147,6 +147,8 @@ class TrainerConfig:
             )
         if self.fp8_scaling is not Fp8Scaling.TENSORWISE and not self.fp8:
             raise ConfigError("fp8_scaling: is for products in fp8; set fp8 too")
+        if self.lora is not None:
+            self.lora.check_targets(self.model.family)
         if self.lora is not None and self.lora.adapters_from and self.model_from is None:
             raise ConfigError("lora.adapters_from: adapters belong on a model; set model_from too")
         if self.dpo is not None:
@@ -347,9 +349,6 @@ def check_transformers(config: TrainerConfig) -> None:
             " is measured by nothing but its module; write data_parallel (fsdp shards all weights)"
         )
     lacking = {
-        "lora": config.lora is not None,
-        "dpo": config.dpo is not None,
-        "trainable or freeze": config.freezes,
         "fp8": config.fp8,
         "compile": config.compile is not Compile.NONE,
         "parallelism.local_sgd": degrees.local_sgd is not None,

@@ -17,14 +17,16 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, Family, TrainerConfig
 from drumline_contract.config.learning import patterns_of
 from drumline_contract.config.saved import model_digest
 from drumline_contract.shapes.hugging_face import model_folder
-from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
+from drumline_trainer.adapters.lora import A, B, LoraLinear, PackedLoraLinear
 from drumline_trainer.adapters.peft import read_peft
 from drumline_trainer.models.hugging_face import load_for_copies, load_hugging_face, weights_digest
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
+from drumline_trainer.models.transformers.module import CausalModule
+from drumline_trainer.models.transformers.weights import fill_slices
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 
@@ -46,19 +48,26 @@ def initialize_frozen_and_adapters(
     if restored is not None and config.has_base:
         check_base(restored, config=config)
     empty: Sequence[TensorSlice] = [] if restored is not None else slices
-    _begin_adapters([part for part in empty if is_adapter(part)], config=config)
+    _begin_adapters([part for part in empty if is_adapter(part)], stages, config=config)
     rest = [part for part in empty if not is_adapter(part)]
     if restored is None or config.has_base:
         initialize_base([*rest, *frozen], stages, config=config, device=device, progress=progress)
 
 
-def _begin_adapters(slices: Sequence[TensorSlice], *, config: TrainerConfig) -> None:
+def _begin_adapters(
+    slices: Sequence[TensorSlice], stages: Sequence[nn.Module], *, config: TrainerConfig
+) -> None:
     """Fill all A and B: from a folder, or so that they add nothing yet."""
     if config.lora is None or config.lora.adapters_from is None or config.model_from is None:
         initialize_adapters(slices, seed=config.seed)
         return
     folder = model_folder(config.lora.adapters_from)
-    adapters = read_peft(folder, model=config.model, base=model_folder(config.model_from))
+    adapters = read_peft(
+        folder,
+        model=config.model,
+        base=model_folder(config.model_from),
+        layers=_linear_names(stages),
+    )
     there, here = adapters.config, config.lora
     for setting in ("rank", "alpha", "rslora"):
         if getattr(there, setting) != getattr(here, setting):
@@ -66,7 +75,11 @@ def _begin_adapters(slices: Sequence[TensorSlice], *, config: TrainerConfig) -> 
             raise ConfigError(
                 f"lora.{setting}: the adapters of {folder} have another; set it to {value}"
             )
-    if there.projections != here.projections_of(config.model):
+    if config.model.family is Family.TRANSFORMERS:
+        same = adapters.tensors.keys() == {part.name for part in slices}
+    else:
+        same = there.projections == here.projections_of(config.model)
+    if slices and not same:
         raise ConfigError(
             f"lora.targets: the adapters of {folder} have another; set it to {there.targets}"
         )
@@ -81,6 +94,17 @@ def _begin_adapters(slices: Sequence[TensorSlice], *, config: TrainerConfig) -> 
         part.tensor.copy_(tensor[part.box.slices_within(whole)])
 
 
+def _linear_names(stages: Sequence[nn.Module]) -> list[str]:
+    """Names of the linear layers of a transformers module, adapted ones too."""
+    return [
+        name
+        for stage in stages
+        if isinstance(stage, CausalModule)
+        for name, module in cast("nn.Module", stage).named_modules()
+        if isinstance(module, nn.Linear | LoraLinear)
+    ]
+
+
 def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
     """Fill all A and B: the adapters add nothing yet."""
     for part in slices:
@@ -93,7 +117,7 @@ def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
                 name=part.name,
                 shape=part.shape,
                 seed=seed,
-                std=part.shape[1] ** -0.5,
+                std=part.shape[-1] ** -0.5,
             )
 
 
@@ -130,6 +154,15 @@ def initialize_base(
     """
     modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
     packed = [module for module in modules if isinstance(module, PackedLoraLinear)]
+    if config.model.family is Family.TRANSFORMERS:
+        (module,) = stages
+        rooms = [layer.unpacked() for layer in packed]
+        own = {name for name, _ in module.named_parameters() if not is_adapter_name(name)}
+        names = own | {room.name for room in rooms}
+        fill_slices([*slices, *rooms], module, config=config, names=names, progress=progress)
+        for layer, room in zip(packed, rooms, strict=True):
+            layer.take(room)
+        return
     if config.model_from is None:
         slices = with_progress(progress, slices)
         initialize_slices(slices, config=config.model, seed=config.seed)
@@ -165,7 +198,12 @@ def initialize_base(
 
 def is_adapter(part: TensorSlice) -> bool:
     """Return whether it is an A or a B."""
-    return part.name.rpartition(".")[2] in (A, B)
+    return is_adapter_name(part.name)
+
+
+def is_adapter_name(name: str) -> bool:
+    """Return whether it is the name of an A or a B."""
+    return name.rpartition(".")[2] in (A, B)
 
 
 @functools.cache

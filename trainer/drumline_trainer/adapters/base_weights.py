@@ -11,23 +11,28 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from drumline_contract.config import TrainerConfig
+from drumline_contract.config import Family, TrainerConfig
 from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import OpenedWeights, opened_weights
 from drumline_trainer.models.initialize import initialize_slices
+from drumline_trainer.models.transformers.weights import whole_module
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice, named_weights
 
 
 @contextmanager
-def opened_base(config: TrainerConfig) -> Generator[BaseWeights]:
-    """Open the base of a run.
+def opened_base(config: TrainerConfig) -> Generator[Mapping[str, Tensor]]:
+    """Open the base of a run. That of a module of transformers is in memory as a whole.
 
     Raises:
         ConfigError: the folder is not of this model.
         StoreError: its storage does not answer.
     """
+    if config.model.family is Family.TRANSFORMERS:
+        whole = whole_module(config)
+        yield dict(whole.named_parameters()) | dict(whole.named_buffers())
+        return
     if config.model_from is None:
         yield BaseWeights(config, folder=None)
         return

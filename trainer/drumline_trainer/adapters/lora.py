@@ -21,15 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_contract.config import LoraConfig, ModelConfig
+from drumline_contract.config import ConfigError, LoraConfig, ModelConfig
+from drumline_contract.config.lora import EXPERT_PROJECTIONS
 from drumline_contract.layout import Axis
 from drumline_trainer.adapters.four_bit import Packed, linear_of_packed, pack
+from drumline_trainer.adapters.lora_experts import LoraExperts, adapt_experts, added_to
+from drumline_trainer.models.transformers.module import CausalModule, linear_layers
 from drumline_trainer.numerics.replaced_linear import ReplacedLinear, replace_projections
 from drumline_trainer.parallelism.tensor_parallel.collectives import copy_to_region
 from drumline_trainer.parallelism.tensor_parallel.layers import ColumnLinear, RowLinear
@@ -76,8 +80,48 @@ def adapt(
         added.update(layer.adapter_cuts())
         return layer
 
-    replace_projections(stage, config.projections_of(model), make)
-    return {**cuts, **added} if group is not None else dict(cuts)
+    if isinstance(stage, CausalModule):
+        for name, linear in _chosen(cast("nn.Module", stage), config).items():
+            stage.set_submodule(name, make(name, linear))
+    else:
+        replace_projections(stage, config.projections_of(model), make)
+    added = added if group is not None else {}
+    if config.projections & {*EXPERT_PROJECTIONS}:
+        added |= adapt_experts(stage, config, cuts)
+    return {**cuts, **added}
+
+
+def _chosen(module: nn.Module, config: LoraConfig) -> dict[str, nn.Linear]:
+    """The layers of a module of transformers that `targets` names by the ends of their names.
+
+    Raises:
+        ConfigError: a name is of none.
+    """
+    layers = linear_layers(module)
+    if not layers:
+        raise ConfigError(
+            f"lora: {type(module).__name__} has no linear layers that adapters lie beside; leave"
+            " lora out"
+        )
+    if config.targets_all:
+        return layers
+    for target in sorted(config.projections):
+        if not any(_is_called(name, target) for name in layers):
+            ends = sorted({name.rpartition(".")[2] for name in layers})
+            raise ConfigError(
+                f"lora.targets: {type(module).__name__} has no linear layer called {target!r} that"
+                f" adapters lie beside; it has {', '.join(ends)}"
+            )
+    return {
+        name: layer
+        for name, layer in layers.items()
+        if any(_is_called(name, target) for target in config.projections)
+    }
+
+
+def _is_called(name: str, target: str) -> bool:
+    """Whether a layer is called so: the whole name or its end, as in peft."""
+    return name == target or name.endswith(f".{target}")
 
 
 class LoraLinear(ReplacedLinear):
@@ -193,9 +237,42 @@ class PackedLoraLinear(LoraLinear):
 
 
 @contextmanager
+def called_adapters(stage: nn.Module) -> Generator[None]:
+    """Watch passes through a stage for adapters that it leaves out.
+
+    A module may read the weight of a layer that it never calls: its adapter would change nothing.
+
+    Raises:
+        ConfigError: at the end, a layer was not called and the module that has it was.
+    """
+    layers = [module for module in stage.modules() if isinstance(module, LoraLinear)]
+    parents = {layer: stage.get_submodule(layer.name.rpartition(".")[0]) for layer in layers}
+    called: set[nn.Module] = set()
+
+    def note(module: nn.Module, *_: object) -> None:
+        called.add(module)
+
+    watched = {*layers, *parents.values()}
+    handles = [module.register_forward_pre_hook(note) for module in watched]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    for layer, parent in parents.items():
+        if layer not in called and parent in called:
+            raise ConfigError(
+                f"lora.targets: {type(parent).__name__} computes with the weight of {layer.name}"
+                " without calling that layer, so that an adapter would change nothing; name"
+                " other layers"
+            )
+
+
+@contextmanager
 def without_adapters(stage: nn.Module) -> Generator[None]:
     """Disable the stage's adapters within the context."""
-    layers = [module for module in stage.modules() if isinstance(module, LoraLinear)]
+    kinds = LoraLinear | LoraExperts
+    layers = [module for module in stage.modules() if isinstance(module, kinds)]
     for layer in layers:
         layer.applied = False
     try:
@@ -221,6 +298,9 @@ def merge_adapter(
     Returns:
         [O, I] in the weight's type. The product is computed in fp32.
     """
+    of_experts = added_to(name, adapters)
+    if of_experts is not None:
+        return (weight.float() + of_experts * config.scale).to(weight.dtype)
     layer = name.removesuffix(".weight")
     a, b = adapters.get(f"{layer}.{A}"), adapters.get(f"{layer}.{B}")
     if a is None or b is None:

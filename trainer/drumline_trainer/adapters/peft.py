@@ -10,7 +10,7 @@ several projections in one tensor (Phi-3, GPT-2) there is no adapter for each: t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,8 +19,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from drumline_contract.buckets.path import AnyPath, make_folder
-from drumline_contract.config import ConfigError, LoraConfig, ModelConfig
+from drumline_contract.config import ConfigError, Family, LoraConfig, ModelConfig
 from drumline_contract.shapes.hugging_face import HuggingFaceError, read_json
+from drumline_trainer.adapters import peft_experts
 from drumline_trainer.adapters.lora import A, B
 from drumline_trainer.models.hugging_face import projection_names
 from drumline_trainer.models.hugging_face.files import (
@@ -33,6 +34,7 @@ from drumline_trainer.tensor_files.ranges import open_tensor_file
 CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
 _PREFIX: Final = "base_model.model."
+_OF_EXPERTS: Final = "target_parameters"
 _PARTS: Final = {A: "lora_A", B: "lora_B"}
 _PLAIN: Final[Mapping[str, Any]] = {
     "fan_in_fan_out": False,
@@ -99,10 +101,16 @@ def write_peft(
     Raises:
         HuggingFaceError: the base keeps an adapted projection in one tensor with others.
     """
-    names = projection_names(base, model)
-    tensors: dict[str, Tensor] = {}
+    names = _names(base, model, [name.rpartition(".")[0] for name in adapters])
+    experts = {name: each for name, each in adapters.items() if peft_experts.is_of_experts(name)}
+    tensors = {
+        f"{_PREFIX}{name}": tensor.to(dtype).contiguous()
+        for name, tensor in peft_experts.to_theirs(experts, model)
+    }
     targets: set[str] = set()
     for ours, tensor in adapters.items():
+        if ours in experts:
+            continue
         layer, _, part = ours.rpartition(".")
         theirs = names.get(layer)
         if theirs is None:
@@ -125,6 +133,7 @@ def write_peft(
             "lora_alpha": lora.alpha,
             "lora_dropout": 0.0,
             "target_modules": sorted(targets),
+            "target_parameters": peft_experts.target_parameters(list(experts)) or None,
             "use_rslora": lora.rslora,
             "init_lora_weights": True,
             "inference_mode": True,
@@ -133,26 +142,31 @@ def write_peft(
     )
 
 
-def read_peft(folder: AnyPath, *, model: ModelConfig, base: AnyPath) -> PeftAdapters:
+def read_peft(
+    folder: AnyPath, *, model: ModelConfig, base: AnyPath, layers: Collection[str] = ()
+) -> PeftAdapters:
     """Read adapters that peft, or `write_peft`, wrote for this base.
 
     Args:
-        folder: of the adapters.
-        model: that they are for.
-        base: folder of the base.
+        folder: with adapter_config.json and adapter_model.safetensors.
+        model: of the base.
+        base: the folder of the base.
+        layers: names of a transformers module's linear layers; models of our own need none.
 
     Raises:
         HuggingFaceError: they are not plain adapters of linear layers, or belong to another model.
     """
     settings = read_json(folder / CONFIG_FILE)
     check_plain(settings, folder=folder)
-    ours_of = {theirs: ours for ours, theirs in projection_names(base, model).items()}
-    tensors = dict(_tensors(folder / WEIGHTS_FILE, ours_of))
-    layers = {name.rpartition(".")[0] for name in tensors}
-    targets = {layer.rpartition(".")[2] for layer in layers}
+    ours_of = {theirs: ours for ours, theirs in _names(base, model, layers).items()}
+    with_experts = bool(settings.get(_OF_EXPERTS))
+    tensors = dict(_tensors(folder / WEIGHTS_FILE, ours_of, with_experts=with_experts))
+    experts = dict(_of_experts(folder, settings, model))
+    adapted = {name.rpartition(".")[0] for name in tensors}
+    targets = {layer.rpartition(".")[2] for layer in adapted}
     in_model = {layer for layer in ours_of.values() if layer.rpartition(".")[2] in targets}
-    if len(tensors) != 2 * len(layers) or layers != in_model:
-        missing = sorted(in_model - layers) or ["an A or a B"]
+    if len(tensors) != 2 * len(adapted) or adapted != in_model:
+        missing = sorted(in_model - adapted) or ["an A or a B"]
         raise HuggingFaceError(
             f"{folder / WEIGHTS_FILE}: has adapters for some of the layers alone; missing:"
             f" {', '.join(missing[:3])}"
@@ -162,11 +176,45 @@ def read_peft(folder: AnyPath, *, model: ModelConfig, base: AnyPath) -> PeftAdap
             rank=settings["r"],
             alpha=float(settings["lora_alpha"]),
             rslora=bool(settings.get("use_rslora")),
-            targets=",".join(sorted(targets)),
+            targets=",".join(sorted(targets | peft_experts.targets_of(experts))),
         )
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         raise HuggingFaceError(f"{folder / CONFIG_FILE}: r and lora_alpha: {error}") from error
-    return PeftAdapters(config=config, tensors=tensors)
+    return PeftAdapters(config=config, tensors=tensors | experts)
+
+
+def _of_experts(
+    folder: AnyPath, settings: Mapping[str, Any], model: ModelConfig
+) -> Iterator[tuple[str, Tensor]]:
+    """The factors of experts by our names. Raises HuggingFaceError."""
+    parameters = settings.get(_OF_EXPERTS)
+    if not parameters:
+        return
+    file = folder / WEIGHTS_FILE
+    if not model.experts or model.family is Family.TRANSFORMERS:
+        raise HuggingFaceError(f"{file}: has adapters of experts, and the model takes none")
+    try:
+        with open_tensor_file(file) as stored:
+            theirs = {
+                name.removeprefix(_PREFIX): stored.get_tensor(name)
+                for name in stored.keys()  # noqa: SIM118 - no dict
+                if peft_experts.holds_experts(name)
+            }
+        made = dict(peft_experts.to_ours(theirs, parameters, model))
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+        raise HuggingFaceError(f"{file}: {error}") from error
+    if missing := sorted(peft_experts.expected(parameters, model) ^ made.keys()):
+        raise HuggingFaceError(
+            f"{file}: has adapters for experts of some layers alone; missing: {missing[0]}"
+        )
+    yield from made.items()
+
+
+def _names(base: AnyPath, model: ModelConfig, layers: Iterable[str]) -> Mapping[str, str]:
+    """Their name of each layer: a module of transformers has its own. Raises HuggingFaceError."""
+    if model.family is Family.TRANSFORMERS:
+        return {layer: layer for layer in layers}
+    return projection_names(base, model)
 
 
 def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
@@ -177,6 +225,8 @@ def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
         )
     for name, value in settings.items():
         if name in _READ or name in _WITHOUT_EFFECT or _is_off(value) or value == _PLAIN.get(name):
+            continue
+        if name == _OF_EXPERTS and peft_experts.reads(value):
             continue
         known = "" if name in _PLAIN else ", a key that is not known here"
         raise HuggingFaceError(
@@ -202,11 +252,15 @@ def _is_off(value: object) -> bool:
     return value is None or value is False or value in ([], {}, "")
 
 
-def _tensors(file: AnyPath, ours_of: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
+def _tensors(
+    file: AnyPath, ours_of: Mapping[str, str], *, with_experts: bool
+) -> Iterator[tuple[str, Tensor]]:
     part_of = {theirs: part for part, theirs in _PARTS.items()}
     try:
         with open_tensor_file(file) as stored:
             for name in stored.keys():  # noqa: SIM118 - no dict
+                if with_experts and peft_experts.holds_experts(name):
+                    continue
                 layer, _, part = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".")
                 if layer not in ours_of or part not in part_of:
                     raise HuggingFaceError(f"{file}: {name} is no adapter of this model")

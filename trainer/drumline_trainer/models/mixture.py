@@ -23,7 +23,7 @@ token, R = T·K rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -34,6 +34,9 @@ from drumline_contract.config import ModelConfig
 from drumline_contract.config.routing import RouterScores, Routing
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import GatedFeedForward, gated
+
+Times = Callable[[Tensor, Tensor], Tensor]
+"""Rows by a matrix of each expert; see `by_expert`."""
 
 
 class Experts(nn.Module):
@@ -55,16 +58,20 @@ class Experts(nn.Module):
 
     def forward(self, rows_RD: Tensor, counts_X: Tensor) -> Tensor:
         """Apply experts to rows [rows, hidden] sorted by them: counts[0] are expert 0's."""
-        if _fits_grouped(rows_RD, self.gate):
-            ends_X = counts_X.cumsum(0).to(torch.int32)
-            gate_RF = F.grouped_mm(rows_RD, self.gate.mT, offs=ends_X)
-            up_RF = F.grouped_mm(rows_RD, self.up.mT, offs=ends_X)
-            hidden_RF = self._gated(gate_RF, up_RF, counts_X)
-            return self._out(F.grouped_mm(hidden_RF, self.down.mT, offs=ends_X), counts_X)
-        sizes = cast("list[int]", counts_X.tolist())  # pyright: ignore[reportUnknownMemberType] - untyped in torch
-        gate_RF, up_RF = (_by_expert(rows_RD, weight, sizes) for weight in (self.gate, self.up))
+        times = by_expert(rows_RD, self.gate, counts_X)
+        gate_RF, up_RF = self.inner(times, rows_RD, counts_X)
         hidden_RF = self._gated(gate_RF, up_RF, counts_X)
-        return self._out(_by_expert(hidden_RF, self.down, sizes), counts_X)
+        return self._out(self.outer(times, hidden_RF, counts_X), counts_X)
+
+    def inner(self, times: Times, rows_RD: Tensor, counts_X: Tensor) -> tuple[Tensor, Tensor]:
+        """What gate and up make of rows, without biases; both of shape R F."""
+        del counts_X
+        return times(rows_RD, self.gate), times(rows_RD, self.up)
+
+    def outer(self, times: Times, hidden_RF: Tensor, counts_X: Tensor) -> Tensor:
+        """What down makes of them, without bias; of shape R D."""
+        del counts_X
+        return times(hidden_RF, self.down)
 
     def _gated(self, gate_RF: Tensor, up_RF: Tensor, counts_X: Tensor) -> Tensor:
         if self.gate_bias is not None and self.up_bias is not None:
@@ -75,6 +82,24 @@ class Experts(nn.Module):
     def _out(self, rows_RD: Tensor, counts_X: Tensor) -> Tensor:
         bias = self.down_bias
         return rows_RD if bias is None else rows_RD + _of_rows(bias, counts_X, rows_RD)
+
+
+def by_expert(rows: Tensor, weight: Tensor, counts_X: Tensor) -> Times:
+    """The product of rows that are sorted by expert with a matrix of each expert.
+
+    Args:
+        rows: of the products' shape and type; [T, I].
+        weight: a matrix of each expert, [X, O, I].
+        counts_X: rows of each expert.
+
+    Returns:
+        A function of rows and weights of such sizes.
+    """
+    if _fits_grouped(rows, weight):
+        ends_X = counts_X.cumsum(0).to(torch.int32)
+        return lambda rows, weight: F.grouped_mm(rows, weight.mT, offs=ends_X)
+    sizes = cast("list[int]", counts_X.tolist())  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+    return lambda rows, weight: _by_expert(rows, weight, sizes)
 
 
 def _by_expert(rows: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:

@@ -23,6 +23,7 @@ class ReplacedLinear(nn.Module):
         super().__init__()
         self.weight: Tensor | None = linear.weight
         self.bias: Tensor | None = linear.bias
+        self.in_features, self.out_features = linear.in_features, linear.out_features
         self.row = isinstance(linear, RowLinear)
         self.region = linear.region if isinstance(linear, RowLinear) else None
         self.leaves = isinstance(linear, RowLinear) and linear.leaves

@@ -64,11 +64,8 @@ def test_a_config_json_without_vocabulary_is_refused(tmp_path: Path) -> None:
     [
         ({"model": {"layers": 3}}, ["model.layers"]),
         ({"model": {"dropout": 0.1}}, ["model.dropout"]),
-        ({"lora": {"rank": 4}}, ["lora"]),
         ({"compile": "blocks"}, ["compile"]),
         ({"precision": "bf16", "fp8": True}, ["fp8"]),
-        ({"dpo": {"beta": 0.1}}, ["dpo"]),
-        ({"trainable": "lm_head.*"}, ["trainable"]),
         ({"parallelism": {"mode": "auto"}}, ["parallelism.mode", "data_parallel"]),
         ({"optimizer": {"kind": "muon"}}, ["muon"]),
         ({"memory": {"recompute": "blocks"}}, ["recompute"]),

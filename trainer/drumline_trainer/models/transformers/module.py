@@ -199,11 +199,35 @@ def persistent_buffers(stage: nn.Module) -> list[tuple[str, Tensor]]:
         return []
     module = cast("nn.Module", stage)
     stored = module.state_dict(keep_vars=True)
+    own = {(owner, name) for owner, name, _ in stage.kept_buffers}  # adapters pack theirs
     return [
-        (name, buffer)
-        for name, buffer in module.named_buffers()
-        if name in stored and buffer.is_floating_point()
+        (path, buffer)
+        for path, buffer in module.named_buffers()
+        if path in stored and buffer.is_floating_point() and _place(module, path) in own
     ]
+
+
+def _place(module: nn.Module, path: str) -> tuple[nn.Module, str]:
+    """The owner of a parameter or buffer, and its name there."""
+    owner, _, name = path.rpartition(".")
+    return module.get_submodule(owner), name
+
+
+def linear_layers(module: nn.Module) -> dict[str, nn.Linear]:
+    """The layers that adapters may lie beside, by name: all linear ones but the head, as in peft.
+
+    A layer that shares its weight with another is none of them, nor one that computes otherwise.
+    """
+    head = cast("Any", module).get_output_embeddings()
+    tied = {owner for places in _tied_places(module) for owner, _ in places}
+    return {
+        name: each
+        for name, each in module.named_modules()
+        if isinstance(each, nn.Linear)
+        and type(each).forward is nn.Linear.forward
+        and each is not head
+        and each not in tied
+    }
 
 
 def units_of(module: nn.Module) -> list[nn.Module]:
@@ -278,8 +302,8 @@ def _line(error: Exception) -> str:
 
 
 def weight_count(module: nn.Module) -> int:
-    """Count the numbers of all parameters, tied ones once."""
-    return sum(parameter.numel() for parameter in module.parameters())
+    """Count the numbers of all parameters that learn, tied ones once."""
+    return sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
 
 
 def state_names(module: nn.Module) -> Mapping[str, Tensor]:

@@ -9,7 +9,7 @@ keeps its slices.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, cast
 
 import torch
@@ -34,6 +34,7 @@ def fill_slices(
     module: nn.Module,
     *,
     config: TrainerConfig,
+    names: Collection[str] | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Fill whatever parts of the weights this rank holds.
@@ -42,6 +43,7 @@ def fill_slices(
         slices: of the weights and of the buffers that belong to them.
         module: whose slices they are.
         config: of the run.
+        names: of the module's own weights; None: all that it has are its own.
         progress: called between two weights.
 
     Raises:
@@ -51,7 +53,8 @@ def fill_slices(
     """
     whole = whole_module(config)
     _check_whole_numbers(whole, module)
-    if apart := _learning(whole) ^ _learning(module):
+    own = _names(module) if names is None else set(names)
+    if apart := _learning(whole) ^ own:
         raise ConfigError(
             f"model_from: {min(apart)} is tied by config.json, and the folder holds other values of"
             " its own; set tie_word_embeddings to false there"
@@ -64,7 +67,12 @@ def fill_slices(
         part.tensor.copy_(tensor[part.box.slices_within(everything)])
 
 
+def _names(module: nn.Module) -> set[str]:
+    return {name for name, _ in module.named_parameters()}
+
+
 def _learning(module: nn.Module) -> set[str]:
+    """Names of what the library itself trains."""
     return {name for name, weight in module.named_parameters() if weight.requires_grad}
 
 

@@ -122,13 +122,19 @@ def with_constants(
             (learning if learns else frozen).append(_whole(name, mixture.correction, world))
             if learns and mixture.routing.correction_rate:
                 moving.append(mixture)
-        learning += [_flat(name, each, world) for name, each in persistent_buffers(stage)]
+        stored = [_flat(name, each, world) for name, each in persistent_buffers(stage)]
+        (learning if _learns_whole(stage) else frozen).extend(stored)
     if frozen:
         model.frozen = (*model.frozen, *frozen)
     if not learning:
         return model
     group = world.group(Axis.DATA)
     return ModelWithConstants(model, learning, moving=moving, group=group)
+
+
+def _learns_whole(stage: nn.Module) -> bool:
+    """Whether no weight of a module of transformers is frozen: else its base fills the buffers."""
+    return all(weight.requires_grad for weight in stage.parameters())
 
 
 def _flat(name: str, buffer: Tensor, world: World) -> TensorSlice:

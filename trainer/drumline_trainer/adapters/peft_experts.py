@@ -1,0 +1,132 @@
+"""Adapters of experts as peft lays them out: `target_parameters` on tensors of all experts. Pure.
+
+    model.layers.0.mlp.experts.base_layer.lora_A.weight    of gate_up_proj: X·R D
+    model.layers.0.mlp.experts.base_layer.lora_B.weight    2F R·X
+    model.layers.0.mlp.experts.lora_A.weight               of down_proj: X·R F
+    model.layers.0.mlp.experts.lora_B.weight               D R·X
+
+Where one of the two has an adapter, its name has no `base_layer`. In GPT-OSS rows of gate and up
+alternate.
+
+Shapes: X experts, R rank, D hidden, F feed-forward, O outputs, I inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.lora import EXPERTS_DOWN, EXPERTS_GATE_UP
+from drumline_trainer.adapters.lora_experts import DOWN, GATE_UP
+
+_PARAMETERS: Final = {GATE_UP: "gate_up_proj", DOWN: "down_proj"}
+_OURS, _THEIRS = "feed_forward.experts", "mlp.experts"
+_BELOW: Final = "base_layer."
+_FACTOR: Final = re.compile(r"\.mlp\.experts\.(base_layer\.)?lora_[AB]\.weight$")
+_TARGETS: Final = {GATE_UP: EXPERTS_GATE_UP, DOWN: EXPERTS_DOWN}
+
+
+def is_of_experts(name: str) -> bool:
+    """Whether a tensor of ours is a factor of experts."""
+    return f".{_OURS}." in name
+
+
+def target_parameters(names: Sequence[str]) -> list[str]:
+    """What peft calls the weights beside which these tensors of ours lie."""
+    beside = {name.split(".")[-2] for name in names}
+    return [f"{_THEIRS}.{theirs}" for ours, theirs in _PARAMETERS.items() if ours in beside]
+
+
+def reads(value: Any) -> bool:
+    """Whether an adapter_config.json's `target_parameters` are of experts, as ours are."""
+    known = set(_PARAMETERS.values())
+    return isinstance(value, list) and all(
+        isinstance(each, str) and each.rpartition(".")[2] in known
+        for each in value  # pyright: ignore[reportUnknownVariableType] - of JSON
+    )
+
+
+def targets_of(tensors: Mapping[str, Tensor]) -> set[str]:
+    """What `lora.targets` calls the adapters of these tensors of ours."""
+    beside = {name.split(".")[-2] for name in tensors if is_of_experts(name)}
+    return {_TARGETS[each] for each in beside}
+
+
+def to_theirs(adapters: Mapping[str, Tensor], model: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+    """Name and tensor of each factor in peft's file, without its prefix."""
+    both = len(targets_of(adapters)) == len(_PARAMETERS)
+    for name, tensor in adapters.items():
+        path, beside, part = name.rsplit(".", 2)
+        layer = path.removesuffix(f".{_OURS}")
+        below = _BELOW if both and beside == GATE_UP else ""
+        theirs = f"model.{layer}.{_THEIRS}.{below}"
+        if part == "lora_a":
+            yield f"{theirs}lora_A.weight", tensor.flatten(0, 1)
+            continue
+        by_turns = beside == GATE_UP and model.attention_sinks
+        rows_XOR = _alternating(tensor) if by_turns else tensor
+        yield f"{theirs}lora_B.weight", rows_XOR.permute(1, 2, 0).flatten(1)
+
+
+def to_ours(
+    stored: Mapping[str, Tensor], parameters: Sequence[str], model: ModelConfig
+) -> Iterator[tuple[str, Tensor]]:
+    """Name and tensor of each factor of ours, from peft's file without its prefix.
+
+    Args:
+        stored: the tensors of experts.
+        parameters: `target_parameters`.
+        model: of the base.
+
+    Raises:
+        ValueError: a name or a shape is none of this model's.
+    """
+    known = {each.rpartition(".")[2] for each in parameters}
+    there = [ours for ours, theirs in _PARAMETERS.items() if theirs in known]
+    for name, tensor in stored.items():
+        path, _, rest = name.removeprefix("model.").partition(f".{_THEIRS}.")
+        beside = GATE_UP if rest.startswith(_BELOW) else there[-1]
+        match rest.removeprefix(_BELOW):
+            case "lora_A.weight":
+                part, made = "lora_a", tensor.unflatten(0, (model.experts, -1))
+            case "lora_B.weight":
+                part, made = "lora_b", tensor.unflatten(1, (-1, model.experts)).permute(2, 0, 1)
+                if beside == GATE_UP and model.attention_sinks:
+                    made = _apart(made)
+            case _:
+                raise ValueError(f"{name} is no adapter of this model")
+        yield f"{path}.{_OURS}.{beside}.{part}", made.contiguous()
+
+
+def _alternating(rows_XOR: Tensor) -> Tensor:
+    """Rows of gate and up, one after the other by turns."""
+    gate, up = rows_XOR.chunk(2, dim=1)
+    return torch.stack((gate, up), dim=2).flatten(1, 2)
+
+
+def _apart(rows_XOR: Tensor) -> Tensor:
+    """Gate's rows first, then up's."""
+    return torch.cat((rows_XOR[:, ::2], rows_XOR[:, 1::2]), dim=1)
+
+
+def holds_experts(name: str) -> bool:
+    """Whether a tensor of peft's file is a factor of all experts of a layer."""
+    return _FACTOR.search(name) is not None
+
+
+def expected(parameters: Sequence[str], model: ModelConfig) -> set[str]:
+    """Names of ours that a file with these `target_parameters` has: every mixture's."""
+    known = {each.rpartition(".")[2] for each in parameters}
+    return {
+        f"layers.{layer}.{_OURS}.{ours}.{part}"
+        for layer in range(model.layers)
+        if model.has_experts(layer)
+        for ours, theirs in _PARAMETERS.items()
+        if theirs in known
+        for part in ("lora_a", "lora_b")
+    }
