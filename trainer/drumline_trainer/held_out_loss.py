@@ -23,6 +23,7 @@ from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.optimization.average import WeightAverage
 from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.batch_shard import BatchShard, StepBatch
+from drumline_trainer.prompt_answers import PromptAnswers
 from drumline_trainer.sharding.world import World
 
 
@@ -44,6 +45,8 @@ class HeldOutLoss:
     """Raises where the membership has ended: an abort ends waits without an error."""
     average: WeightAverage | None
     """Measured in the weights' place; None: the weights are."""
+    prompts: PromptAnswers | None
+    """Continued after each measurement; None: the run has none."""
 
     @classmethod
     def of(
@@ -64,6 +67,7 @@ class HeldOutLoss:
             own = replace(shard, dataset=dataset)
             batches = tuple(own.load(cursor) for cursor in range(0, count, own.batch))
         averaged = config.evaluation is not None and config.evaluation.average
+        asks = config.evaluation is not None and config.evaluation.prompts is not None
         return cls(
             every_steps=1 if config.evaluation is None else config.evaluation.every_steps,
             last_step=config.steps,
@@ -75,6 +79,7 @@ class HeldOutLoss:
             reporter=reporter,
             check_membership=check_membership,
             average=optimizer if averaged and isinstance(optimizer, WeightAverage) else None,
+            prompts=PromptAnswers.of(config, device=world.device) if asks else None,
         )
 
     def after(self, step: int) -> float | None:
@@ -89,11 +94,30 @@ class HeldOutLoss:
             loss = self._measured() if self.average is None else self._averaged(self.average)
             self.check_membership()
             record = EvaluationRecord(
-                step=step, loss=loss, samples=self.samples, targets=self.targets
+                step=step,
+                loss=loss,
+                samples=self.samples,
+                targets=self.targets,
+                answers=self._answers(),
             )
-            self.reporter.print_line(record.line)
+            for line in (record.line, *record.answer_lines):
+                self.reporter.print_line(line)
             self.reporter.instruments.publish(record)
         return loss
+
+    def _answers(self) -> tuple[tuple[str, str], ...]:
+        """How the weights continue the prompts; gathered copies are dropped afterwards."""
+        if self.prompts is None:
+            return ()
+        (model,) = self.model.stages
+        model.eval()
+        pairs: list[tuple[str, str]] = []
+        for pair in self.prompts.answers(model):
+            pairs.append(pair)
+            self.reporter.progressed()
+        model.train()
+        self.model.weights.refresh_copies()
+        return tuple(pairs)
 
     def _averaged(self, average: WeightAverage) -> float:
         """Return the loss of the averaged weights, which replace the weights meanwhile."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from drumline_agent.rank_protocol.heartbeat import Phase
 from drumline_contract.config import TrainerConfig
 from drumline_contract.layout_validation import validated_layout
 from drumline_contract.step_figures.step_record import Rewards
+from drumline_trainer.adapters.lora import called_adapters
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.assembly.stage_plan import StagePlan
@@ -113,6 +115,7 @@ def train(
                 checkpointer.save(step + 1, trainer=saved | plan.state() | stopping.state())
     stopping.report(print_line=reporter.print_line)
     workers.finish()
+    checkpointer.finish_exports()
     reporter.done()
 
 
@@ -170,7 +173,10 @@ class Learner:
         (*_, module) = self.model.stages
         if isinstance(module, CausalModule):
             words = config.model.vocab_size
-            check_sight(module, words=words, device=checkpointer.device)
+            with called_adapters(cast("torch.nn.Module", module)):
+                check_sight(module, words=words, device=checkpointer.device)
+            for each in self.model.modules:  # the reference of preferences sees as the model does
+                cast("CausalModule", each).documents_apart = module.documents_apart
             self.model.weights.refresh_copies()
         return start
 

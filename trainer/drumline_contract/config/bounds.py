@@ -57,6 +57,8 @@ Steps = Annotated[int, AtMost(MOST_STEPS)]
 """Optimizer steps, as many as a TrainingJob may have."""
 Batch = Annotated[int, AtMost(1_000_000)]
 """Samples of a step, as many as a TrainingJob may have."""
+Answer = Annotated[int, AtMost(1024)]
+"""Tokens of an answer that a run shows."""
 Ranks = Annotated[int, AtMost(100_000)]
 """Ranks, as many as a TrainingJob may have."""
 Layers = Annotated[int, AtMost(10_000)]

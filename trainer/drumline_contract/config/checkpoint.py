@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drumline_contract.config.bounds import Number, Steps
-from drumline_contract.config.errors import require_positive
+from drumline_contract.config.errors import ConfigError, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,13 @@ class CheckpointConfig:
     """Snapshots in memory, for recovery without storage. None: as often as they cost at most 3 % of
     the training time."""
 
+    export_every_steps: Steps | None = None
+    """Steps from one export to the next: a folder `exports/step-...` beside the checkpoints that
+    transformers loads, in the type of `precision`. It is written while training continues. The last
+    step has one in any case. None: none."""
+    export_keep: Number = 1
+    """How many of the newest exports stay."""
+
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
         require_positive(
@@ -34,5 +41,12 @@ class CheckpointConfig:
                 "checkpoint.snapshot_every_steps": self.snapshot_every_steps or 1,
                 "checkpoint.every_steps": self.every_steps,
                 "checkpoint.keep": self.keep,
+                "checkpoint.export_keep": self.export_keep,
+                "checkpoint.export_every_steps": self.export_every_steps or 1,
             }
         )
+        if self.export_every_steps is not None and self.export_every_steps % self.every_steps:
+            raise ConfigError(
+                f"checkpoint.export_every_steps: {self.export_every_steps} is no multiple of"
+                f" checkpoint.every_steps {self.every_steps}; exports are made of checkpoints"
+            )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline_contract.config.bounds import Batch, Steps
+from drumline_contract.config.bounds import Answer, Batch, Steps
 from drumline_contract.config.data import check_pattern, check_source
 from drumline_contract.config.errors import ConfigError, require_not_negative, require_positive
+
+MOST_PROMPTS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,11 @@ class EvaluationConfig:
     """With patience: a loss counts as lower where it is by more than this."""
     average: bool = False
     """Measure the average of the weights, not the weights: set `optimizer.average_decay`."""
+    prompts: str | None = None
+    """Prompts, one a line and at most 16: after each measurement the log shows how the model
+    continues them, with the likeliest tokens. None: none."""
+    prompt_tokens: Answer = 32
+    """Tokens of each of these answers, at most."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -49,3 +56,14 @@ class EvaluationConfig:
             check_source(self.source, field="evaluation.source")
         if self.pattern is not None:
             check_pattern(self.pattern, field="evaluation.pattern")
+        require_positive({"evaluation.prompt_tokens": self.prompt_tokens})
+        if self.prompts is not None and not 1 <= len(self.prompt_lines) <= MOST_PROMPTS:
+            raise ConfigError(
+                f"evaluation.prompts: must be 1 to {MOST_PROMPTS} lines, not"
+                f" {len(self.prompt_lines)}"
+            )
+
+    @property
+    def prompt_lines(self) -> tuple[str, ...]:
+        """The prompts; empty lines are none."""
+        return tuple(line for line in (self.prompts or "").splitlines() if line.strip())

@@ -31,14 +31,19 @@ class MetricsConfig:
     """`tensorboard/` in that folder."""
     wandb: bool = False
     """`wandb/` in that folder, offline: `wandb sync` sends it where you want, later."""
+    wandb_online: bool = False
+    """With wandb: send the figures to the server of WANDB_BASE_URL, or to W&B's own, as they come.
+    The key is the variable WANDB_API_KEY, from a Secret."""
     wandb_project: str = "drumline"
-    """Name of the project the offline run belongs to."""
+    """Name of the project that the run belongs to."""
     log_ranks: LogRanks = LogRanks.FIRST
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
         if self.folder == "":
             raise ConfigError("metrics.folder: must not be empty; leave it out, or null")
+        if self.wandb_online and not self.wandb:
+            raise ConfigError("metrics.wandb_online: is for W&B; set metrics.wandb too")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ class EvaluationRecord:
     samples: int
     targets: int
     """Predictions that count."""
+    answers: tuple[tuple[str, str], ...] = ()
+    """Fixed prompts, each with how the model continues it."""
 
     @property
     def perplexity(self) -> float:
@@ -36,10 +38,20 @@ class EvaluationRecord:
             f" ({self.samples} samples, {self.targets} targets)"
         )
 
+    @property
+    def answer_lines(self) -> tuple[str, ...]:
+        """Return a line for each prompt."""
+        return tuple(
+            f"step {self.step}: {prompt!r} continues {answer!r}" for prompt, answer in self.answers
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values; a figure that is not finite becomes null."""
-        whole = {**asdict(self), "perplexity": self.perplexity}
-        return {name: value if math.isfinite(value) else None for name, value in whole.items()}
+        figures = {**asdict(self), "perplexity": self.perplexity}
+        del figures["answers"]
+        known = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        pairs = [{"prompt": prompt, "answer": answer} for prompt, answer in self.answers]
+        return {**known, "answers": pairs} if pairs else known
 
     def scalars(self) -> Iterator[tuple[str, float]]:
         """Yield names and numbers for tools that draw curves."""

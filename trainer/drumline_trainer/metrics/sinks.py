@@ -1,6 +1,7 @@
-"""Sinks of step records: JSON lines, TensorBoard, offline W&B. Only rank 0 opens them.
+"""Sinks of step records: JSON lines, TensorBoard, W&B. Only rank 0 opens them.
 
-Optional packages are imported when configured. Nothing uses the network: all sinks write files.
+Optional packages are imported when configured. All sinks write files; only W&B uses the network,
+and only where `metrics.wandb_online` asks for it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
+import secrets
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +20,8 @@ from drumline_trainer.metrics.evaluation_record import EvaluationRecord
 
 STEPS_FILE = "steps.jsonl"
 EVALUATIONS_FILE = "evaluations.jsonl"
+_KEY_VARIABLE, _RUN_ID_FILE = "WANDB_API_KEY", "drumline-run-id"
+_LOGIN_SECONDS = 60
 
 
 class Sink(Protocol):
@@ -66,14 +71,20 @@ class TensorBoard:
         self._writer.close()
 
 
-class WandbOffline:
-    """An offline run of W&B: no login, no network, no code, no details of the host."""
+class Wandb:
+    """A run of W&B, offline unless the run asks for a server: no code, no details of the host.
+
+    Online it logs in by the variable WANDB_API_KEY, at WANDB_BASE_URL or W&B's own address. A run
+    that continues keeps its curves: its id stands in the folder.
+    """
 
     def __init__(self, folder: Path, *, config: TrainerConfig) -> None:
         wandb = importlib.import_module("wandb")
         folder.mkdir(parents=True, exist_ok=True)
+        online = config.metrics.wandb_online
         settings = wandb.Settings(
-            mode="offline",
+            mode="online" if online else "offline",
+            init_timeout=_LOGIN_SECONDS,
             silent=True,
             console="off",
             save_code=False,
@@ -81,12 +92,22 @@ class WandbOffline:
             x_disable_meta=True,
             x_disable_stats=True,
         )
-        self._run: Any = wandb.init(
-            project=config.metrics.wandb_project,
-            dir=str(folder),
-            config=config.to_dict(),
-            settings=settings,
-        )
+        kept: dict[str, Any] = {"id": _run_id(folder), "resume": "allow"} if online else {}
+        try:
+            self._run: Any = wandb.init(
+                project=config.metrics.wandb_project,
+                dir=str(folder),
+                config=config.to_dict(),
+                settings=settings,
+                **kept,
+            )
+        except Exception as error:
+            if not online:
+                raise
+            raise ConfigError(
+                f"metrics.wandb_online: W&B does not take the run ({type(error).__name__}:"
+                f" {str(error)[:200]}); check WANDB_API_KEY and WANDB_BASE_URL, or leave it out"
+            ) from error
 
     def write(self, record: StepRecord | EvaluationRecord) -> None:
         """Write a row per record."""
@@ -95,6 +116,14 @@ class WandbOffline:
     def close(self) -> None:
         """Finish the run's files."""
         self._run.finish()
+
+
+def _run_id(folder: Path) -> str:
+    """The id of the folder's run, made once."""
+    file = folder / _RUN_ID_FILE
+    if not file.exists():
+        file.write_text(secrets.token_hex(8))
+    return file.read_text().strip()
 
 
 def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
@@ -118,7 +147,7 @@ def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
         if wanted.tensorboard:
             sinks.append(TensorBoard(folder / "tensorboard"))
         if wanted.wandb:
-            sinks.append(WandbOffline(folder, config=config))
+            sinks.append(Wandb(folder, config=config))
     except OSError as error:
         raise ConfigError(f"metrics.folder: {error}") from error
     return sinks
@@ -128,7 +157,7 @@ def check_packages(config: TrainerConfig) -> None:
     """Check on every rank, so that all fail alike; imports nothing.
 
     Raises:
-        ConfigError: a package is missing.
+        ConfigError: a package is missing, or the key of a server.
     """
     wanted = {"tensorboard": config.metrics.tensorboard, "wandb": config.metrics.wandb}
     for name, asked in wanted.items():
@@ -137,3 +166,8 @@ def check_packages(config: TrainerConfig) -> None:
                 f"metrics.{name}: package {name} is not installed; it comes with the extra"
                 " trainer-more"
             )
+    if config.metrics.wandb_online and not os.environ.get(_KEY_VARIABLE):
+        raise ConfigError(
+            f"metrics.wandb_online: the variable {_KEY_VARIABLE} is not set; load it from a Secret"
+            " (env or envFrom of the job), or leave wandb_online out"
+        )

@@ -41,6 +41,7 @@ from drumline_contract import RestoreTier
 from drumline_contract.config import Offload, TrainerConfig
 from drumline_trainer.checkpoint.checkpointer import Checkpointer, SavedCheckpoint
 from drumline_trainer.metrics.reporter import RunReporter
+from drumline_trainer.recovery.background_exports import BackgroundExports
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots
 from drumline_trainer.recovery.saved_state import check_state
 from drumline_trainer.recovery.snapshot_interval import SnapshotInterval
@@ -93,6 +94,8 @@ class TieredCheckpointer:
     _all_ready: bool = False
     """True if all ranks can advance the pending save."""
     _saved: SavedCheckpoint | None = None
+    _exports: BackgroundExports | None = None
+    """Of rank 0."""
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +110,8 @@ class TieredCheckpointer:
         if self._checkpoints is not None:
             self._checkpoints.cancel()
             self._checkpoints.leave(done=kind is None)
+        if self._exports is not None:
+            self._exports.cancel()
         if self._snapshots is not None:
             with suppress(OSError):
                 self._snapshots.finish()
@@ -126,6 +131,12 @@ class TieredCheckpointer:
             continue_from=self.config.checkpoint.continue_from,
             progress=self.progressed,
         )
+        exports = BackgroundExports.of(
+            self.config,
+            folder=self.placement.checkpoint_folder,
+            print_line=self.reporter.print_line,
+        )
+        self._exports = exports if self.placement.rank == 0 else None
         if self.placement.snapshot_folder is not None:
             self._snapshots = RankSnapshots(
                 slices,
@@ -143,6 +154,11 @@ class TieredCheckpointer:
         self._pace.begin(start.step)
         self._step_began = time.monotonic()
         return start
+
+    def finish_exports(self) -> None:
+        """Wait for the export of the last checkpoint, if any."""
+        if self._exports is not None:
+            self._exports.finish(self.progressed)
 
     def progressed(self) -> None:
         """Report progress between pieces of a long restore or save, and leave if told to."""
@@ -315,6 +331,8 @@ class TieredCheckpointer:
             f"checkpoint of step {saved.step}: {saved.size_bytes / 1e6:,.0f} MB written in"
             f" {saved.write_seconds:.2f} s, training stood still for {saved.seconds:.3f} s"
         )
+        if self._exports is not None:
+            self._exports.committed(saved.step)
 
     def _common_notice(self) -> SaveNotice | None:
         """Return this rank's notice if every rank has one. The ids may differ.
