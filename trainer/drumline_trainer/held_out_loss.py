@@ -106,7 +106,7 @@ class HeldOutLoss:
         return loss
 
     def _answers(self) -> tuple[tuple[str, str], ...]:
-        """How the weights continue the prompts; gathered copies are dropped afterwards."""
+        """Return the continued prompts; gathered copies are dropped afterwards."""
         if self.prompts is None:
             return ()
         (model,) = self.model.stages

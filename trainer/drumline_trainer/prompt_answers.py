@@ -1,4 +1,4 @@
-"""How the model continues fixed prompts while it trains: a look at it beside the held-out loss.
+"""Continue fixed prompts while a model trains: a look at it beside the held-out loss.
 
 Every rank passes the same tokens through the layout that trains, and takes the likeliest token each
 time. Nothing is cached, so a token costs a pass over all before it. The number of passes does not

@@ -32,7 +32,7 @@ class CheckpointConfig:
     transformers loads, in the type of `precision`. It is written while training continues. The last
     step has one in any case. None: none."""
     export_keep: Number = 1
-    """How many of the newest exports stay."""
+    """Number of newest exports that stay."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -47,6 +47,6 @@ class CheckpointConfig:
         )
         if self.export_every_steps is not None and self.export_every_steps % self.every_steps:
             raise ConfigError(
-                f"checkpoint.export_every_steps: {self.export_every_steps} is no multiple of"
+                f"checkpoint.export_every_steps: {self.export_every_steps} must be a multiple of"
                 f" checkpoint.every_steps {self.every_steps}; exports are made of checkpoints"
             )

@@ -18,7 +18,7 @@ PROJECTIONS = (
 families have no gate), then those of latent attention, which also has queries and output."""
 EXPERTS_GATE_UP, EXPERTS_DOWN = "experts_gate_up", "experts_down"
 EXPERT_PROJECTIONS = (EXPERTS_GATE_UP, EXPERTS_DOWN)
-"""Of the experts of a mixture; they get adapters where `targets` names them."""
+"""Products of a mixture's experts. They get adapters only if `targets` names them."""
 BASE_BITS = (16, 4)
 
 
@@ -70,7 +70,7 @@ class LoraConfig:
 
     @property
     def targets_all(self) -> bool:
-        """Whether `targets` is as it is by default: a model's own linear layers but its head."""
+        """Return whether `targets` has its default."""
         return self.targets == ",".join(PROJECTIONS)
 
     def check_targets(self, family: Family) -> None:

@@ -92,7 +92,7 @@ def adapt(
 
 
 def _chosen(module: nn.Module, config: LoraConfig) -> dict[str, nn.Linear]:
-    """The layers of a module of transformers that `targets` names by the ends of their names.
+    """Return the layers of a module of transformers that `targets` names, by name.
 
     Raises:
         ConfigError: a name is of none.
@@ -120,7 +120,7 @@ def _chosen(module: nn.Module, config: LoraConfig) -> dict[str, nn.Linear]:
 
 
 def _is_called(name: str, target: str) -> bool:
-    """Whether a layer is called so: the whole name or its end, as in peft."""
+    """Return whether a target is a layer's name or its end, as in peft."""
     return name == target or name.endswith(f".{target}")
 
 

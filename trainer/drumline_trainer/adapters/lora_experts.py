@@ -67,7 +67,7 @@ class LoraExperts(Experts):
             )
 
     def inner(self, times: Times, rows_RD: Tensor, counts_X: Tensor) -> tuple[Tensor, Tensor]:
-        """What gate and up make of rows."""
+        """Return gate's and up's products, with their adapter."""
         gate_RF, up_RF = super().inner(times, rows_RD, counts_X)
         if self.gate_up_adapter is None or not self.applied:
             return gate_RF, up_RF
@@ -76,7 +76,7 @@ class LoraExperts(Experts):
         return gate_RF + of_gate_RF, up_RF + of_up_RF
 
     def outer(self, times: Times, hidden_RF: Tensor, counts_X: Tensor) -> Tensor:
-        """What down makes of them."""
+        """Return down's product, with its adapter."""
         rows_RD = super().outer(times, hidden_RF, counts_X)
         if self.down_adapter is None or not self.applied:
             return rows_RD
@@ -109,7 +109,7 @@ def adapt_experts(stage: nn.Module, config: LoraConfig, cuts: Mapping[str, Cut])
 
 
 def _cuts(path: str, experts: Experts, cut: Cut) -> Iterator[tuple[str, Cut]]:
-    """Of the adapters, which have the experts of the weights."""
+    """Return the cuts of the adapters, which have the experts of the weights."""
     for name, parameter in experts.named_parameters():
         if not name.startswith((GATE_UP, DOWN)):
             continue

@@ -186,7 +186,7 @@ def read_peft(
 def _of_experts(
     folder: AnyPath, settings: Mapping[str, Any], model: ModelConfig
 ) -> Iterator[tuple[str, Tensor]]:
-    """The factors of experts by our names. Raises HuggingFaceError."""
+    """Yield the factors of experts by our names. Raises HuggingFaceError."""
     parameters = settings.get(_OF_EXPERTS)
     if not parameters:
         return

@@ -32,18 +32,18 @@ _TARGETS: Final = {GATE_UP: EXPERTS_GATE_UP, DOWN: EXPERTS_DOWN}
 
 
 def is_of_experts(name: str) -> bool:
-    """Whether a tensor of ours is a factor of experts."""
+    """Return whether a tensor of ours is a factor of experts."""
     return f".{_OURS}." in name
 
 
 def target_parameters(names: Sequence[str]) -> list[str]:
-    """What peft calls the weights beside which these tensors of ours lie."""
+    """Return peft's names of the weights that these tensors of ours adapt."""
     beside = {name.split(".")[-2] for name in names}
     return [f"{_THEIRS}.{theirs}" for ours, theirs in _PARAMETERS.items() if ours in beside]
 
 
 def reads(value: Any) -> bool:
-    """Whether an adapter_config.json's `target_parameters` are of experts, as ours are."""
+    """Return whether an adapter_config.json's `target_parameters` are of experts, as ours are."""
     known = set(_PARAMETERS.values())
     return isinstance(value, list) and all(
         isinstance(each, str) and each.rpartition(".")[2] in known
@@ -52,13 +52,13 @@ def reads(value: Any) -> bool:
 
 
 def targets_of(tensors: Mapping[str, Tensor]) -> set[str]:
-    """What `lora.targets` calls the adapters of these tensors of ours."""
+    """Return the names in `lora.targets` of these tensors of ours."""
     beside = {name.split(".")[-2] for name in tensors if is_of_experts(name)}
     return {_TARGETS[each] for each in beside}
 
 
 def to_theirs(adapters: Mapping[str, Tensor], model: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Name and tensor of each factor in peft's file, without its prefix."""
+    """Yield name and tensor of each factor in peft's file, without its prefix."""
     both = len(targets_of(adapters)) == len(_PARAMETERS)
     for name, tensor in adapters.items():
         path, beside, part = name.rsplit(".", 2)
@@ -76,7 +76,7 @@ def to_theirs(adapters: Mapping[str, Tensor], model: ModelConfig) -> Iterator[tu
 def to_ours(
     stored: Mapping[str, Tensor], parameters: Sequence[str], model: ModelConfig
 ) -> Iterator[tuple[str, Tensor]]:
-    """Name and tensor of each factor of ours, from peft's file without its prefix.
+    """Yield name and tensor of each factor of ours, from peft's file without its prefix.
 
     Args:
         stored: the tensors of experts.
@@ -99,28 +99,28 @@ def to_ours(
                 if beside == GATE_UP and model.attention_sinks:
                     made = _apart(made)
             case _:
-                raise ValueError(f"{name} is no adapter of this model")
+                raise ValueError(f"{name} is not an adapter of this model")
         yield f"{path}.{_OURS}.{beside}.{part}", made.contiguous()
 
 
 def _alternating(rows_XOR: Tensor) -> Tensor:
-    """Rows of gate and up, one after the other by turns."""
+    """Return rows of gate and up that alternate."""
     gate, up = rows_XOR.chunk(2, dim=1)
     return torch.stack((gate, up), dim=2).flatten(1, 2)
 
 
 def _apart(rows_XOR: Tensor) -> Tensor:
-    """Gate's rows first, then up's."""
+    """Return gate's rows, then up's."""
     return torch.cat((rows_XOR[:, ::2], rows_XOR[:, 1::2]), dim=1)
 
 
 def holds_experts(name: str) -> bool:
-    """Whether a tensor of peft's file is a factor of all experts of a layer."""
+    """Return whether a tensor of peft's file is a factor of all experts of a layer."""
     return _FACTOR.search(name) is not None
 
 
 def expected(parameters: Sequence[str], model: ModelConfig) -> set[str]:
-    """Names of ours that a file with these `target_parameters` has: every mixture's."""
+    """Return the names of ours that a file with these `target_parameters` has: every mixture's."""
     known = {each.rpartition(".")[2] for each in parameters}
     return {
         f"layers.{layer}.{_OURS}.{ours}.{part}"

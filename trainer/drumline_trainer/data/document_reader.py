@@ -101,7 +101,7 @@ def record_names(corpus: Corpus) -> frozenset[str]:
     any file of a program is.
 
     Raises:
-        ConfigError: a file is no regular one.
+        ConfigError: a file is not a regular one.
         OSError: the storage fails.
     """
     names = frozenset(name for name in corpus.paths if name.endswith(RECORD_SUFFIXES))

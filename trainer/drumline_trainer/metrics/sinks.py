@@ -119,7 +119,7 @@ class Wandb:
 
 
 def _run_id(folder: Path) -> str:
-    """The id of the folder's run, made once."""
+    """Return the id of the folder's run, made once."""
     file = folder / _RUN_ID_FILE
     if not file.exists():
         file.write_text(secrets.token_hex(8))

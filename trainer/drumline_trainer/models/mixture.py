@@ -64,12 +64,12 @@ class Experts(nn.Module):
         return self._out(self.outer(times, hidden_RF, counts_X), counts_X)
 
     def inner(self, times: Times, rows_RD: Tensor, counts_X: Tensor) -> tuple[Tensor, Tensor]:
-        """What gate and up make of rows, without biases; both of shape R F."""
+        """Return gate's and up's products without biases, both of shape R F."""
         del counts_X
         return times(rows_RD, self.gate), times(rows_RD, self.up)
 
     def outer(self, times: Times, hidden_RF: Tensor, counts_X: Tensor) -> Tensor:
-        """What down makes of them, without bias; of shape R D."""
+        """Return down's product without bias, of shape R D."""
         del counts_X
         return times(hidden_RF, self.down)
 
@@ -85,7 +85,7 @@ class Experts(nn.Module):
 
 
 def by_expert(rows: Tensor, weight: Tensor, counts_X: Tensor) -> Times:
-    """The product of rows that are sorted by expert with a matrix of each expert.
+    """Return a product of rows that are sorted by expert with a matrix of each expert.
 
     Args:
         rows: of the products' shape and type; [T, I].

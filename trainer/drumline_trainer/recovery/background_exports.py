@@ -1,8 +1,8 @@
 """Exports of committed checkpoints in Hugging Face's format, while training continues.
 
 Rank 0 starts the command `export` as a process of its own, at the lowest priority and without a
-GPU. Its folder gets its name once the export is complete, so whoever finds `exports/step-00000100`
-finds a whole model. One export runs at a time. A failed one is reported and ends no run.
+GPU. Its folder gets its name once the export is complete, so `exports/step-00000100`
+is always a whole model. One export runs at a time. A failed one is reported and ends no run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN_BYTES: Final = 400
 
 
 def _name(step: int) -> str:
-    """Of the folder of a step, as checkpoints are named."""
+    """Return the name of a step's folder, as checkpoints are named."""
     return f"step-{step:08d}"
 
 
@@ -53,7 +53,7 @@ class BackgroundExports:
     keep: int
     dtype: str
     folder: Path
-    """Of the checkpoints."""
+    """Folder of the checkpoints."""
     last_step: int
     print_line: Callable[[str], None]
     _running: _Running | None = field(default=None, init=False)

@@ -95,7 +95,7 @@ class TieredCheckpointer:
     """True if all ranks can advance the pending save."""
     _saved: SavedCheckpoint | None = None
     _exports: BackgroundExports | None = None
-    """Of rank 0."""
+    """On rank 0 only. None: no exports."""
 
     def __enter__(self) -> Self:
         return self

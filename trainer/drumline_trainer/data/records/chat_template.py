@@ -158,7 +158,7 @@ class ChatTemplate:
     def _written(
         self, conversation: Conversation, messages: list[Message]
     ) -> tuple[list[Message], str]:
-        """The messages as the template takes them, and their text.
+        """Return the messages as the template takes them, and their text.
 
         Some templates take the arguments of calls as objects, others as JSON strings: those fail
         with objects, or write them as Python does.

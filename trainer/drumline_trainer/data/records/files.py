@@ -48,7 +48,7 @@ _LIST_OF_OBJECTS: Final = re.compile(rb"\s*\[\s*\{")
 _LINE_OF_OBJECT: Final = re.compile(rb"\s*\{.*\}[ \t\r]*\n")
 _HEAD_BYTES: Final = 1 << 20
 _MOST_LIST_BYTES: Final = 1 << 30
-"""Of a list, which is decoded as a whole."""
+"""Maximum size of a list, which is decoded as a whole."""
 _MAX_RECORD_BYTES: Final = 64 << 20
 """Maximum size of a line or a member of a tar. A few bytes of gzip can hold gigabytes of one line.
 """
@@ -84,10 +84,10 @@ def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
 
 
 def holds_records(path: Path) -> bool:
-    """Whether a file `.json` is a list of objects, or lines of them, by its first bytes.
+    """Return whether a file `.json` is a list of objects or lines of them, by its first bytes.
 
     Raises:
-        ConfigError: it is no regular file.
+        ConfigError: it is not a regular file.
         OSError: its storage fails.
     """
     head = _head(path)
@@ -154,7 +154,7 @@ def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
 
 
 def _listed(path: Path, *, offset: int) -> Iterator[StoredRecord]:
-    """The objects of a list; offsets are numbers of objects."""
+    """Yield the objects of a list; offsets are numbers of objects."""
     with _named_errors(path), open_regular(path) as file:
         content = file.read(_MOST_LIST_BYTES + 1)
     if len(content) > _MOST_LIST_BYTES:
@@ -165,11 +165,11 @@ def _listed(path: Path, *, offset: int) -> Iterator[StoredRecord]:
     try:
         records: list[Any] = json.loads(decoded(content, path, at=0))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"source: {path} is no JSON: {error}") from error
+        raise ConfigError(f"source: {path} is not JSON: {error}") from error
     for number, record in enumerate(records[offset:], start=offset + 1):
         place = f"entry {number} of {path}"
         if not isinstance(record, dict):
-            raise ConfigError(f"source: {place} is no JSON object")
+            raise ConfigError(f"source: {place} is not a JSON object")
         yield StoredRecord(cast("Record", record), place, number)
 
 

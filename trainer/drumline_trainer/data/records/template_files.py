@@ -51,7 +51,7 @@ def chat_templates_of(folder: AnyPath, *, choice: str | None, ends: Ends) -> Cha
 
 
 def has_templates(folder: AnyPath) -> bool:
-    """Whether a model's folder has a chat template. Raises ConfigError."""
+    """Return whether a model's folder has a chat template. Raises ConfigError."""
     return bool(_sources(folder))
 
 
@@ -74,7 +74,7 @@ def special_tokens_of(folder: AnyPath) -> dict[str, str]:
 
 
 def added_tokens_of(folder: AnyPath) -> dict[int, Mapping[str, Any]]:
-    """Tokens that tokenizer_config.json adds to those of tokenizer.json, by their numbers.
+    """Return the tokens that tokenizer_config.json adds to tokenizer.json, by number.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -89,7 +89,7 @@ def added_tokens_of(folder: AnyPath) -> dict[int, Mapping[str, Any]]:
 
 
 def splits_special_tokens(folder: AnyPath) -> bool:
-    """Whether the tokenizer reads special tokens in a text as plain text. Raises ConfigError."""
+    """Return whether special tokens in a text are plain text. Raises ConfigError."""
     return _object(folder / _CONFIG_FILE).get("split_special_tokens") is True
 
 

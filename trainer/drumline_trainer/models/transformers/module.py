@@ -208,13 +208,13 @@ def persistent_buffers(stage: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _place(module: nn.Module, path: str) -> tuple[nn.Module, str]:
-    """The owner of a parameter or buffer, and its name there."""
+    """Return the owner of a parameter or buffer, and its name there."""
     owner, _, name = path.rpartition(".")
     return module.get_submodule(owner), name
 
 
 def linear_layers(module: nn.Module) -> dict[str, nn.Linear]:
-    """The layers that adapters may lie beside, by name: all linear ones but the head, as in peft.
+    """Return the layers that take adapters, by name: all linear ones but the head, as in peft.
 
     A layer that shares its weight with another is none of them, nor one that computes otherwise.
     """

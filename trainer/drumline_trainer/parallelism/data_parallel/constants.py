@@ -133,7 +133,7 @@ def with_constants(
 
 
 def _learns_whole(stage: nn.Module) -> bool:
-    """Whether no weight of a module of transformers is frozen: else its base fills the buffers."""
+    """Return whether all weights learn. If not, the base of the run fills the buffers."""
     return all(weight.requires_grad for weight in stage.parameters())
 
 
