@@ -25,10 +25,15 @@ _MODULE: Final = (
     "a module of transformers is not cut; tests/gloo/test_transformers_modules.py and"
     " test_architectures.py train it beside a plain loop"
 )
+_LOOKS: Final = "what is shown or written beside a run; tests/gloo/test_looks_while_training.py"
 REASONS: Final[Mapping[str, str]] = {
     "epochs": "how many steps there are; tests/unit/trainer/data/test_run_data.py",
     "heartbeat_seconds": "how often a rank says where it stands",
     "data.cache_bytes": "how much of streamed shards is kept; tests/unit/trainer/data",
+    "checkpoint.export_every_steps": _LOOKS,
+    "checkpoint.export_keep": _LOOKS,
+    "evaluation.prompts": _LOOKS,
+    "evaluation.prompt_tokens": _LOOKS,
     "config_from": _MODULE,
     "model.config_json": _MODULE,
     "model.family=transformers": _MODULE,

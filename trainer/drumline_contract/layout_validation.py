@@ -209,9 +209,8 @@ def _adapted_experts(layout: Layout) -> Iterator[Violation]:
     if layout.tensor > 1:
         yield Violation(
             reason=ViolationReason.ADAPTED_EXPERTS,
-            text=f"lora.targets: experts_gate_up and experts_down, but parallelism.tensor"
-            f" {layout.tensor} cuts each expert; set parallelism.tensor to 1, and share out the"
-            " experts with parallelism.expert or fsdp",
+            text=f"lora.targets: parallelism.tensor {layout.tensor} cuts each expert; set it to 1,"
+            " and use parallelism.expert or fsdp",
         )
 
 
@@ -242,7 +241,7 @@ def _prompts(layout: Layout) -> Iterator[Violation]:
         yield Violation(
             reason=ViolationReason.PROMPTS,
             text=f"evaluation.prompts: needs the logits of whole sequences, and {cut} {axes[cut]}"
-            f" cuts them; leave the prompts out, or set parallelism.{cut} to 1",
+            " cuts them; leave the prompts out",
         )
 
 

@@ -115,8 +115,7 @@ def train(
                 checkpointer.save(step + 1, trainer=saved | plan.state() | stopping.state())
     stopping.report(print_line=reporter.print_line)
     workers.finish()
-    checkpointer.finish_exports()
-    reporter.done()
+    checkpointer.done()
 
 
 def reseed(seed: int, *, step: int, rank: int) -> None:

@@ -184,6 +184,22 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             {"parallelism": {"context": 2}, "lora": {}, "dpo": {}},
         ),
         (
+            ViolationReason.PROMPTS,
+            "evaluation.prompts: needs the logits of whole sequences, and tensor 2",
+            2,
+            {"parallelism": {"tensor": 2}, "evaluation": {"prompts": "Hello"}},
+        ),
+        (
+            ViolationReason.ADAPTED_EXPERTS,
+            "parallelism.tensor 2 cuts each expert",
+            2,
+            {
+                "model": {"experts": 4},
+                "parallelism": {"tensor": 2},
+                "lora": {"targets": "experts_down"},
+            },
+        ),
+        (
             ViolationReason.SERVERS,
             "there are 2",
             4,

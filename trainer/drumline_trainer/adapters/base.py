@@ -155,13 +155,7 @@ def initialize_base(
     modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
     packed = [module for module in modules if isinstance(module, PackedLoraLinear)]
     if config.model.family is Family.TRANSFORMERS:
-        (module,) = stages
-        rooms = [layer.unpacked() for layer in packed]
-        own = {name for name, _ in module.named_parameters() if not is_adapter_name(name)}
-        names = own | {room.name for room in rooms}
-        fill_slices([*slices, *rooms], module, config=config, names=names, progress=progress)
-        for layer, room in zip(packed, rooms, strict=True):
-            layer.take(room)
+        _initialize_module(slices, *stages, packed=packed, config=config, progress=progress)
         return
     if config.model_from is None:
         slices = with_progress(progress, slices)
@@ -192,6 +186,23 @@ def initialize_base(
     initialize_slices(
         (part for part in filled if part.name in absent), config=config.model, seed=config.seed
     )
+    for layer, room in zip(packed, rooms, strict=True):
+        layer.take(room)
+
+
+def _initialize_module(
+    slices: Iterable[TensorSlice],
+    module: nn.Module,
+    *,
+    packed: Sequence[PackedLoraLinear],
+    config: TrainerConfig,
+    progress: Callable[[], None],
+) -> None:
+    """Fill the weights of a module of transformers, also those that are kept packed."""
+    rooms = [layer.unpacked() for layer in packed]
+    own = {name for name, _ in module.named_parameters() if not is_adapter_name(name)}
+    names = own | {room.name for room in rooms}
+    fill_slices([*slices, *rooms], module, config=config, names=names, progress=progress)
     for layer, room in zip(packed, rooms, strict=True):
         layer.take(room)
 

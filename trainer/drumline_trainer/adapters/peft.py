@@ -126,20 +126,27 @@ def write_peft(
     write_json(
         folder / CONFIG_FILE,
         {
-            "peft_type": "LORA",
-            "task_type": "CAUSAL_LM",
-            "base_model_name_or_path": str(base),
-            "r": lora.rank,
-            "lora_alpha": lora.alpha,
-            "lora_dropout": 0.0,
+            **_settings(lora, base=base),
             "target_modules": sorted(targets),
             "target_parameters": peft_experts.target_parameters(list(experts)) or None,
-            "use_rslora": lora.rslora,
-            "init_lora_weights": True,
-            "inference_mode": True,
             **_PLAIN,
         },
     )
+
+
+def _settings(lora: LoraConfig, *, base: AnyPath) -> dict[str, Any]:
+    """Return the part of adapter_config.json that names no layer."""
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": str(base),
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": 0.0,
+        "use_rslora": lora.rslora,
+        "init_lora_weights": True,
+        "inference_mode": True,
+    }
 
 
 def read_peft(
@@ -192,7 +199,10 @@ def _of_experts(
         return
     file = folder / WEIGHTS_FILE
     if not model.experts or model.family is Family.TRANSFORMERS:
-        raise HuggingFaceError(f"{file}: has adapters of experts, and the model takes none")
+        raise HuggingFaceError(
+            f"{folder / CONFIG_FILE}: target_parameters is {parameters!r}, and adapters of experts"
+            " belong to models with experts and code of our own"
+        )
     try:
         with open_tensor_file(file) as stored:
             theirs = {

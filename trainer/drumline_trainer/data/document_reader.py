@@ -105,14 +105,14 @@ def record_names(corpus: Corpus) -> frozenset[str]:
         OSError: the storage fails.
     """
     names = frozenset(name for name in corpus.paths if name.endswith(RECORD_SUFFIXES))
-    others = [
+    beside = [
         name
         for name in corpus.paths
         if name not in names and PurePosixPath(name).name not in BESIDE_RECORDS
     ]
-    if not all(name.endswith(JSON_SUFFIX) for name in others):
+    if not all(name.endswith(JSON_SUFFIX) for name in beside):
         return names
-    return names | {name for name in others if holds_records(corpus.folder / name)}
+    return names | {name for name in beside if holds_records(corpus.folder / name)}
 
 
 def first_kind(corpus: Corpus, *, field: str) -> RecordKind:

@@ -155,10 +155,11 @@ class TieredCheckpointer:
         self._step_began = time.monotonic()
         return start
 
-    def finish_exports(self) -> None:
-        """Wait for the export of the last checkpoint, if any."""
+    def done(self) -> None:
+        """Wait for the export of the last checkpoint, if any, and report the end of the run."""
         if self._exports is not None:
             self._exports.finish(self.progressed)
+        self.reporter.done()
 
     def progressed(self) -> None:
         """Report progress between pieces of a long restore or save, and leave if told to."""

@@ -12,7 +12,7 @@ import pytest
 
 from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_contract.step_figures.step_record import Rewards, Staleness, StepRecord
-from drumline_trainer.metrics.sinks import open_sinks
+from drumline_trainer.metrics.sinks import check_packages, open_sinks
 
 ROOT = Path(__file__).parents[4]
 
@@ -150,3 +150,15 @@ def test_wandb_writes_an_offline_run_without_a_login_or_a_secret(tmp_path: Path)
     assert b"step_seconds/all_reduce/dp" in run.read_bytes()
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in written if secret.encode() in path.read_bytes()]
+
+
+def test_an_online_run_needs_the_key_of_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configured(wandb=True, wandb_online=True)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match=r"metrics\.wandb_online: .*WANDB_API_KEY"):
+        check_packages(config)
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    check_packages(config)
+    assert "secret" not in str(config.to_dict())
+    with pytest.raises(ConfigError, match=r"metrics\.wandb_online: .*metrics\.wandb"):
+        configured(wandb_online=True)
