@@ -42,7 +42,9 @@ class CheckpointConfig:
                 "checkpoint.every_steps": self.every_steps,
                 "checkpoint.keep": self.keep,
                 "checkpoint.export_keep": self.export_keep,
-                "checkpoint.export_every_steps": self.export_every_steps or 1,
+                "checkpoint.export_every_steps": (
+                    1 if self.export_every_steps is None else self.export_every_steps
+                ),
             }
         )
         if self.export_every_steps is not None and self.export_every_steps % self.every_steps:
