@@ -58,8 +58,8 @@ def test_an_export_that_fails_is_reported_and_ends_nothing(tmp_path: Path) -> No
         last_step=4,
         print_line=said.append,
     )
-    exports.committed(2)
-    exports.committed(3)
+    exports.committed(2, lambda: None)
+    exports.committed(3, lambda: None)
     exports.finish(lambda: None)
     assert [line.startswith("the export of step 2 failed") for line in said] == [True]
     assert not [path for path in (tmp_path / "exports").iterdir() if path.is_dir()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from drumline_contract.config import ConfigError, EvaluationConfig, TrainerConfig
+from drumline_contract.config import ConfigError, EvaluationConfig, Family, TrainerConfig
 from drumline_trainer.data.codec import Codec, codec_of
 
 
@@ -26,6 +26,8 @@ class PromptAnswers:
     codec: Codec
     most: int
     """Tokens of an answer."""
+    window: int | None
+    """Positions that the model knows. None: any number."""
     device: torch.device
 
     @classmethod
@@ -35,6 +37,8 @@ class PromptAnswers:
         Raises:
             ConfigError: the tokenizer or the template cannot be read, or a prompt has no token.
         """
+        if config.model.family is Family.VIT:
+            raise ConfigError("evaluation.prompts: vit answers no text; leave them out")
         evaluation = config.evaluation or EvaluationConfig()
         prompts = evaluation.prompt_lines
         codec = codec_of(config, chat=None)
@@ -46,6 +50,7 @@ class PromptAnswers:
             tokens=tokens,
             codec=codec,
             most=evaluation.prompt_tokens,
+            window=config.model.max_positions if config.model.family is Family.GPT2 else None,
             device=device,
         )
 
@@ -55,7 +60,8 @@ class PromptAnswers:
         for prompt, tokens in zip(self.prompts, self.tokens, strict=True):
             seen = list(tokens)
             for _ in range(self.most):
-                logits_BSV = model(torch.tensor([seen], device=self.device))
+                read = seen if self.window is None else seen[-self.window :]
+                logits_BSV = model(torch.tensor([read], device=self.device))
                 seen.append(int(logits_BSV[0, -1].argmax()))
             answer = seen[len(tokens) :]
             stop = next((n for n, token in enumerate(answer) if token in self.codec.stops), None)

@@ -84,8 +84,12 @@ class BackgroundExports:
             print_line=print_line,
         )
 
-    def committed(self, step: int) -> None:
-        """Export the checkpoint of this step if it is due. Returns at once."""
+    def committed(self, step: int, progress: Callable[[], None]) -> None:
+        """Export the checkpoint of this step if it is due.
+
+        Returns at once, but for the last step: that one waits for an export under way and calls
+        `progress` meanwhile.
+        """
         self._report()
         if step % self.every_steps and step != self.last_step:
             return
@@ -95,7 +99,7 @@ class BackgroundExports:
                 " checkpoint.export_every_steps may be too small"
             )
             return
-        self._wait(lambda: None)
+        self._wait(progress)
         self._start(step)
 
     def finish(self, progress: Callable[[], None]) -> None:

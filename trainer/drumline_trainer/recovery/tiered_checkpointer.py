@@ -333,7 +333,7 @@ class TieredCheckpointer:
             f" {saved.write_seconds:.2f} s, training stood still for {saved.seconds:.3f} s"
         )
         if self._exports is not None:
-            self._exports.committed(saved.step)
+            self._exports.committed(saved.step, self.progressed)
 
     def _common_notice(self) -> SaveNotice | None:
         """Return this rank's notice if every rank has one. The ids may differ.
