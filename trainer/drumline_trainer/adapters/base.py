@@ -100,9 +100,13 @@ def _linear_names(stages: Sequence[nn.Module]) -> list[str]:
         name
         for stage in stages
         if isinstance(stage, CausalModule)
-        for name, module in cast("nn.Module", stage).named_modules()
+        for name, module in _named_modules(cast("nn.Module", stage))
         if isinstance(module, nn.Linear | LoraLinear)
     ]
+
+
+def _named_modules(stage: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    return cast("Iterator[tuple[str, nn.Module]]", stage.named_modules())
 
 
 def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:

@@ -271,8 +271,7 @@ def called_adapters(stage: nn.Module) -> Generator[None]:
 @contextmanager
 def without_adapters(stage: nn.Module) -> Generator[None]:
     """Disable the stage's adapters within the context."""
-    kinds = LoraLinear | LoraExperts
-    layers = [module for module in stage.modules() if isinstance(module, kinds)]
+    layers = [module for module in stage.modules() if isinstance(module, LoraLinear | LoraExperts)]
     for layer in layers:
         layer.applied = False
     try:

@@ -14,6 +14,7 @@ Shapes: X experts of this rank, R rank, D hidden, F feed-forward; rows are of sh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -95,11 +96,8 @@ def adapt_experts(stage: nn.Module, config: LoraConfig, cuts: Mapping[str, Cut])
         The cuts of the adapters, where the experts are cut.
     """
     added: dict[str, Cut] = {}
-    mixtures = [
-        (path, module)
-        for path, module in stage.named_modules()
-        if isinstance(module, MixtureOfExperts)
-    ]
+    modules = cast("Iterator[tuple[str, nn.Module]]", stage.named_modules())
+    mixtures = [(path, each) for path, each in modules if isinstance(each, MixtureOfExperts)]
     for path, mixture in mixtures:
         mixture.experts = LoraExperts(mixture.experts, config=config)
         cut = cuts.get(f"{path}.experts.gate")

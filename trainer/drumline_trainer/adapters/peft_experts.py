@@ -93,9 +93,10 @@ def to_ours(
         beside = GATE_UP if rest.startswith(_BELOW) else there[-1]
         match rest.removeprefix(_BELOW):
             case "lora_A.weight":
-                part, made = "lora_a", tensor.unflatten(0, (model.experts, -1))
+                part, made = "lora_a", tensor.view(model.experts, -1, tensor.shape[1])
             case "lora_B.weight":
-                part, made = "lora_b", tensor.unflatten(1, (-1, model.experts)).permute(2, 0, 1)
+                by_rank = tensor.view(len(tensor), -1, model.experts)
+                part, made = "lora_b", by_rank.permute(2, 0, 1)
                 if beside == GATE_UP and model.attention_sinks:
                     made = _apart(made)
             case _:

@@ -138,11 +138,14 @@ class BackgroundExports:
         self._running = _Running(step=step, process=process, log=log)
 
     def _wait(self, progress: Callable[[], None]) -> None:
-        while self._running is not None:
-            self._report()
-            if self._running is not None:
-                progress()
-                time.sleep(_POLL_SECONDS)
+        while self._runs():
+            progress()
+            time.sleep(_POLL_SECONDS)
+
+    def _runs(self) -> bool:
+        """Return whether an export is under way; report one that has ended."""
+        self._report()
+        return self._running is not None
 
     def _report(self) -> None:
         """Give an export that has ended its name, or say why it failed."""

@@ -222,7 +222,7 @@ def linear_layers(module: nn.Module) -> dict[str, nn.Linear]:
     tied = {owner for places in _tied_places(module) for owner, _ in places}
     return {
         name: each
-        for name, each in module.named_modules()
+        for name, each in cast("Iterator[tuple[str, nn.Module]]", module.named_modules())
         if isinstance(each, nn.Linear)
         and type(each).forward is nn.Linear.forward
         and each is not head
