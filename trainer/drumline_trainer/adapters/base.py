@@ -76,7 +76,7 @@ def _begin_adapters(
                 f"lora.{setting}: the adapters of {folder} have another; set it to {value}"
             )
     if config.model.family is Family.TRANSFORMERS:
-        same = adapters.tensors.keys() == {part.name for part in slices}
+        same = set(adapters.tensors) == {part.name for part in slices}
     else:
         same = there.projections == here.projections_of(config.model)
     if slices and not same:
