@@ -127,3 +127,13 @@ def test_blame_without_a_time_is_acted_upon_at_once() -> None:
     lost = ended(exit_code=ExitCode.PEER_LOST, at=None)
     pods = [a_pod(job, 0, end=lost), a_pod(job, 1, ready=True, ip="10.0.0.2")]
     assert planned(job, observed(*pods)).status is not None
+
+
+def test_a_pod_without_an_agent_that_ran_out_of_memory_names_the_limit() -> None:
+    job = running(admitted(a_job(template=TEMPLATE, resources={"memory": "256Mi"})))
+    end = ended(exit_code=137, reason="OOMKilled")
+    status = planned(job, observed(a_pod(job, 0, end=end), a_pod(job, 1, ready=True))).status
+    assert status is not None
+    assert not missing(
+        status.message or "", "out of memory: the limit is 256Mi, raise resources.memory"
+    )

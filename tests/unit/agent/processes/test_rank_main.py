@@ -12,6 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from drumline_contract import Env, ExitCode
 from drumline_contract.config import MODEL_PRESETS, TrainerConfig
 from drumline_contract.shapes.hugging_face import to_theirs
 from tests.texts import missing
-from tests.unit.agent.processes import printing_trainer
+from tests.unit.agent.processes import preempted_trainer, printing_trainer
 
 _NO_BUCKET = b"<Error><Code>NoSuchBucket</Code></Error>"
 LLAMA = MODEL_PRESETS["llama-8b"]
@@ -64,13 +65,15 @@ Outcome = Callable[..., tuple[int, str, str]]
 def outcome(monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """Exit code, output and messages of a rank with this configuration."""
 
-    def forked(placement: Placement = FIRST, **config: Any) -> tuple[int, str, str]:
+    def forked(
+        placement: Placement = FIRST, *, module: ModuleType = printing_trainer, **config: Any
+    ) -> tuple[int, str, str]:
         monkeypatch.setenv(Env.CONFIG, json.dumps(config))
         (output, to_output), (messages, to_messages), (orders, end) = (os.pipe() for _ in range(3))
         parent, pid = os.getpid(), os.fork()
         if pid == 0:
             run_child(
-                module=printing_trainer,
+                module=module,
                 order=rank_request(placement),
                 descriptors=[to_output, to_messages, orders],
                 parent_pid=parent,
@@ -185,3 +188,9 @@ def test_what_ranks_import_is_known_without_the_folder(
     monkeypatch.setenv(Env.CONFIG, json.dumps(raw))
     preload(printing_trainer)
     assert capsys.readouterr().out == "preloads for seed 5\n"
+
+
+def test_a_normal_preemption_prints_a_sentence_and_no_traceback(outcome: Outcome) -> None:
+    code, text, said = outcome(module=preempted_trainer)
+    assert (code, text) == (ExitCode.PREEMPTED, "saved step 29 on request\n")
+    assert "PreemptedError" in said

@@ -170,3 +170,23 @@ def test_what_no_incident_on_record_explains_is_of_earlier_ones() -> None:
     account = {"until": "2026-11-21T06:55:30Z", "productive": 90, "repeated": 8}
     (loss,) = story_of(gpuSeconds=account).losses
     assert (loss.state, loss.fault_class, loss.gpu_seconds) == ("Repeated", "earlier", 8)
+
+
+def test_an_incident_ends_with_its_job_and_with_the_next_incident() -> None:
+    begun = begun_incident()
+    report = story_of(
+        phase="Succeeded",
+        lastIncident=begun,
+        earlierIncidents=[begun],
+        finishedAt="2026-11-21T06:41:20Z",
+    )
+    assert [incident.over for incident in report.incidents] == [True, True]
+
+
+def test_stages_after_an_unknown_step_are_unknown_and_not_a_millisecond() -> None:
+    without_steps = {**an_incident(), "firstStepMilliseconds": 1, "restoreMilliseconds": 0}
+    for field in ("failedStep", "restoredStep", "stepsLost", "tier"):
+        without_steps.pop(field, None)
+    (incident,) = story_of(lastIncident=without_steps).incidents
+    assert [stage.name for stage in incident.stages] == ["Detect", "Decide", "Replace"]
+    assert incident.over
