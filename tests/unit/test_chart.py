@@ -62,7 +62,7 @@ def render(helm: Path) -> Render:
     ) -> list[Json]:
         chosen = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
         command = [helm, "template", "drumline", CHART, f"--namespace={namespace}"]
-        command += ["--set=image.repository=drumline/operator", *chosen]
+        command += [f"--values={CHART / 'tests/images.yaml'}", *chosen]
         command += [] if tests else ["--skip-tests"]
         command += [f"--api-versions={group}" for group in serves]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
