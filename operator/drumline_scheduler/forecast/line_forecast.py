@@ -51,11 +51,13 @@ def line_forecast(
     if simulated is None:
         simulated = expected_starts(cycle) if blocked else ()
     now = cycle.now
+    # Gangs that need a change of the job or the cluster have no expected start.
     dated = [each for each in blocked if each.reason not in CANNOT_START]
     waiting = {gang.uid: gang for gang in cycle.pending}
     uids = {each.uid for each in dated}
     known = {start.uid: start for start in simulated if start.uid in uids}
     rough = rough_starts(snapshot=cycle.snapshot, waiting=waiting, line=dated, known=known, now=now)
     made = grouped(simulated=known.values(), rough=rough, waiting=waiting)
+    # Without observations the prior still widens the band.
     correction = correction or ForecastLearner().correction(now)
     return LineForecast(made=made, starts=[correction.of(each, now=now) for each in made])

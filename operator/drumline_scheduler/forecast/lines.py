@@ -59,6 +59,7 @@ class Lines:
     def __init__(self, snapshot: Snapshot) -> None:
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._pools = {pool.name for pool in snapshot.pools}
+        # Quota is shared along the whole tree, so the root decides which gangs compete.
         parents = parents_of(self._queues)
         self._roots: dict[str, str] = {}
         for name in self._queues:
@@ -93,9 +94,11 @@ class Lines:
         ranked: list[tuple[int, int, Gang]] = []
         for number, gang in enumerate(order):
             lines = self.of(gang)
+            # A gang in several lines counts with its best position.
             rank = min((before[line] for line in lines), default=each)
             if rank < each:
                 ranked.append((rank, number, gang))
             before.update(lines)
+        # By rank first, so that long lines do not take the places of short ones.
         chosen = sorted(ranked, key=lambda entry: entry[:2])[:most]
         return [gang for _, _, gang in sorted(chosen, key=lambda entry: entry[1])]

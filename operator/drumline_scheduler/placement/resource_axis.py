@@ -37,6 +37,7 @@ class ResourceAxis:
         vector = self.vector(amounts)
         if not self.names or self.names[-1] != UNOFFERED:
             return vector
+        # 1 of the last resource, of which every node has 0: such a pod fits nowhere.
         is_unoffered = any(name not in self._known for name, _ in amounts.extended)
         return (*vector[:-1], int(is_unoffered))
 
@@ -77,6 +78,7 @@ def axis_of(
         nodes: all nodes.
     """
     held, wanted = _requested(admitted), _requested(waiting)
+    # Resources of running gangs are known, so the nodes are read only for new names.
     unknown = wanted - held
     offered: set[str] = set()
     if unknown:
