@@ -100,7 +100,7 @@ def spent_by_user(queue: StoredTrainingQueue) -> dict[str, float]:
             budget=budget,
             whole=budget.user_gpu_hours * _HOUR,
             now=until,
-        ).had
+        ).used
         / _HOUR
         for use in spent.users or ()
     }
@@ -135,7 +135,7 @@ def _money(spent: StoredBudgetUse, *, budget: StoredQueueBudget, now: float) -> 
     whole = _currency(budget.cost)
     if not whole:
         return None
-    had = {
+    used = {
         number: _currency(day.cost)
         for day in (spent.days or ())[:_MOST_DAYS]
         if (number := _number(day.day)) is not None
@@ -143,7 +143,7 @@ def _money(spent: StoredBudgetUse, *, budget: StoredQueueBudget, now: float) -> 
     rate = _currency(spent.cost_per_hour) / _HOUR
     until = seconds(spent.until)
     outlook = _Outlook(
-        _SpentDays(days=had, rate=rate, until=until), budget=budget, whole=whole, now=now
+        _SpentDays(days=used, rate=rate, until=until), budget=budget, whole=whole, now=now
     )
 
     def days(moments: Iterable[tuple[float, float]]) -> tuple[MoneyDay, ...]:
@@ -168,7 +168,7 @@ def _user(
     )
     return UserBudgetRow(
         user=plain(use.user),
-        spent_gpu_hours=round(outlook.had / _HOUR, 1),
+        spent_gpu_hours=round(outlook.used / _HOUR, 1),
         spent_at=outlook.spent_at(),
         back_at=outlook.back_at(),
     )
@@ -189,14 +189,14 @@ class _SpentDays:
         cls, days: Iterable[StoredDayOfUse] | None, *, rate: float, until: str | None
     ) -> _SpentDays:
         """GPU-seconds."""
-        had = {
+        used = {
             number: float(day.gpu_seconds)
             for day in list(days or ())[:_MOST_DAYS]
             if (number := _number(day.day)) is not None
         }
-        return cls(days=had, rate=rate, until=seconds(until))
+        return cls(days=used, rate=rate, until=seconds(until))
 
-    def had(self, first: int, until: float, *, now: float) -> float:
+    def used(self, first: int, until: float, *, now: float) -> float:
         """Return the past or expected use from a day on until a moment."""
         known = sum(amount for day, amount in self.days.items() if first <= day < until / _DAY)
         since = min(now if self.until is None else self.until, now)
@@ -222,7 +222,7 @@ class _Outlook:
         self._now = now
         self._today = int(now // _DAY)
         self._length = _length_days(budget)
-        self.had: Final = self._counted(now)
+        self.used: Final = self._counted(now)
         """Use that counts now."""
 
     @property
@@ -233,7 +233,7 @@ class _Outlook:
         """Return moments with the amount left: a second before the end of each day, and now."""
         return (
             *self._day_ends(self._today - self._length + 1, self._today),
-            (self._now, self._whole - self.had),
+            (self._now, self._whole - self.used),
         )
 
     def expected(self) -> tuple[tuple[float, float], ...]:
@@ -245,7 +245,7 @@ class _Outlook:
 
         None if it is spent now, or if it will not be spent in that time.
         """
-        if self.had >= self._bound:
+        if self.used >= self._bound:
             return None
         for begins, ends in self._days_from_now():
             first, last = self._counted(begins), self._counted(ends - 1)
@@ -260,7 +260,7 @@ class _Outlook:
 
         None if it is not spent, or if it stays spent.
         """
-        if self.had < self._bound:
+        if self.used < self._bound:
             return None
         midnights = (midnight for _, midnight in self._days_from_now())
         return next((each for each in midnights if self._counted(each) < self._bound), None)
@@ -279,27 +279,27 @@ class _Outlook:
         """Return the use that counts, or will count, against the budget at this moment."""
         today, refill = int(moment // _DAY), self._budget.refill
         if refill is None or refill not in _REFILL_DAYS:
-            return self._had(today - self._length + 1, moment)
+            return self._used(today - self._length + 1, moment)
         start, debt = _refill_before(min((*self._spent.days, today)), refill), 0.0
         while True:
             end = _refill_after(start, refill)
-            had = self._had(start, min(moment, end * _DAY))
+            used = self._used(start, min(moment, end * _DAY))
             if end > today:
-                return had + debt
-            start, debt = end, self._carried(had, debt)
+                return used + debt
+            start, debt = end, self._carried(used, debt)
 
-    def _had(self, first: int, until: float) -> float:
-        return self._spent.had(first, until, now=self._now)
+    def _used(self, first: int, until: float) -> float:
+        return self._spent.used(first, until, now=self._now)
 
-    def _carried(self, had: float, debt: float) -> float:
+    def _carried(self, used: float, debt: float) -> float:
         """Return the overrun of a week or month that is deducted from the next one.
 
         Args:
-            had: use in the period.
+            used: use in the period.
             debt: overrun that was deducted from the period.
         """
-        unpaid = min(self._credit, had + debt - self._whole)
-        return max(0.0, min(self._whole, max(had - self._whole, unpaid)))
+        unpaid = min(self._credit, used + debt - self._whole)
+        return max(0.0, min(self._whole, max(used - self._whole, unpaid)))
 
 
 def _refill_before(day: int, refill: str) -> int:

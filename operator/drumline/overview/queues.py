@@ -140,7 +140,7 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
     waiting = lines(cluster.jobs, cluster.priorities)
     units = PoolUnits(cluster.pools)
     held = held_by_queue(cluster.jobs, units)
-    had = {name: _had(queue) for name, queue in known.items()}
+    had = {name: _past_use(queue) for name, queue in known.items()}
     busy = {name for name in known if any(held.get(name, {}).values()) or waiting.get(name)}
     rows: list[ShareRow] = []
     for name, queue in sorted(known.items(), key=lambda entry: (cohorts[entry[0]], entry[0])):
@@ -215,7 +215,7 @@ def _workload(waiting: StoredWaitingWorkload) -> WorkloadRow:
     )
 
 
-def _had(queue: StoredTrainingQueue) -> float:
+def _past_use(queue: StoredTrainingQueue) -> float:
     """Past use as the operator wrote it; all queues of a cohort decay alike."""
     written = queue.status.share_seconds
     return float(written) if written and seconds(queue.status.share_seconds_at) else 0.0

@@ -146,7 +146,7 @@ def _use(
 ) -> WorkloadUse:
     """Return the use of a workload from its pods' stays, each with True if it continues."""
     stays = list(stays)
-    now = [stay for stay, goes_on in stays if goes_on]
+    now = [stay for stay, continues in stays if continues]
     return WorkloadUse(
         workload=plain(name),
         namespace=plain(namespace),

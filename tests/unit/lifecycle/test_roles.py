@@ -16,7 +16,7 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.roles import (
-    decides,
+    decides_success,
     gpus_of,
     member_order,
     member_position,
@@ -75,9 +75,15 @@ def test_the_schedulers_order_is_that_of_the_members_turned() -> None:
 
 def test_the_ranks_decide_the_end_unless_a_role_does() -> None:
     by_rank = a_gang(SERVERS).spec
-    assert [decides(by_rank, index) for index in range(4)] == [True, True, False, False]
+    assert [decides_success(by_rank, index) for index in range(4)] == [True, True, False, False]
     by_role = a_gang(LAUNCHER, SERVERS).spec
-    assert [decides(by_role, index) for index in range(5)] == [False, False, True, False, False]
+    assert [decides_success(by_role, index) for index in range(5)] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_sidecars_are_for_the_ranks_alone() -> None:

@@ -89,12 +89,12 @@ class NodeHealthBook:
             if node.pool in names:
                 names[node.pool].append(node.name)
         # Phase 2: evidence of jobs is gathered once. Checks are configured in each pool.
-        said = evidence_of(self._jobs(), self._status_of, now=now)
+        from_jobs = evidence_of(self._jobs(), self._status_of, now=now)
         after: dict[str, HealthByNode] = {}
         self._gauge.clear()
         for pool, spec in self._specs().items():
             before, checks = self._pools.get(pool, {}), news_of_checks(spec)
-            news = replace(checks, evidence=[*said, *checks.evidence])
+            news = replace(checks, evidence=[*from_jobs, *checks.evidence])
             after[pool] = judged(before, news, rules=rules_of(spec, nodes=names[pool]), now=now)
             self._report_changes(before, after[pool])
             out = sum(known.quarantined_at is not None for known in after[pool].values())

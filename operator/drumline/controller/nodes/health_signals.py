@@ -76,18 +76,18 @@ def standings(healths: Iterable[HealthByNode], *, now: float) -> dict[str, NodeS
 
 def rules_of(spec: GpuPoolSpec, *, nodes: Iterable[str]) -> PoolRules:
     """Return the administrator's rules about the health of a pool's nodes."""
-    said = spec.node_health or NodeHealthSpec()
+    rules = spec.node_health or NodeHealthSpec()
     return PoolRules(
         nodes=frozenset(nodes),
-        quarantine_percent=said.quarantine_percent,
-        trusted=frozenset(said.trusted_nodes or ()),
+        quarantine_percent=rules.quarantine_percent,
+        trusted=frozenset(rules.trusted_nodes or ()),
     )
 
 
 def news_of_checks(spec: GpuPoolSpec) -> News:
     """Return the results of checks on the nodes of a pool."""
-    said = spec.node_health or NodeHealthSpec()
-    checked = said.checked or ()
+    rules = spec.node_health or NodeHealthSpec()
+    checked = rules.checked or ()
     return News(
         evidence=[
             Evidence(

@@ -69,7 +69,7 @@ def part_votes(
         progress: returns the progress that a job's agents reported last, by its uid.
     """
     # Group by pool, then by namespace, because a namespace has one vote.
-    said: dict[str, dict[str, list[dict[StepPart, float]]]] = {}
+    by_pool: dict[str, dict[str, list[dict[StepPart, float]]]] = {}
     for job in jobs:
         assignment = job.status.assignment
         if assignment is None or not _has_vote(job):
@@ -77,9 +77,9 @@ def part_votes(
         known = progress(job.uid)
         percents = _part_percents(known.step_parts) if known is not None else {}
         if percents:
-            spaces = said.setdefault(assignment.gpu_pool, {})
+            spaces = by_pool.setdefault(assignment.gpu_pool, {})
             spaces.setdefault(job.namespace, []).append(percents)
-    return {pool: _votes(list(spaces.values())) for pool, spaces in said.items()}
+    return {pool: _votes(list(spaces.values())) for pool, spaces in by_pool.items()}
 
 
 def _has_vote(job: Job) -> bool:

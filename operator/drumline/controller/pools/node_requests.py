@@ -227,7 +227,7 @@ class NodeRequests:
         except KubeError as error:  # a start is worth more; they are deleted with the next look
             log.warning("node_demands_not_kept", error=str(error))
 
-    def said(self, uid: str) -> str:
+    def last_message(self, uid: str) -> str:
         """Return the autoscaler's last message about the nodes that this job waits for, or ''."""
         return self._messages.get(uid, "")
 
@@ -304,7 +304,7 @@ class NodeRequests:
 
         Karpenter's explanation for missing nodes wins over other messages.
         """
-        before, heard = self._refused, False
+        before, is_new = self._refused, False
         self._refused = set()
         if self._karpenter is not None and demands:
             await self._karpenter.look()
@@ -321,9 +321,9 @@ class NodeRequests:
             if objects is not None and objects.is_refused(demand):
                 self._refused.add(demand_name(demand))
             # A job's message contains the text, so the scheduler must write it again.
-            heard = heard or text != self._messages.get(demand.uid, "")
+            is_new = is_new or text != self._messages.get(demand.uid, "")
             self._messages[demand.uid] = text
-        if heard or self._refused - before:
+        if is_new or self._refused - before:
             self._wake_scheduler()
 
     def _mode(self, demand: NodeDemand) -> str:

@@ -138,11 +138,11 @@ def capacity_buffers_of(
 def answer_in(status: Mapping[str, Any]) -> str:
     """Return the message of an object's conditions, or '' if there are none yet."""
     conditions = {str(each.get("type")): each for each in status.get("conditions") or ()}
-    said = [conditions[name] for name in _FINAL if is_true(status, name)]
-    said += [conditions[name] for name in _STATES if name in conditions]
-    if not said:
+    shown = [conditions[name] for name in _FINAL if is_true(status, name)]
+    shown += [conditions[name] for name in _STATES if name in conditions]
+    if not shown:
         return ""
-    first = said[0]
+    first = shown[0]
     text = f"{first['type']}={first.get('status')}, {first.get('reason')}"
     return f"{text}: {first['message']}" if first.get("message") else text
 

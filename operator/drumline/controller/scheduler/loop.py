@@ -319,8 +319,8 @@ class SchedulerLoop:
                 before[job.spec.queue] += 1
                 if blocked.reason is BlockReason.NOT_TRIED and job.status.reason in _REASONS:
                     continue  # the answer of the cycle that tried it last is still the best one
-                said = self._node_requests.said(blocked.uid)
-                text = text_of(blocked, position=position, autoscaler=said)
+                message = self._node_requests.last_message(blocked.uid)
+                text = text_of(blocked, position=position, autoscaler=message)
                 self._messages.set(job, reason=str(blocked.reason), message=text, position=position)
         for job in self._state.scheduling.jobs_without_priority_class():
             waiting.add(job.uid)

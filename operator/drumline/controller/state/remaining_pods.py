@@ -137,7 +137,7 @@ class RemainingPods:
         charged: list[ChargedPod] = []
         for pod in foreign:
             claims = LABEL_QUEUE in pod.labels or _may_have_gpus(pod)
-            pays = ready and claims and (_is_accepted(pod) or self._was_let_go(pod))
+            pays = ready and claims and (_is_accepted(pod) or self._was_admitted(pod))
             # Pods that stay are charged even if no queue pays now: a queue may open to their
             # namespace.
             if pod.terminating and not (pays and self.account(pod)):
@@ -191,7 +191,7 @@ class RemainingPods:
             gives_back=spec is not None and spec.foreign_pods.borrowed == "Evict",
         )
 
-    def _was_let_go(self, pod: PodView) -> bool:
+    def _was_admitted(self, pod: PodView) -> bool:
         return self._admits_workloads and ANNOTATION_ADMITTED in pod.annotations
 
     def _pays_for_unclaimed(self, pod: PodView) -> str:
@@ -201,7 +201,7 @@ class RemainingPods:
         queues = self._queues.by_name.items()
         return next((name for name, spec in queues if spec.pays_for_unclaimed_pods), "")
 
-    def _is_stranger(self, pod: PodView) -> bool:
+    def _claims_unknown_job(self, pod: PodView) -> bool:
         """Return whether a pod stays and the job of its labels was never seen.
 
         Anybody can write labels, so it counts as a foreign pod.
@@ -219,7 +219,7 @@ class RemainingPods:
 
     def _facts(self, pod: PodView) -> PodFacts | None:
         """Return the facts of a job's pod, or None for a foreign pod."""
-        if not is_owned(pod) or self._is_stranger(pod):
+        if not is_owned(pod) or self._claims_unknown_job(pod):
             return None
         return self._pods.facts(pod)
 

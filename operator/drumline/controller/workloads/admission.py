@@ -30,7 +30,7 @@ from drumline.controller.workloads.events import WorkloadEvents
 from drumline.controller.workloads.gated_pods import POD
 from drumline.controller.workloads.resumed import resumed
 from drumline.controller.workloads.suspension import QUEUE_STOPPED, WorkloadSuspension
-from drumline.controller.workloads.workloads import LetGo, Workloads
+from drumline.controller.workloads.workloads import PlacedWorkload, Workloads
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
@@ -109,20 +109,22 @@ class WorkloadAdmission:
             stopped: queues whose workloads must leave, with the reason.
         """
         # Phase 1: workloads with places, and those that need none.
-        is_ours = self._workloads.is_waiting
-        let_go = self._workloads.let_go(each for each in decisions.placed if is_ours(each.uid))
-        for workload in (*let_go, *self._that_need_nothing()):
-            self._due.put_nowait(self._let_go(workload))
+        is_workload = self._workloads.is_waiting
+        placed = self._workloads.assume_placed(
+            each for each in decisions.placed if is_workload(each.uid)
+        )
+        for workload in (*placed, *self._without_devices()):
+            self._due.put_nowait(self._admit(workload))
         # Phase 2: pods of admitted groups that still have the gate, as after a crash.
         for pod in self._workloads.unreleased():
             if pod.uid not in self._busy:
                 self._busy.add(pod.uid)
-                self._due.put_nowait(self._release_alone(pod))
+                self._due.put_nowait(self._release_pod(pod))
         # Phase 3: admitted workloads of stopped queues.
         for workload in self._workloads.resumed():
             if workload.queue in stopped and workload.uid not in self._busy:
                 self._busy.add(workload.uid)
-                self._due.put_nowait(self._take_back(workload, why=stopped[workload.queue]))
+                self._due.put_nowait(self._suspend_again(workload, why=stopped[workload.queue]))
         # Phase 4: explain why the others wait.
         queues = {gang.uid: gang.queue for gang in pending}
         waiting = self._workloads.explain(decisions.blocked, queues=queues)
@@ -131,8 +133,8 @@ class WorkloadAdmission:
         self._events.keep_only({each.workload.uid for each in waiting})
         return replace(
             decisions,
-            placed=tuple(each for each in decisions.placed if not is_ours(each.uid)),
-            blocked=tuple(each for each in decisions.blocked if not is_ours(each.uid)),
+            placed=tuple(each for each in decisions.placed if not is_workload(each.uid)),
+            blocked=tuple(each for each in decisions.blocked if not is_workload(each.uid)),
         )
 
     async def run(self) -> None:
@@ -145,13 +147,13 @@ class WorkloadAdmission:
             while True:
                 group.create_task(await self._due.get())
 
-    def _that_need_nothing(self) -> Iterable[LetGo]:
+    def _without_devices(self) -> Iterable[PlacedWorkload]:
         for each in self._workloads.without_devices():
             if each.workload.uid not in self._busy:
                 self._busy.add(each.workload.uid)
                 yield each
 
-    async def _release_alone(self, pod: PodView) -> None:
+    async def _release_pod(self, pod: PodView) -> None:
         """Release a pod whose group or workload was admitted before, perhaps by another leader."""
         text = pod.annotations.get(ANNOTATION_ADMITTED)
         places = None if text is None else places_in(text).get(POD)
@@ -162,24 +164,24 @@ class WorkloadAdmission:
         self._busy.discard(pod.uid)
         self._wake_scheduler()
 
-    async def _take_back(self, workload: ForeignWorkload, *, why: str) -> None:
+    async def _suspend_again(self, workload: ForeignWorkload, *, why: str) -> None:
         await self._suspension.suspend(workload, reason=QUEUE_STOPPED, why=why)
         await self._sleep(RETRY_SECONDS)  # until the caches show it, it would be asked for again
         self._busy.discard(workload.uid)
         self._wake_scheduler()
 
-    async def _let_go(self, let_go: LetGo) -> None:
-        if await self._write(let_go):
-            self._failures.pop(let_go.workload.uid, None)
+    async def _admit(self, placed: PlacedWorkload) -> None:
+        if await self._write(placed):
+            self._failures.pop(placed.workload.uid, None)
         else:
-            pause = self._pause(let_go.workload.uid)
+            pause = self._pause(placed.workload.uid)
             # the first time it was mostly changed by its owner a moment ago
             why = f"could not be admitted, retried after {pause:.0f} s; the operator logs the cause"
-            self._workloads.settle(let_go.workload, put_off=why if pause > RETRY_SECONDS else "")
+            self._workloads.settle(placed.workload, deferred=why if pause > RETRY_SECONDS else "")
             self._wake_scheduler()
             await self._sleep(pause)
-        self._workloads.settle(let_go.workload)
-        self._busy.discard(let_go.workload.uid)
+        self._workloads.settle(placed.workload)
+        self._busy.discard(placed.workload.uid)
         self._wake_scheduler()
 
     def _pause(self, uid: str) -> float:
@@ -190,49 +192,49 @@ class WorkloadAdmission:
         self._failures[uid] = failures + 1
         return min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures, 16))
 
-    async def _write(self, let_go: LetGo) -> bool:
+    async def _write(self, placed: PlacedWorkload) -> bool:
         """Write an admission. Return whether all of it was written and the caches show it."""
-        if let_go.is_object:
-            return await self._attempt(self._resume(let_go))
+        if placed.is_object:
+            return await self._attempt(self._resume(placed))
         pods = [
             (pod, places)
-            for name, alike in let_go.pods.items()
-            for pod, places in _with_places(alike, let_go.places.get(name))
+            for name, same_shape in placed.pods.items()
+            for pod, places in _with_places(same_shape, placed.places.get(name))
         ]
         # Mark all pods of a group first (see `gated_pods`). One that has started is marked.
-        if len(pods) > 1 and not let_go.workload.has_started:
+        if len(pods) > 1 and not placed.workload.has_started:
             marks = [self._attempt(self._patch(pod, places)) for pod, places in pods]
             if not all(await asyncio.gather(*marks)):
                 return False
         releases = [self._attempt(self._release(pod, places)) for pod, places in pods]
         if not all(await asyncio.gather(*releases)):
             return False
-        self._note(let_go, pods=len(pods))
+        self._note(placed, pods=len(pods))
         return True
 
-    def _note(self, let_go: LetGo, *, pods: int) -> None:
-        workload = let_go.workload
-        pool = next((each.pool for each in let_go.places.values()), "")
+    def _note(self, placed: PlacedWorkload, *, pods: int) -> None:
+        workload = placed.workload
+        pool = next((each.pool for each in placed.places.values()), "")
         self._events.admitted(workload, pool=pool)
         log.info("workload_let_go", workload=workload.key, gpu_pool=pool, pods=pods)
 
-    async def _resume(self, let_go: LetGo) -> None:
+    async def _resume(self, placed: PlacedWorkload) -> None:
         """Resume a Job or JobSet, if it is as the cycle saw it."""
         # Phase 1: read the object. More pods than decided about would run without quota.
-        about = let_go.workload.regarding
+        about = placed.workload.regarding
         stored = await reads.get(
             self._client, about.resource, name=about.name, namespace=about.namespace
         )
         view = decoder_for(about.resource)(stored)
         if view.uid != about.uid or not view.suspended:
             return
-        if foreign_workload(about.resource, view).shapes != let_go.workload.shapes:
-            raise ChangedError(f"{let_go.workload.key} has changed since the decision")
+        if foreign_workload(about.resource, view).shapes != placed.workload.shapes:
+            raise ChangedError(f"{placed.workload.key} has changed since the decision")
         # Phase 2: write it, conditional on the version that was read.
         body = resumed(
             msgspec.json.decode(stored),
             resource=about.resource,
-            places=let_go.places,
+            places=placed.places,
             pools=self._pools.by_name,
         )
         if body is None:
@@ -244,7 +246,7 @@ class WorkloadAdmission:
         async with asyncio.timeout(SEEN_SECONDS):
             key = Key(about.namespace, about.name)
             await self._seen(about.resource, key, version=written.resource_version)
-        self._note(let_go, pods=sum(shape.pods for shape in let_go.workload.shapes))
+        self._note(placed, pods=sum(shape.pods for shape in placed.workload.shapes))
 
     async def _release(self, pod: PodView, places: PlacesFound | None) -> None:
         """Remove our gate. The pod is charged in the pool, so it must run there."""

@@ -131,8 +131,8 @@ def _group(key: GroupKey, pods: Sequence[PodView]) -> PodGroup:
     released = [pod for pod in pods if pod.gate is None and pod.uid in marked]
     # Phase 2: is the group admitted? One released pod proves that all were marked before.
     missing = "" if key.uid else _missing(pods)
-    are_let_go = bool(released) or (not missing and all(pod.uid in marked for pod in gated))
-    waiting = [pod for pod in gated if not (are_let_go and pod.uid in marked)]
+    is_admitted = bool(released) or (not missing and all(pod.uid in marked for pod in gated))
+    waiting = [pod for pod in gated if not (is_admitted and pod.uid in marked)]
     named = f"{key.namespace}/pods/{key.group}"
     # Phase 3: the waiting pods by shape, and the reason if they cannot be considered.
     of_shapes = _by_shape(waiting)
@@ -163,9 +163,9 @@ def _group(key: GroupKey, pods: Sequence[PodView]) -> PodGroup:
         admitted=tuple(
             (pod, marked[pod.uid])
             for pod in pods
-            if are_let_go and pod.uid in marked and not pod.node_name
+            if is_admitted and pod.uid in marked and not pod.node_name
         ),
-        unreleased=tuple(pod for pod in gated if are_let_go and pod.uid in marked),
+        unreleased=tuple(pod for pod in gated if is_admitted and pod.uid in marked),
         waits_for=waits_for if waiting else "",
     )
 
@@ -189,15 +189,15 @@ def _disagreement(pods: Sequence[PodView]) -> str:
 
 def _by_shape(pods: Iterable[PodView]) -> dict[str, tuple[PodView, ...]]:
     """Group equal pods. Each shape is named after its first pod."""
-    ordered = sorted(pods, key=lambda pod: (_likeness(pod), pod.name))
-    alike = [tuple(same) for _, same in groupby(ordered, key=_likeness)]
-    return {same[0].name: same for same in alike}
+    ordered = sorted(pods, key=lambda pod: (_shape_key(pod), pod.name))
+    by_shape = [tuple(same) for _, same in groupby(ordered, key=_shape_key)]
+    return {same[0].name: same for same in by_shape}
 
 
-def _likeness(pod: PodView) -> bytes:
+def _shape_key(pod: PodView) -> bytes:
     placement = pod.gate and pod.gate.placement
-    likeness = (pod.requests, placement, pod.deadline_seconds)
-    return msgspec.json.encode(likeness, order="deterministic")
+    key = (pod.requests, placement, pod.deadline_seconds)
+    return msgspec.json.encode(key, order="deterministic")
 
 
 def _shape(name: str, pods: Sequence[PodView]) -> Shape:

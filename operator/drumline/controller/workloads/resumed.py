@@ -44,7 +44,7 @@ def suspended_again(body: Json, *, resource: Resource) -> Json | None:
         with suppress(AttributeError, KeyError, TypeError):
             for part in parts_of(kind, made):
                 if part.name in places:
-                    _take_back(part.template["spec"], places[part.name].selected)
+                    _restore_selector(part.template["spec"], places[part.name].selected)
     return made
 
 
@@ -86,14 +86,14 @@ def resumed(
             labels[LABEL_WORKLOAD_PART] = part.name
         pool = pools.get(places[part.name].pool) if part.name in places else None
         if pool is not None:
-            selected = _select(part.template["spec"], pool.node_selector)
+            selected = _add_selector(part.template["spec"], pool.node_selector)
             noted[part.name] = replace(places[part.name], selected=selected)
     if resource != JOBS:
         annotations[ANNOTATION_ADMITTED] = places_text(noted)
     return made
 
 
-def _select(spec: Json, labels: Mapping[str, str]) -> dict[str, tuple[str, str | None]]:
+def _add_selector(spec: Json, labels: Mapping[str, str]) -> dict[str, tuple[str, str | None]]:
     """Write labels to the node selector of a template. Return the changed ones."""
     selector = _map_at(spec, "nodeSelector")
     changed = {
@@ -115,8 +115,8 @@ def _label_value(stored: object) -> str | None:
     return None
 
 
-def _take_back(spec: Json, selected: Mapping[str, tuple[str, str | None]]) -> None:
-    """Undo `_select`, except for labels that the owner has changed since."""
+def _restore_selector(spec: Json, selected: Mapping[str, tuple[str, str | None]]) -> None:
+    """Undo `_add_selector`, except for labels that the owner has changed since."""
     selector: Json = spec["nodeSelector"]
     for label, (value, before) in selected.items():
         if selector.get(label) != value:

@@ -102,7 +102,7 @@ class SuspendedWorkloads:
         """
         for workload in self.resumed():
             pod = self._pods.get(workload.uid, {}).get(pod_uid)
-            if pod is not None and any(_is_of(workload, each, pod) for each in workload.shapes):
+            if pod is not None and any(_has_shape(workload, each, pod) for each in workload.shapes):
                 return workload
         return None
 
@@ -137,7 +137,9 @@ class SuspendedWorkloads:
         if view is None or not view.start_time:
             return None
         workload = self._workloads[uid]
-        limits = (each.deadline_seconds for each in workload.shapes if _is_of(workload, each, pod))
+        limits = (
+            each.deadline_seconds for each in workload.shapes if _has_shape(workload, each, pod)
+        )
         limit = next(limits, None)
         return None if limit is None else parse_timestamp(view.start_time) + limit
 
@@ -171,10 +173,10 @@ class SuspendedWorkloads:
 
     def _pods_of(self, workload: ForeignWorkload, shape: Shape) -> list[PodView]:
         pods = self._pods.get(workload.uid, {}).values()
-        return [pod for pod in pods if _is_of(workload, shape, pod)]
+        return [pod for pod in pods if _has_shape(workload, shape, pod)]
 
 
-def _is_of(workload: ForeignWorkload, shape: Shape, pod: PodView) -> bool:
+def _has_shape(workload: ForeignWorkload, shape: Shape, pod: PodView) -> bool:
     """Return whether a pod is of this shape. Anybody can write the label alone."""
     return (
         pod.labels.get(LABEL_WORKLOAD_PART, "") == shape.name

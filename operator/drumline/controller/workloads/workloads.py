@@ -42,7 +42,7 @@ NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LetGo:
+class PlacedWorkload:
     """A workload with places from a cycle.
 
     Attributes:
@@ -123,7 +123,7 @@ class Workloads:
         """Workloads that cannot be converted to gangs, as of the last call of `pending`, by uid."""
         self._assumed: dict[str, tuple[_Part, PlacesFound]] = {}
         """Decisions that the watch does not show yet, by uid of the gang."""
-        self._put_off: dict[str, str] = {}
+        self._deferred: dict[str, str] = {}
         """Reason, by uid of a workload that is not decided for a while. '' for a moment."""
         self._held: dict[str, Admitted] = {}
         self._waiting: tuple[WorkloadInLine, ...] = ()
@@ -158,7 +158,7 @@ class Workloads:
         return [
             part.gang
             for uid, part in parts.items()
-            if uid not in self._assumed and part.workload.uid not in self._put_off
+            if uid not in self._assumed and part.workload.uid not in self._deferred
         ]
 
     def held(self) -> Iterable[Admitted]:
@@ -193,7 +193,7 @@ class Workloads:
         """Return whether this is the uid of a workload's gang, as of the last call of `pending`."""
         return uid in self._parts
 
-    def let_go(self, placed: Iterable[Placed]) -> list[LetGo]:
+    def assume_placed(self, placed: Iterable[Placed]) -> list[PlacedWorkload]:
         """Accept a cycle's placements. They are assumed from now on, until `settle`."""
         by_workload: dict[str, list[tuple[_Part, PlacesFound]]] = {}
         for each in placed:
@@ -204,7 +204,7 @@ class Workloads:
             places = PlacesFound(pool=each.pool, nodes=counts)
             self._assumed[each.uid] = (part, places)
             by_workload.setdefault(part.workload.uid, []).append((part, places))
-        return [_let_go(parts) for parts in by_workload.values()]
+        return [_placed_workload(parts) for parts in by_workload.values()]
 
     def waiting_for(self, queue: str) -> tuple[WorkloadInLine, ...]:
         """Return the workloads that wait for a queue, as of the last cycle."""
@@ -222,26 +222,26 @@ class Workloads:
         """Return the latest end of a pod's workload, or None without a limit."""
         return self._suspended.ends_at(pod)
 
-    def settle(self, workload: ForeignWorkload, *, put_off: str | None = None) -> None:
+    def settle(self, workload: ForeignWorkload, *, deferred: str | None = None) -> None:
         """Release a decision: the caches show its write, or it could not be written.
 
         Args:
             workload: the workload.
-            put_off: why it is not decided until the next call. '' for a moment, None: it is
+            deferred: why it is not decided until the next call. '' for a moment, None: it is
                 decided.
         """
         for uid, (part, _) in list(self._assumed.items()):
             if part.workload.uid == workload.uid:
                 del self._assumed[uid]
-        if put_off is None:
-            self._put_off.pop(workload.uid, None)
+        if deferred is None:
+            self._deferred.pop(workload.uid, None)
         else:
-            self._put_off[workload.uid] = put_off
+            self._deferred[workload.uid] = deferred
 
-    def without_devices(self) -> list[LetGo]:
+    def without_devices(self) -> list[PlacedWorkload]:
         """Return the waiting workloads without devices. They need no quota."""
         return [
-            LetGo(workload=workload, places={}, pods=pods)
+            PlacedWorkload(workload=workload, places={}, pods=pods)
             for workload, pods in self._waiting_workloads()
             if not any(each.has_devices for each in workload.shapes)
         ]
@@ -293,11 +293,13 @@ class Workloads:
         in_line = [replace(each, gangs=tuple(gangs[uid])) for uid, each in reasons.items()]
         # Phase 3: workloads without a gang: incomplete, not convertible, or not written.
         held_back = tuple(
-            WorkloadInLine(workload=_nothing_of(group), reason=INCOMPLETE, message=group.waits_for)
+            WorkloadInLine(
+                workload=_empty_workload(group), reason=INCOMPLETE, message=group.waits_for
+            )
             for group in self._gated.groups()
             if group.waits_for
         )
-        refused = (*self._refused.values(), *self._that_are_put_off())
+        refused = (*self._refused.values(), *self._deferred_workloads())
         self._waiting = (*in_line, *refused, *held_back)
         return self._waiting
 
@@ -311,11 +313,11 @@ class Workloads:
         for workload in self._suspended.waiting():
             yield workload, {}
 
-    def _that_are_put_off(self) -> Iterable[WorkloadInLine]:
-        if not self._put_off:
+    def _deferred_workloads(self) -> Iterable[WorkloadInLine]:
+        if not self._deferred:
             return
         for workload, _ in self._waiting_workloads():
-            if why := self._put_off.get(workload.uid):
+            if why := self._deferred.get(workload.uid):
                 yield WorkloadInLine(workload=workload, reason=NOT_WRITTEN, message=why)
 
     def _parts_of(
@@ -341,7 +343,7 @@ class Workloads:
     ) -> Admitted | None:
         placement = pod.gate.placement if pod.gate else PlacementView()
         shape = Shape(name=pod.name, pods=1, requests=pod.requests, placement=placement)
-        workload = replace(_nothing_of(group), queue=pod.labels[LABEL_QUEUE])
+        workload = replace(_empty_workload(group), queue=pod.labels[LABEL_QUEUE])
         return self._unbound(workload, shape, places, pods=1)
 
     def _unbound(
@@ -357,12 +359,12 @@ class Workloads:
         return queue is not None and self._namespaces.is_open(queue, workload.regarding.namespace)
 
 
-def _let_go(parts: list[tuple[_Part, PlacesFound]]) -> LetGo:
+def _placed_workload(parts: list[tuple[_Part, PlacesFound]]) -> PlacedWorkload:
     """Return a placed workload. Its pods without devices are admitted with the others."""
     first = parts[0][0]
     placed = {part.shape.name: places for part, places in parts}
     free = {each.name for each in first.workload.shapes if not each.has_devices}
-    return LetGo(
+    return PlacedWorkload(
         workload=first.workload,
         places=placed,
         pods={name: pods for name, pods in first.pods.items() if name in placed or name in free},
@@ -378,7 +380,7 @@ def _refused(workload: ForeignWorkload, error: Exception) -> WorkloadInLine:
     )
 
 
-def _nothing_of(group: PodGroup) -> ForeignWorkload:
+def _empty_workload(group: PodGroup) -> ForeignWorkload:
     """Return the workload of a group, without a waiting shape."""
     return ForeignWorkload(
         key=group.key,

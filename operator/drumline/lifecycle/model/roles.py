@@ -68,7 +68,7 @@ def has_channel(spec: TrainingJobSpec, index: int) -> bool:
     return spec.compute_domain is not None and gpus_of(spec, (index,)) > 0
 
 
-def decides(spec: TrainingJobSpec, index: int) -> bool:
+def decides_success(spec: TrainingJobSpec, index: int) -> bool:
     """Return whether the end of the pod with this index decides the job's success."""
     pod = role_pod(spec, index)
     if any(role.completes_job for role in spec.roles or ()):

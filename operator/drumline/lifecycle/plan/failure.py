@@ -29,7 +29,7 @@ from drumline.lifecycle.incidents.failures import (
 from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
-from drumline.lifecycle.model.roles import decides, role_pod
+from drumline.lifecycle.model.roles import decides_success, role_pod
 from drumline.lifecycle.model.wording import counted
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.situation import Situation
@@ -130,7 +130,7 @@ def training_is_complete(job: Job, gang: ObservedGang) -> bool:
     """
     if not job.runs_trainer:
         ends = [pod.end for pod in gang.present if _is_rank(job, pod) and pod.end is not None]
-        return decides(job.spec, 0) and any(end.succeeded for end in ends)
+        return decides_success(job.spec, 0) and any(end.succeeded for end in ends)
     reports = (final_report(pod.end) for pod in gang.present if pod.end and pod.end.succeeded)
     return any(
         report is not None and 0 < report.progress.total_steps <= report.progress.step

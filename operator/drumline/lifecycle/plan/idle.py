@@ -60,8 +60,8 @@ def judge(situation: Situation) -> JobPlan:
         return JobPlan(status=_eviction(situation, pause))
     # Phase 3: nothing new to write, or its time has not come.
     reason = _REASONS[verdict.stage]
-    untold = reason is Reason.STAYS_IDLE and notified is None
-    if said == reason and not untold:
+    is_unreported = reason is Reason.STAYS_IDLE and notified is None
+    if said == reason and not is_unreported:
         again = None if verdict.again_in is None else now + verdict.again_in
         return JobPlan(requeue_at=again)
     held_until = _held_until(shown, now=now)

@@ -18,7 +18,7 @@ from drumline.lifecycle.model.gang import ObservedGang, observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.readiness import is_unobserved
-from drumline.lifecycle.model.roles import decides
+from drumline.lifecycle.model.roles import decides_success
 from drumline.lifecycle.model.sizes import may_keep
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
@@ -280,6 +280,6 @@ def _with_figures(situation: Situation) -> TrainingJobStatus:
 
 def _has_succeeded(job: Job, gang: ObservedGang) -> bool:
     """Return whether all deciding pods have succeeded: those with ranks, unless roles decide."""
-    deciding = [member for member in gang.members if decides(job.spec, member.index)]
+    deciding = [member for member in gang.members if decides_success(job.spec, member.index)]
     pods = [gang.pods.get(member.index) for member in deciding or gang.members]
     return all(pod is not None and pod.end is not None and pod.end.succeeded for pod in pods)

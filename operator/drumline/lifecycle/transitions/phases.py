@@ -342,16 +342,16 @@ def with_agents_report(
         remark: another remark of the agents.
     """
     # Only replace a summary that this function wrote, or the plain one of training.
-    said = status.reason in {Reason.STORAGE_UNAVAILABLE, *_REMARKED.values()}
+    is_report = status.reason in {Reason.STORAGE_UNAVAILABLE, *_REMARKED.values()}
     held = remark is not None and remark.kind is RemarkKind.HELD
-    said = said or (held and status.reason == Reason.GROWS)
-    if waiting_for is None or not (said or status.reason == Reason.TRAINING):
+    is_report = is_report or (held and status.reason == Reason.GROWS)
+    if waiting_for is None or not (is_report or status.reason == Reason.TRAINING):
         return status
     if waiting_for:
         return with_summary(status, Phase.RUNNING, Reason.STORAGE_UNAVAILABLE, waiting_for)
     if remark is not None:
         return with_summary(status, Phase.RUNNING, _REMARKED[remark.kind], remark.sentence)
-    return with_summary(status, Phase.RUNNING, Reason.TRAINING, "") if said else status
+    return with_summary(status, Phase.RUNNING, Reason.TRAINING, "") if is_report else status
 
 
 def with_checkpoint(

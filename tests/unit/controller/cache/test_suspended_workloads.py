@@ -11,7 +11,7 @@ from msgspec import structs
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.workloads.conversion import PlacesFound
 from drumline.controller.workloads.resumed import resumed, suspended_again
-from drumline.controller.workloads.workloads import LetGo
+from drumline.controller.workloads.workloads import PlacedWorkload
 from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.views import (
     ExpressionView,
@@ -43,11 +43,11 @@ def state() -> ClusterCache:
     return two_nodes(quota=16)
 
 
-def let_go(state: ClusterCache) -> list[LetGo]:
+def let_go(state: ClusterCache) -> list[PlacedWorkload]:
     """What a cycle lets go."""
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
     decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
-    return workloads(state).let_go(decisions.placed)
+    return workloads(state).assume_placed(decisions.placed)
 
 
 def pod(name: str, *, accepted: bool = True, **rest: Any) -> PodView:

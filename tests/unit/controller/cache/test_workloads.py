@@ -68,7 +68,7 @@ def test_a_pod_waits_in_one_line_with_the_jobs_and_holds_quota_from_its_admissio
     pod = gated("notebook", gpus=4)
     assert state.on_pod(None, pod)
     decisions = cycle(state)
-    (let_go,) = workloads(state).let_go(decisions.placed)
+    (let_go,) = workloads(state).assume_placed(decisions.placed)
     assert let_go.workload.key == "other/pods/notebook"
     assert [pod.name for pods in let_go.pods.values() for pod in pods] == ["notebook"]
     assert (state.scheduling.pending(), held_gpus(state)) == ([], 4)
@@ -88,7 +88,7 @@ def test_a_pod_waits_in_one_line_with_the_jobs_and_holds_quota_from_its_admissio
 def test_a_write_that_failed_puts_the_pod_back_in_line(state: ClusterCache) -> None:
     state.on_pod(None, gated("notebook"))
     before = state.scheduling.pending()
-    (let_go,) = workloads(state).let_go(cycle(state).placed)
+    (let_go,) = workloads(state).assume_placed(cycle(state).placed)
     workloads(state).settle(let_go.workload)
     assert state.scheduling.pending()[0] is before[0]
     assert held_gpus(state) == 0
@@ -146,7 +146,7 @@ def test_a_group_waits_until_all_of_it_is_there_and_has_room(state: ClusterCache
     state.on_pod(None, small)
     gangs = state.scheduling.pending()
     assert sorted((gang.nodes, gang.per_pod.gpus) for gang in gangs) == [(1, 1), (2, 4)]
-    (let_go,) = workloads(state).let_go(cycle(state).placed)
+    (let_go,) = workloads(state).assume_placed(cycle(state).placed)
     assert sorted(pod.name for pods in let_go.pods.values() for pod in pods) == ["a", "b", "c"]
     workloads(state).settle(let_go.workload)
     state.on_pod(small, grouped("c", gpus=5))
