@@ -15,9 +15,8 @@ from itertools import chain
 from typing import Any, Final, TypeVar, cast
 
 from drumline.controller.jobs.conversion import job_of
-from drumline.controller.nodes.health_signals import health_of, standings
+from drumline.controller.nodes.health_signals import health_of, set_standings, standings
 from drumline.controller.nodes.nodes import NodeCache
-from drumline.controller.nodes.standings import judge
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec, workloads
 from drumline.kube.device_codec import device_slice, device_taint_rule, resource_claim
@@ -159,7 +158,7 @@ def read(
     state.observe_budgets(now=as_of)
     pools = _statuses(known.values(), kind=GpuPool.KIND)
     state.interruptions.restore(pools, policy=Policy())
-    judge(state.nodes, standings(map(health_of, pools.values()), now=as_of))
+    set_standings(state.nodes, standings(map(health_of, pools.values()), now=as_of))
     demands = known_demands(placeholders=placeholders, pools=state.pools.by_name, statuses=pools)
     jobs.update((job.uid, job) for job in state.jobs.all())
     try:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from drumline.controller.informers.scheduled_state import scheduled_state
 from drumline.controller.jobs.conversion import readable_job_of
 from drumline.controller.jobs.jobs import JobCache, WriteInDoubt
 from drumline.kube import codec, reads, writes
@@ -26,6 +25,7 @@ from drumline.kube.retry import ONCE
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.readiness import as_written
 from drumline.telemetry import logs
+from drumline_api.conditions import Phase
 from drumline_api.jobstatus import TrainingJobStatus
 
 log = logs.get("drumline.controller.jobs.status_writer")
@@ -33,6 +33,7 @@ log = logs.get("drumline.controller.jobs.status_writer")
 LOOK_SECONDS: Final = 1.0
 """Time between two reads of the jobs in doubt."""
 LOOKS_AT_ONCE: Final = 32
+_KEEPS_PLACES: Final = {Phase.STARTING, Phase.RUNNING, Phase.RECOVERING}
 _LOOK: Final = Sending(retry=ONCE, deadline_seconds=WRITE_DEADLINE_SECONDS)
 
 
@@ -155,3 +156,16 @@ class StatusWriter:
 def _plain(status: TrainingJobStatus) -> dict[str, object]:
     """Return a status in the form that the API server stores."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def scheduled_state(status: TrainingJobStatus) -> tuple[object, ...]:
+    """Return the value whose change wakes the scheduler.
+
+    It changes when a place is needed or released, or when a member leaves or may move. It stays the
+    same when a gang starts, runs or recovers on the places that it holds. A thousand starting jobs
+    therefore do not wake the scheduler.
+    """
+    leaves = status.disruption is not None
+    movable = status.disruption is not None and bool(status.disruption.movable)
+    phase = None if status.phase in _KEEPS_PLACES and not movable else status.phase
+    return (status.assignment, phase, leaves, movable)

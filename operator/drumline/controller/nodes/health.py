@@ -18,10 +18,10 @@ from drumline.controller.nodes.health_signals import (
     health_of,
     news_of_checks,
     rules_of,
+    set_standings,
     standings,
 )
 from drumline.controller.nodes.nodes import NodeCache
-from drumline.controller.nodes.standings import judge
 from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.kinds import NODES
 from drumline.lifecycle.model.job import Job
@@ -74,7 +74,7 @@ class NodeHealthBook:
     def restore(self, statuses: Mapping[str, Mapping[str, Any]], *, now: float) -> None:
         """Continue from the statuses of the pools, by pool name."""
         self._pools = {pool: health_of(status) for pool, status in statuses.items()}
-        judge(self._nodes, standings(self._pools.values(), now=now))
+        set_standings(self._nodes, standings(self._pools.values(), now=now))
 
     def look(self, nodes: Iterable[Node], *, now: float) -> None:
         """Gather the present evidence, and judge all pools again.
@@ -101,7 +101,7 @@ class NodeHealthBook:
             self._gauge.labels(gpu_pool=pool).set(out)
         # Phase 3: publish the verdicts. The scheduler wakes only if one of them changed.
         self._pools = after
-        if judge(self._nodes, standings(after.values(), now=now)):
+        if set_standings(self._nodes, standings(after.values(), now=now)):
             self._wake_scheduler()
 
     def fields(self, pool: str) -> dict[str, Any]:

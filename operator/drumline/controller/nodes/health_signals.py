@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.load import ApiError, parse
@@ -72,6 +73,21 @@ def health_fields(health: HealthByNode) -> dict[str, Any]:
 def standings(healths: Iterable[HealthByNode], *, now: float) -> dict[str, NodeStanding]:
     """Return the standing of each node with evidence. Other nodes are trusted."""
     return {node: standing(known, now=now) for health in healths for node, known in health.items()}
+
+
+def set_standings(nodes: NodeCache, standings: Mapping[str, NodeStanding]) -> bool:
+    """Store the verdicts and return whether the scheduler may decide differently now.
+
+    Args:
+        nodes: the cache.
+        standings: verdicts on all nodes with evidence against them.
+    """
+    before, nodes.standings = nodes.standings, standings
+    changed = {
+        name for name in before.keys() | standings.keys() if before.get(name) != standings.get(name)
+    }
+    nodes.recount(changed)
+    return bool(changed)
 
 
 def rules_of(spec: GpuPoolSpec, *, nodes: Iterable[str]) -> PoolRules:

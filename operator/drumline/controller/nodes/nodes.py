@@ -99,7 +99,7 @@ class NodeCache:
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         self._distrusted: dict[str, str] = {}
         self.standings: Mapping[str, NodeStanding] = {}
-        """Verdicts on nodes with evidence against them. `standings.judge` sets them."""
+        """Verdicts on nodes with evidence against them. `set_standings` sets them."""
         self._nominated: dict[str, set[str]] = defaultdict(set)
         """Uids of unbound pods for which another scheduler reserves resources, by node."""
         self._out_of_service: set[str] = set()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from drumline.controller.informers.informers import Informers
-from drumline.controller.informers.scheduled_state import scheduled_state
+from drumline.controller.jobs.status_writer import scheduled_state
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.device_views import DeviceSliceView, DeviceTaintRuleView, ResourceClaimView
 from drumline.kube.informer import Informer

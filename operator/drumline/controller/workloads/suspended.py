@@ -16,7 +16,7 @@ they are counted.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from drumline.controller.workloads.conversion import (
@@ -27,11 +27,10 @@ from drumline.controller.workloads.conversion import (
     foreign_workload,
     places_in,
 )
-from drumline.controller.workloads.pods_left import pods_left
 from drumline.kube.kinds import Resource
 from drumline.kube.views import PodPhase, PodView
 from drumline.kube.workload_kinds import KINDS
-from drumline.kube.workload_views import WorkloadView
+from drumline.kube.workload_views import JobsView, WorkloadView
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.base import ANNOTATION_ADMITTED, LABEL_QUEUE, LABEL_WORKLOAD, LABEL_WORKLOAD_PART
 
@@ -160,7 +159,7 @@ class SuspendedWorkloads:
     def _left(self, shape: Shape, pods: Iterable[PodView]) -> int:
         """Return the number of the shape's pods that run concurrently, including running ones."""
         succeeded = Counter(pod.owner_uid for pod in pods if pod.finished)
-        return pods_left(shape, succeeded=succeeded)
+        return _concurrent_pods(shape, succeeded=succeeded)
 
     def _admitted(
         self, is_open: IsOpen
@@ -204,3 +203,38 @@ def _may_control(workload: ForeignWorkload, pod: PodView) -> bool:
 
 def _is_accepted(pod: PodView) -> bool:
     return pod.phase is PodPhase.RUNNING or bool(pod.containers or pod.init_containers)
+
+
+def _concurrent_pods(shape: Shape, *, succeeded: Mapping[str, int]) -> int:
+    """Return the number of pods that run concurrently, without those seen to succeed.
+
+    A Job counts its own pods. A JobSet counts only whole Jobs, so its pods are observed. A Job
+    without an observed pod counts as a whole.
+
+        3 Jobs of 4 pods; of a 1 pod has succeeded, of b all 4       -> 3 of a, 4 of the third
+        the same once the JobSet has counted b as one that succeeded -> the same
+        a Job of 10 completions, 4 at a time, of which 8 succeeded   -> 2
+
+    If the JobSet counts more ended Jobs than were observed, pods of ended Jobs are gone. Then the
+    Jobs nearest to their end count as those Jobs, which charges too much rather than too little.
+
+    Args:
+        shape: the shape in the workload's object.
+        succeeded: number of observed succeeded pods, by uid of their Job.
+    """
+    jobs = shape.jobs
+    if jobs is None:
+        return shape.pods
+    # Jobs with observed pods, without those that have ended.
+    begun = sorted(filter(None, (_unfinished(jobs, seen) for seen in succeeded.values())))
+    ended = len(succeeded) - len(begun)
+    begun = begun[max(0, jobs.ended - ended) :]
+    # Jobs without any observed pod.
+    unseen = max(0, jobs.number - max(ended, jobs.ended) - len(begun))
+    at_a_time = sum(min(jobs.parallelism, left) for left in begun)
+    return min(shape.pods, at_a_time + unseen * min(jobs.parallelism, _unfinished(jobs, 0)))
+
+
+def _unfinished(jobs: JobsView, seen: int) -> int:
+    """Return the number of a Job's pods that have not succeeded."""
+    return max(0, jobs.completions - max(jobs.succeeded, seen))

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from drumline.controller.nodes.health_signals import set_standings
 from drumline.controller.nodes.nodes import NodeCache
-from drumline.controller.nodes.standings import judge
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.state.snapshots import Backoff
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
@@ -67,7 +67,7 @@ def test_a_tenant_gets_no_quarantined_nodes_by_a_toleration(home: str) -> None:
     state.on_queue(None, queue_view())
     for name in ("node-0", "node-1"):
         nodes.on_node(None, node_view(name))
-    judge(nodes, {"node-0": NodeStanding(quarantined=True)})
+    set_standings(nodes, {"node-0": NodeStanding(quarantined=True)})
     toleration = {"key": "drumline.dev/quarantined", "operator": "Exists"}
     state.on_job(None, job_view(gpusPerNode=8, tolerations=[toleration]))
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
