@@ -183,6 +183,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Return whether it holds no resources of its node any more."""
         return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
 
+    @property
+    def is_accepted(self) -> bool:
+        """Return whether a kubelet has accepted it. Users cannot write a pod's status."""
+        return self.phase is PodPhase.RUNNING or bool(self.containers or self.init_containers)
+
 
 class ConditionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One condition of a node; its heartbeats are left out.

@@ -45,7 +45,7 @@ from drumline.controller.workloads.admitted import (
     holds_assignment,
 )
 from drumline.controller.workloads.held import Account, ForeignPod, account_of, account_of_foreign
-from drumline.kube.views import PodPhase, PodView
+from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.acceptance import is_ours
@@ -137,7 +137,7 @@ class RemainingPods:
         charged: list[ChargedPod] = []
         for pod in foreign:
             claims = LABEL_QUEUE in pod.labels or _may_have_gpus(pod)
-            pays = ready and claims and (_is_accepted(pod) or self._was_admitted(pod))
+            pays = ready and claims and (pod.is_accepted or self._was_admitted(pod))
             # Pods that stay are charged even if no queue pays now: a queue may open to their
             # namespace.
             if pod.terminating and not (pays and self.account(pod)):
@@ -243,11 +243,6 @@ class RemainingPods:
             vacant = _vacant(positions, self._pods.of(job.namespace, job.uid))
             known = self._vacant[job.uid] = (stamp, vacant)
         return known[1]
-
-
-def _is_accepted(pod: PodView) -> bool:
-    """Return whether a kubelet has accepted the pod. Users cannot write a pod's status."""
-    return pod.phase is PodPhase.RUNNING or bool(pod.containers or pod.init_containers)
 
 
 def _may_have_gpus(pod: PodView) -> bool:

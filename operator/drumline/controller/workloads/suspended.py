@@ -114,7 +114,7 @@ class SuspendedWorkloads:
                     continue
                 # Pods that succeeded need no place any more, so the number shrinks with them.
                 pods = self._pods_of(workload, shape)
-                running = sum(_is_accepted(pod) for pod in pods if not pod.finished)
+                running = sum(pod.is_accepted for pod in pods if not pod.finished)
                 most = min(self._left(shape, pods), sum(of_shape.nodes.values()))
                 unbound = most - running
                 if unbound > 0:
@@ -199,10 +199,6 @@ def _may_control(workload: ForeignWorkload, pod: PodView) -> bool:
     if KINDS[workload.regarding.resource].owns_pods:
         return pod.owner_uid == workload.uid
     return bool(pod.owner_uid)  # a Job of the JobSet, whose uid is not known here
-
-
-def _is_accepted(pod: PodView) -> bool:
-    return pod.phase is PodPhase.RUNNING or bool(pod.containers or pod.init_containers)
 
 
 def _concurrent_pods(shape: Shape, *, succeeded: Mapping[str, int]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from drumline.lifecycle.model.job import CHECKPOINT_FOLDER, DATA_FOLDER, Job
-from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
+from drumline.lifecycle.model.sizes import allowed_sizes, chooses_layout, data_parallel_size
 from drumline_api.overrides import OverridesError
 from drumline_api.trainingjob import (
     MODEL_OF_FOLDER,
@@ -119,7 +119,7 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
         base["parallelism"] = written | {"mode": trainer.parallelism.mode.lower()}
     if trainer.micro_batch_size is not None:
         base["micro_batch_size"] = trainer.micro_batch_size
-    elif spec.min_nodes is not None and not _is_auto(trainer):  # fewer ranks take more
+    elif spec.min_nodes is not None and not chooses_layout(spec):  # fewer ranks take more
         parts = data_parallel_size(trainer, ranks=spec.nodes * spec.gpus_per_node)
         base["micro_batch_size"] = max(1, trainer.global_batch_size // max(1, parts))
     if spec.checkpoint is not None:
@@ -140,10 +140,6 @@ def _model(name: str) -> dict[str, Any]:
         known = ", ".join((*MODEL_PRESETS, MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS))
         raise ConfigError(f"trainer.model: {name!r} is unknown; use one of {known}")
     return asdict(preset)
-
-
-def _is_auto(trainer: TrainerSpec) -> bool:
-    return trainer.parallelism is not None and trainer.parallelism.mode == "Auto"
 
 
 def trainer_variables(job: Job, hardware: HardwareConfig | None) -> dict[str, str]:

@@ -137,7 +137,8 @@ def wait_for_ready(
     if definite is not None and definite.missing == child_name(job) and now < late.deadline:
         return _restore_children(situation, late, deletions=deletions)
     if definite is not None and now >= late.blocked_at:
-        return JobPlan(status=_start_blocked(job, late, definite, now=now))
+        text, remedy = late.description(), definite.remedy
+        return JobPlan(status=start_refused(job, message=text, remedy=remedy, now=now))
     if now >= late.deadline:
         return JobPlan(status=_start_deadline_exceeded(job, late, now=now))
     # Phase 3: show the reason once the start is slow, at the pace of the write budget.
@@ -224,12 +225,6 @@ def _restore_children(
     """Create the job's deleted Secret again. The kubelets retry the mount by themselves."""
     due = min(late.deadline, next_look(situation, late), situation.now + SLOW_START_SECONDS)
     return JobPlan(actions=(*deletions, RestoreChildren()), requeue_at=due)
-
-
-def _start_blocked(
-    job: Job, late: LatePods, trouble: StartTrouble, *, now: float
-) -> TrainingJobStatus:
-    return start_refused(job, message=late.description(), remedy=trouble.remedy, now=now)
 
 
 def _start_deadline_exceeded(job: Job, late: LatePods, *, now: float) -> TrainingJobStatus:
