@@ -90,7 +90,7 @@ class Committer:
         enqueue: wakes the reconciler for a job's key.
         priority_of: returns the effective priority of a job.
         share_of: returns the fraction of a pool's GPU that each GPU of a job is. None means 1.
-        foreseen: returns the status that a job's plan reaches before its first action.
+        settled_status: returns the status that a job's plan reaches before its first action.
         announce: logs, counts and reports a written status.
         starts: checks the start of a gang before others are evicted or moved for it.
     """
