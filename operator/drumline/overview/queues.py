@@ -118,6 +118,7 @@ def quota_rows(
             used_gpus=used.get(pool, 0),
             foreign_gpus=foreign.get(pool, 0),
             parts_per_gpu=units.parts_per_gpu(pool),
+            is_known=queue is not None,
         )
         for pool in sorted({*quotas, *(pool for pool, gpus in used.items() if gpus)})
     )

@@ -216,6 +216,7 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
         foreign_gpus: part of used_gpus that foreign pods hold.
         parts_per_gpu: 1, or the parts of a GPU in a pool with partitions, in which all figures are
             parts.
+        is_known: false if the queue was deleted, or is not readable by you.
     """
 
     pool: str
@@ -223,6 +224,7 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
     used_gpus: int
     foreign_gpus: int = 0
     parts_per_gpu: int = 1
+    is_known: bool = True
 
 
 class WorkloadRow(OverviewRow, frozen=True, kw_only=True):

@@ -184,6 +184,9 @@ def quota_sentence(quota: QuotaRow) -> str:
     whole = many(quota.nominal_gpus, "GPU")
     if quota.parts_per_gpu > 1:
         whole = f"{count(quota.nominal_gpus)} parts ({quota.parts_per_gpu} a GPU)"
+    if not quota.is_known:
+        used = many(quota.used_gpus, "GPU")
+        return f"{used} of {quota.pool} held{foreign}; the quota is not readable by you, or deleted"
     return f"{quota.used_gpus} of {whole} of {quota.pool} held{foreign}"
 
 

@@ -221,7 +221,8 @@ def _quota(quota: QuotaRow) -> Markup:
     own = min(quota.used_gpus, quota.nominal_gpus) / whole * 100
     beyond = max(0, quota.used_gpus - quota.nominal_gpus) / whole * 100
     foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
-    text = f"{quota.pool}: {quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} held{foreign}"
+    nominal = many(quota.nominal_gpus, "GPU") if quota.is_known else "an unknown quota"
+    text = f"{quota.pool}: {quota.used_gpus} of {nominal} held{foreign}"
     bar = element(
         "svg",
         element("rect", width=own, height=1),

@@ -8,7 +8,8 @@ import pytest
 
 from drumline.overview.jobs import job_rows
 from drumline.overview.nodes import node_rows
-from drumline.overview.queues import queue_rows, share_rows, whole_line
+from drumline.overview.pool_units import PoolUnits
+from drumline.overview.queues import queue_rows, quota_rows, share_rows, whole_line
 from drumline.overview.rows import BudgetRow
 from drumline.overview.why import why_card
 from drumline_cli.overview import tables
@@ -227,3 +228,19 @@ def test_the_next_job_of_a_queue_is_named_with_its_start() -> None:
     (row,) = share_rows(a_cluster(a_queue("research"), a_job("next", status=status)))
     assert (row.next_job, row.waiting_jobs, row.had) == ("team/next", 1, None)
     assert (row.next_start, row.next_start_by) == (NOW + 60, NOW + 90)
+
+
+def test_a_quota_that_the_reader_may_not_read_is_not_0() -> None:
+    cluster = a_cluster(a_job("runs", status=running()))
+    (quota,) = quota_rows(None, {"gpus": 8}, PoolUnits(cluster.pools))
+    said = tables.quota_sentence(quota)
+    assert not missing(said, "8 GPUs of gpus held", "not readable by you")
+
+
+def test_the_order_without_priority_classes_is_that_of_the_statuses() -> None:
+    jobs = [
+        a_job(name, spec={"priorityClassName": name}, status={**WAITS, "priority": priority})
+        for name, priority in (("low", 1), ("high", 9), ("middle", 5))
+    ]
+    (row,) = queue_rows(a_cluster(*jobs))
+    assert [each.name for each in row.waiting] == ["high", "middle", "low"]
