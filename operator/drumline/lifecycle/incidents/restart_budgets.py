@@ -75,6 +75,7 @@ def with_charge(
     Example with MAX_CHARGES = 2: charges 10:00 x1, 11:00 x1 and a new fault at 12:00 become 11:00
     x2, 12:00 x1.
     """
+    # Other classes keep their charges: each class has its own budget.
     budgets = {budget.fault_class: budget for budget in status.budgets or ()}
     before = budgets.get(fault_class) or BudgetStatus(fault_class=fault_class, used=0, recent=[])
     # Drop charges that left the window. They never count again.

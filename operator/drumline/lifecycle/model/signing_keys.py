@@ -50,6 +50,7 @@ class SigningKeys:
 
         Gangs had no name before names were written, so before any change of keys.
         """
+        # Without a previous key every gang uses the current one, also an unnamed gang.
         if self.previous is not None and name in {None, key_id(self.previous)}:
             return self.previous
         return self.current

@@ -127,6 +127,7 @@ def delete_actions(
         pods: pods to delete; none is a member's.
         members: members whose pods stay.
     """
+    # A generation with a member's pod cannot be deleted as a whole: its other pods go one by one.
     kept_generations = {member.pod_generation for member in members}
     live = [pod for pod in pods if not pod.terminating]
     generations = {pod.generation for pod in live} - kept_generations

@@ -58,7 +58,7 @@ class Workload(StrEnum):
     """Loss of a job whose members leave a node."""
 
     SAVES = "Saves"
-    """Nothing, if it is asked to save first.
+    """No work is lost, if it is asked to save first.
 
     The bundled trainer with a checkpoint, or a template's program that acknowledges saves.
     """
@@ -291,7 +291,7 @@ def _announced_status(
     """Return the status that announces the disruption of these members.
 
     The deadline is the earliest that was ever announced for the affected nodes. The disruption with
-    that deadline determines kind and source. Without any certain disruption there is no deadline.
+    that deadline determines kind and source. A deadline needs a certain disruption.
     Members that have saved are asked again when a likely disruption becomes certain.
 
     Example at t=0: node-b goes (no deadline) and node-c is reclaimed at t=120. The disruption is

@@ -28,6 +28,7 @@ class Situation:
     @classmethod
     def of(cls, job: Job, observed: Observed, *, now: float, epoch: int) -> Situation:
         """Return the situation of a job that has an assignment. O(members + pods)."""
+        # Computed once for a plan: every step reads the same members and pods.
         gang = observed_gang(job, observed)
         return cls(job=job, gang=gang, observed=observed, now=now, epoch=epoch)
 
