@@ -24,7 +24,7 @@ while [ "$1" != -- ]; do shift; done
 shift
 exec "$@"
 """
-RUNNING = {"containerStatuses": [{"name": "files", "state": {"running": {}}}]}
+RUNNING: dict[str, Any] = {"containerStatuses": [{"name": "files", "state": {"running": {}}}]}
 
 
 class ClaimServer(Served):

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[4]
 CORE = "/api/v1/namespaces/team"
 DRUMLINE = "/apis/drumline.dev/v1alpha1"
 JOBS = f"{DRUMLINE}/namespaces/team/trainingjobs"
-PODS = {
+PODS: dict[str, Any] = {
     "metadata": {"resourceVersion": "9"},
     "items": [
         {
