@@ -103,6 +103,7 @@ class _Scene:
     def _of_queues(self, cluster: ClusterObjects) -> Iterator[tuple[str, object, object]]:
         held, foreign = self._held(), self._foreign()
         shares = {row.queue: row for row in share_rows(cluster)}
+        specs = {each["metadata"]["name"]: each["spec"] for each in self.scene.of("TrainingQueue")}
         stored = {
             each["metadata"]["name"]: each["status"] for each in self.scene.of("TrainingQueue")
         }
@@ -116,11 +117,14 @@ class _Scene:
             yield f"queue {name}, waiting in kubectl get", len(waits), status["pendingJobs"]
             asked = sum(job["spec"]["nodes"] * job["spec"]["gpusPerNode"] for job in waits)
             yield f"queue {name}, requested", asked, row.waiting_gpus
+            open_pools = {each["gpuPool"] for each in specs[name]["quotas"]}
             for quota in row.quotas:
                 key = name, quota.pool
-                figure = held[key] + foreign[key]
+                # Where a queue has no quota, it pays for no pods.
+                pods = foreign[key] if quota.pool in open_pools else 0
+                figure = held[key] + pods
                 yield f"queue {name}, held of {quota.pool}", figure, quota.used_gpus
-                yield f"queue {name}, foreign of {quota.pool}", foreign[key], quota.foreign_gpus
+                yield f"queue {name}, foreign of {quota.pool}", pods, quota.foreign_gpus
                 gauge = self._gauge(
                     "drumline_queue_gpus", queue=name, gpu_pool=quota.pool, kind="used"
                 )

@@ -409,6 +409,7 @@ async def _report(
         progress=lambda _: None,
         autoscaling=lambda _: {},
         expected=forecasts.of,
+        recorder=EventRecorder(client, instance="told"),
         evictions=PodEvictions(),
         clock=lambda: NOW,
     )

@@ -46,9 +46,7 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
     if known is None:
         pools = pools or {quota.pool for quota in quotas}
     rivals = [
-        each
-        for each in before
-        if not pools or known is None or not pools.isdisjoint(pools_of(each, known))
+        each for each in before if known is None or not pools.isdisjoint(pools_of(each, known))
     ]
     return WhyCard(
         job=job_row(job, now=now, position=place, units=units),

@@ -10,6 +10,7 @@ from msgspec import structs
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.usage.reporter import workload_in_line
+from drumline.controller.workloads.workloads import WorkloadInLine
 from drumline.kube.views import PlacementView, PodPhase, PodView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline_api.base import ANNOTATION_ADMITTED
@@ -258,6 +259,12 @@ def test_what_has_a_limit_is_expected_to_end_by_it(state: ClusterCache) -> None:
     assert ends == {"other/pods/runs": NOW + 540, "other/pods/endless": None}
 
 
+def fields_of(line: WorkloadInLine, state: ClusterCache) -> dict[str, object]:
+    """What the status says where every gang has an expected start."""
+    start = ExpectedStart(key="", uid="", p50_at=NOW + 60, p90_at=NOW + 120)
+    return workload_in_line(line, pools=state.pools.by_name, expected=lambda _: start)
+
+
 def test_a_workload_starts_when_the_last_of_its_gangs_does(state: ClusterCache) -> None:
     """As the status of its queue says it."""
     for name, gpus in (("a", 8), ("b", 8), ("c", 1)):
@@ -265,6 +272,8 @@ def test_a_workload_starts_when_the_last_of_its_gangs_does(state: ClusterCache) 
     waiting = {gang.uid: gang.queue for gang in state.scheduling.pending()}
     (line,) = workloads(state).explain(cycle(state).blocked, queues=waiting)
     assert set(line.gangs) == waiting.keys()
+    assert "expectedStart" not in fields_of(line, state)  # 17 GPUs exceed the quota
+    line = replace(line, reason=str(BlockReason.QUOTA_EXHAUSTED))
     soon, late = (
         ExpectedStart(key="", uid=uid, p50_at=NOW + after, p90_at=NOW + 2 * after)
         for uid, after in zip(line.gangs, (60, 600), strict=True)
