@@ -50,6 +50,12 @@ _GROUPS = {
     "nodepools": "karpenter.sh/v1",
     "nodeclaims": "karpenter.sh/v1",
     "kwoknodeclasses": "karpenter.kwok.sh/v1alpha1",
+    "clusterqueues": "kueue.x-k8s.io/v1beta2",
+    "localqueues": "kueue.x-k8s.io/v1beta2",
+    "resourceflavors": "kueue.x-k8s.io/v1beta2",
+    "workloads": "kueue.x-k8s.io/v1beta2",
+    "mutatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
+    "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
 }
 _PLURALS = {
     "TrainingJob": "trainingjobs",
@@ -83,6 +89,11 @@ _PLURALS = {
     "NodeClaim": "nodeclaims",
     "NodePool": "nodepools",
     "KWOKNodeClass": "kwoknodeclasses",
+    "ClusterQueue": "clusterqueues",
+    "LocalQueue": "localqueues",
+    "ResourceFlavor": "resourceflavors",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 
 

@@ -23,7 +23,7 @@ from drumline_contract.config import (
     Schedule,
     TrainerConfig,
 )
-from drumline_contract.layout_validation import ViolationReason, validated_layout, violations
+from drumline_contract.layout_validation import ViolationReason, validated_layout
 from drumline_trainer.__main__ import configured
 from drumline_trainer.models.build import build_on_meta
 from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
@@ -33,6 +33,7 @@ from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
     layout_of,
     pipeline_order,
 )
+from tools.generate.trainer_reference import REFUSED, refused
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "training.md").read_text()
@@ -40,7 +41,6 @@ RANKS = 8
 PAIRS = re.findall(
     r"^\| TrainingJob \| `(.+)` \|\n\| command line \| `(.+)` \|$", PAGE, re.MULTILINE
 )
-REFUSED = re.findall(r"^\| (?:on (\d+) ranks )?`(--[^`]+)` \| (.+) \|$", PAGE, re.MULTILINE)
 COMMANDS = re.findall(r"^\$ (.* -m drumline_trainer .*)$", PAGE, re.MULTILINE)
 QUOTED = re.findall(r"`([a-z_0-9.]+: [^`]+)`", PAGE)
 MANIFESTS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -102,15 +102,6 @@ def test_the_three_axes_are_the_example_that_is_named() -> None:
     assert (ROOT / "examples" / "three-dimensional.yaml").read_text() in MANIFESTS
 
 
-@pytest.mark.parametrize(("ranks", "options", "sentence"), REFUSED)
-def test_what_is_refused_is_refused_with_these_figures(
-    ranks: str, options: str, sentence: str
-) -> None:
-    config = of_command(options, preset="llama-8b")
-    result = violations(config, world_size=int(ranks or RANKS))
-    assert [facts(objection.text) for objection in result] == [facts(sentence)]
-
-
 @pytest.mark.parametrize(
     "raw",
     [
@@ -126,14 +117,9 @@ def test_what_no_number_of_ranks_helps_is_refused_with_these_figures(raw: dict[s
 
 
 def test_every_reason_to_refuse_is_shown() -> None:
-    shown = {
-        objection.reason
-        for ranks, options, _ in REFUSED
-        for objection in violations(
-            of_command(options, preset="llama-8b"), world_size=int(ranks or RANKS)
-        )
-    }
+    shown = {objection.reason for options in REFUSED for objection in refused(options)}
     assert shown == set(ViolationReason)
+    assert all(len(refused(options)) == 1 for options in REFUSED)
 
 
 def test_every_file_of_a_technique_exists() -> None:

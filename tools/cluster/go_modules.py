@@ -14,8 +14,11 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,6 +151,60 @@ def build(sources: Mapping[str, Source], folder: Path, *, say: Callable[[str], N
     _run_build(command, folder=folder, total=total, say=say)
     for name, source in sources.items():
         (output / _program_name(source.package)).rename(folder / name)
+
+
+@contextmanager
+def module_copy(module: str, version: str) -> Iterator[Path]:
+    """Unpack a module that is built with its own go.mod, to be changed before the build.
+
+    Raises:
+        MissingToolError: the module cannot be downloaded.
+    """
+    with tempfile.TemporaryDirectory(dir=cache_dir()) as scratch:
+        # fails where go.mod asks for a newer Go, and has loaded the archive all the same
+        listing = subprocess.run(
+            [go_tool(), "mod", "download", "-json", f"{module}@v{version}"],
+            env={**_environment(), "GOTOOLCHAIN": "local"},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        archive = json.loads(listing.stdout or "{}").get("Zip")
+        if archive is None:
+            raise MissingToolError(f"cannot download Go module {module}: {listing.stderr}")
+        with zipfile.ZipFile(archive) as contents:
+            contents.extractall(scratch)
+        yield Path(scratch) / f"{module}@v{version}"
+
+
+def replace_in(file: Path, pattern: str, replacement: str) -> None:
+    """Change the source of a module copy.
+
+    Raises:
+        MissingToolError: the file has no such text, so this is another version.
+    """
+    text, count = re.subn(pattern, replacement, file.read_text())
+    if not count:
+        raise MissingToolError(f"{file}: no {pattern} there")
+    file.write_text(text)
+
+
+def build_copy(copy: Path, package: str, target: Path) -> None:
+    """Build one program of a module copy.
+
+    Raises:
+        MissingToolError: the build failed; the message has the end of Go's output.
+    """
+    built = subprocess.run(
+        [go_tool(), "build", *_FLAGS, "-ldflags", "-s -w", "-o", str(target), package],
+        cwd=copy,
+        env={**_environment(), "GOTOOLCHAIN": "local"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if built.returncode != 0:
+        raise MissingToolError(f"building {package} failed:\n{built.stderr[-3000:]}")
 
 
 def _staging_of(sources: Mapping[str, Source]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import textwrap
 import typing
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from typing import Any, Final
 from drumline_contract import ExitCode
 from drumline_contract.config import MODEL_PRESETS, Family, ModelConfig, TrainerConfig
 from drumline_contract.config.decoding import field_kinds
+from drumline_contract.layout_validation import Violation, violations
 from drumline_contract.shapes.flops import weights
+from drumline_trainer.command_line import configured
 
 FILE: Final = Path("docs/trainer-reference.md")
 EXAMPLE: Final = """\
@@ -64,13 +67,73 @@ A run.json by hand, for two ranks or more:
 
 Which technique when, and what it costs: [training.md](training.md). What only several options and the number of ranks decide is checked when a run begins, before torch is imported. `--ranks`, `--checkpoint-folder` and `--metrics-file` are the command's own (`--help`); how ranks are started: [launching.md](launching.md).
 """  # noqa: E501 - prose, a paragraph a line
+REFUSED_RANKS: Final = 8
+REFUSED: Final = (
+    "--set parallelism.tensor=16",
+    (
+        "--set parallelism.tensor=2 --set model.heads=40 --set model.kv_heads=5"
+        " --set model.head_size=128"
+    ),
+    "--set parallelism.tensor=8 --set model.ffn_size=14340",
+    "--set parallelism.data_parallel=ddp --set parallelism.replicate=2",
+    "--set global_batch_size=20",
+    "--set parallelism.context=8 --set data.sequence_length=1000",
+    "--preset gpt2-124m --set data.sequence_length=2048",
+    "--preset toy-vit --set parallelism.context=2",
+    "--preset toy-vit --set model.class_token=true --set parallelism.tensor=2",
+    "--set model.sliding_window=1024 --set parallelism.context=2",
+    "--set model.attention_softcap=50 --set parallelism.context=2",
+    "--set model.experts=4 --set model.expert_bias=true --set parallelism.tensor=2",
+    (
+        "--set model.query_key_norm=true --set model.query_key_norm_over_heads=true"
+        " --set parallelism.tensor=2"
+    ),
+    "--preset small --set parallelism.pipeline=8",
+    "--set parallelism.pipeline=2 --set parallelism.stages_per_rank=2",
+    "--set parallelism.pipeline=8 --set micro_batch_size=4",
+    "--set parallelism.pipeline=2 --set global_batch_size=20 --set micro_batch_size=2",
+    (
+        "--set parallelism.pipeline=4 --set parallelism.schedule=interleaved"
+        " --set global_batch_size=18 --set micro_batch_size=1"
+    ),
+    "--set parallelism.pipeline=2 --set parallelism.schedule=zbv --set memory.recompute=selective",
+    "--set parallelism.tensor=2 --set lora.rank=16 --set dpo.beta=0.1",
+    "--set parallelism.tensor=2 --set evaluation.prompts=Hello",
+    "--preset qwen-moe --set parallelism.tensor=2 --set lora.targets=experts_down",
+    "--set parallelism.pipeline=2 --set freeze=embedding.*",
+    "--preset tiny --set model.family=transformers --set parallelism.tensor=2",
+    "--set parallelism.expert=4",
+    "--preset qwen-moe --set model.experts=100 --set parallelism.expert=8",
+    "--preset qwen-moe --set parallelism.expert=8 --set parallelism.tensor=2",
+    "--set parallelism.data_parallel=parameter-server --set parallelism.server.copies_per_node=3",
+    "--set parallelism.data_parallel=parameter-server --set parallelism.server.servers=9",
+    "--set parallelism.pipeline=2 --set parallelism.schedule=zero-bubble --set compile=blocks",
+)
+"""Options that do not fit together; each reason of `ViolationReason` is among them."""
 TYPES: Final = {int: "integer", float: "number", bool: "`true`, `false`", str: "string"}
 
 
 def text() -> str:
     """The whole page."""
     sections = [_section(path, kind) for path, kind in sections_of(TrainerConfig)]
-    return "\n".join([HEADER, *sections, _presets(), _exit_codes()])
+    return "\n".join([HEADER, *sections, _presets(), _refusals(), _exit_codes()])
+
+
+def refused(options: str) -> tuple[Violation, ...]:
+    """Return what the trainer objects to in these options of its command line."""
+    preset = re.search(r"--preset (\S+)", options)
+    settings = re.findall(r"--set (\S+)", options)
+    config = configured(None, preset=preset[1] if preset else "llama-8b", settings=settings)
+    return violations(config, world_size=REFUSED_RANKS)
+
+
+def _refusals() -> str:
+    rows = [
+        [f"`{options}`", "; ".join(objection.text for objection in refused(options))]
+        for options in REFUSED
+    ]
+    about = f"The examples use {REFUSED_RANKS} ranks, with `llama-8b` unless they name a preset."
+    return _table("Combinations that are refused", "options | message", rows, about=about)
 
 
 def sections_of(kind: type[Any], path: str = "") -> Iterator[tuple[str, type[Any]]]:

@@ -112,6 +112,7 @@ PARTS = (
             "--ignore=tests/integration/operator/test_upgrade.py",
             "--ignore=tests/integration/operator/loss",  # a part of its own
             "--ignore=tests/integration/operator/karpenter",  # `make test-all WHAT=karpenter`
+            "--ignore=tests/integration/operator/kueue",  # `make test-all WHAT=kueue`
         ),
         needs_binaries=True,
     ),

@@ -150,6 +150,11 @@ WHOLES = {
         ),
         environment={"DRUMLINE_DISTORTIONS": "all"},
     ),
+    "kueue": Whole(
+        summary="one team after another moves from the real Kueue, on the same nodes, and back; "
+        "10 min to build Kueue once, then 1 min",
+        command=(*PYTEST, "-rP", "tests/integration/operator/kueue"),
+    ),
     "karpenter": Whole(
         summary="gangs on nodes that the real Karpenter makes; built once, then ten minutes",
         command=(*PYTEST, "-rP", "tests/integration/operator/karpenter"),

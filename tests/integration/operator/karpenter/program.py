@@ -7,12 +7,8 @@ newer patch of Go than there is, and its two servers listen on loopback only.
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 import subprocess
-import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,8 +17,8 @@ import yaml
 from tests.kube import Json, Kube
 from tests.operator_process import is_established
 from tools.cluster.binaries import Say
-from tools.cluster.cache import MissingToolError, cache_dir
-from tools.cluster.go_modules import go_tool
+from tools.cluster.cache import cache_dir
+from tools.cluster.go_modules import build_copy, go_tool, module_copy, replace_in
 from tools.cluster.ports import ReservedPorts
 from tools.cluster.process import Process, log_path, spawn
 
@@ -42,66 +38,18 @@ def ensure_karpenter(*, say: Say) -> Path:
     if folder.exists():
         return folder
     say(f"building Karpenter {VERSION} from its Go module: about 4 min, once")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        source = _unpack(Path(scratch))
-        made = Path(scratch) / "made"
-        _build(source, made / "karpenter")
+    with module_copy(MODULE, VERSION) as source:
+        running = subprocess.check_output([go_tool(), "env", "GOVERSION"], text=True).strip()
+        replace_in(source / "go.mod", r"(?m)^go .*$", f"go {running.removeprefix('go')}")
+        replace_in(source / "pkg/operator/operator.go", r'":%d"', '"127.0.0.1:%d"')
+        made = source / "made"
+        build_copy(source, "./kwok", made / "karpenter")
         (made / "crds").mkdir()
         for crd in (path for crds in CRDS for path in (source / crds).glob("*.yaml")):
             shutil.copy(crd, made / "crds")
+        folder.parent.mkdir(parents=True, exist_ok=True)
         made.rename(folder)
     return folder
-
-
-def _unpack(scratch: Path) -> Path:
-    # the command fails where go.mod asks for a newer Go, and has loaded the archive all the same
-    listing = subprocess.run(
-        [go_tool(), "mod", "download", "-json", f"{MODULE}@v{VERSION}"],
-        env=_environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    archive = json.loads(listing.stdout or "{}").get("Zip")
-    if archive is None:
-        raise MissingToolError(f"cannot download Go module {MODULE}: {listing.stderr}")
-    with zipfile.ZipFile(archive) as contents:
-        contents.extractall(scratch)
-    source = scratch / f"{MODULE}@v{VERSION}"
-    running = subprocess.check_output([go_tool(), "env", "GOVERSION"], text=True).strip()
-    _replace(source / "go.mod", r"(?m)^go .*$", f"go {running.removeprefix('go')}")
-    _replace(source / "pkg/operator/operator.go", r'":%d"', '"127.0.0.1:%d"')
-    return source
-
-
-def _replace(file: Path, pattern: str, replacement: str) -> None:
-    text, count = re.subn(pattern, replacement, file.read_text())
-    if not count:
-        raise MissingToolError(f"{file}: Karpenter {VERSION} has no {pattern} there")
-    file.write_text(text)
-
-
-def _build(source: Path, target: Path) -> None:
-    built = subprocess.run(
-        [go_tool(), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(target), "./kwok"],
-        cwd=source,
-        env=_environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if built.returncode != 0:
-        raise MissingToolError(f"building Karpenter failed:\n{built.stderr[-3000:]}")
-
-
-def _environment() -> dict[str, str]:
-    return {
-        **os.environ,
-        "CGO_ENABLED": "0",
-        "GOTOOLCHAIN": "local",
-        "GOFLAGS": "-buildvcs=false",
-    }
 
 
 def start_karpenter(program: Path, *, folder: Path, kubeconfig: Path, types: list[Json]) -> Process:
