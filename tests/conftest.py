@@ -37,6 +37,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+def pytest_unconfigure() -> None:
+    """Give the modules back: extension modules complain at exit about what nobody collects."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """An S3 server that runs while anybody uses it."""

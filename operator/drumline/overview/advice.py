@@ -87,7 +87,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     "ExceedsQuota": "It can never start with this request. Request less, use another queue, or"
     " raise nominalGpus.",
     "ExceedsCluster": "It can never start with this request. Request less, or add nodes.",
-    "PoolWithoutNodes": "Label nodes, or fix nodeSelector of the GpuPool. Run drumline doctor.",
+    "PoolWithoutNodes": "Label nodes, or correct the selector of the GpuPool. Run drumline doctor.",
     "LevelLabelMissing": "Label the named nodes, or require no such topology level. Run drumline"
     " doctor.",
     "ResourceNotOffered": "Check the pods of the device plugin on the named nodes. Run drumline"

@@ -228,7 +228,6 @@ def test_a_model_of_transformers_is_left_to_its_folder() -> None:
         ({"parallelism": {"tensor": 2}}, {}, "parallelism.tensor"),
         ({"parallelism": {"mode": "Auto"}}, {}, "parallelism.mode"),
         ({}, {"model_from": None}, "model_from"),
-        ({}, {"lora": {"rank": 4}}, "lora"),
     ],
 )
 def test_what_a_model_of_transformers_lacks_is_refused_before_it_waits(

@@ -120,8 +120,9 @@ class Chains:
         before, self._circles = self._circles, {}
         self._has_new_edges = False
         for circle in circles(self._predecessors):
-            known = before.get(circle.keys[0])
-            self._circles |= dict.fromkeys(circle.members, circle if known != circle else known)
+            known = before.get(circle.keys[0], circle)
+            kept = known if known == circle else circle  # the same object: its standings stay
+            self._circles.update(dict.fromkeys(circle.members, kept))
         for key in before.keys() | self._circles.keys():
             if before.get(key) is not self._circles.get(key):
                 self._standings.pop(key, None)

@@ -160,6 +160,7 @@ MENDS_ITSELF = {
         Reason.NODE_DISRUPTED,
         BlockReason.WAITING_FOR_VICTIMS,
         BlockReason.WAITING_FOR_JOBS,
+        BlockReason.NOT_TRIED,
     ),
 }
 

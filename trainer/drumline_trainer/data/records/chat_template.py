@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial, wraps
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.filters import FILTERS
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -74,7 +75,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         if operator == "*" and _repetition(left, right) > _MAX_REPEATED:
             raise SecurityError(f"a repetition of {_repetition(left, right)} entries")
         if operator == "%" and isinstance(left, str):
-            _refuse_format(left, right if isinstance(right, tuple) else (right,))
+            values = cast("tuple[Any, ...]", right if isinstance(right, tuple) else (right,))
+            _refuse_format(left, values)
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -272,7 +274,7 @@ def _with_widths(filter_: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(filter_)
     def refusing(*args: Any, **kwargs: Any) -> Any:
         values = (*args[1:], *kwargs.values())
-        if filter_ is jinja2.filters.FILTERS["format"]:
+        if filter_ is FILTERS["format"]:
             _refuse_format(str(args[0]), values)
         else:
             _refuse_numbers(values)
