@@ -105,6 +105,9 @@ BY_REASON: Final[Mapping[str, str]] = {
     "PriceTooHigh": "Wait for a lower price, or raise maxPricePerGpuHour of the queue or the job.",
     "NamespaceNotAllowed": "Use another queue, or add the namespace to the queue.",
     "PriorityTooHigh": "Use a lower priority class, or raise the queue's maxPriority.",
+    "QueueDeleted": "Create the queue again.",
+    "PoolDeleted": "Create the pool again.",
+    "LabelsMoved": "Restore the labels of the nodes, or clone the job to place it anew.",
     "TopologyLevelUnknown": "Use a level of the pool's topologyLevels.",
 }
 """Reasons that need a person. All other reasons resolve by themselves, or are as they should be."""

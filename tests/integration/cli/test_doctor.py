@@ -87,7 +87,7 @@ def test_what_is_wrong_is_named_with_its_fix(control_plane: Cluster, site: str) 
     failed = [row for rows in findings.values() for row in rows if row["verdict"] == "failed"]
     about = {row["check"]: row["message"] for row in failed if site in row["message"]}
     assert about.keys() >= {"Clocks", "Pools"}
-    assert f"{site}: {site} offer no nvidia.com/gpu" in about["Pools"]
+    assert f"({site}) of pool {site} offer no nvidia.com/gpu" in about["Pools"]
     assert all(row["fix"] for row in failed)
     assert not any(row["verdict"] == "unknown" for rows in findings.values() for row in rows)
 

@@ -84,7 +84,7 @@ def test_what_a_dry_run_prints_is_what_the_api_server_takes(
 def test_a_refused_job_leaves_no_code_behind(
     control_plane: Cluster, kube: Kube, namespace: str, folder: Path
 ) -> None:
-    arguments = ("run", "-n", namespace, "--name", "taken", "--detach", "--", "python", "x.py")
+    arguments = ("run", "-n", namespace, "--name", "taken", "--detach", "--", "python", "train.py")
     kube.create(
         {
             "apiVersion": "drumline.dev/v1alpha1",

@@ -148,7 +148,7 @@ def test_every_phase_has_a_sentence() -> None:
 HEALTHY = {
     *(Reason.PLACED, Reason.TRAINING, Reason.MANIFEST_VERIFIED, Reason.CHECKPOINT_REPORTED),
     *(Reason.RESUMED, Reason.COMPLETED, Reason.RESIZED, Reason.WITHDRAWN, Reason.GROWS),
-    Reason.MEMORY_SUFFICES,
+    *(Reason.MEMORY_SUFFICES, Reason.RESTORED),
 }
 MENDS_ITSELF = {
     *(Reason.POD_FAILED, Reason.OUT_OF_MEMORY, Reason.HANG, Reason.POD_LOST, Reason.NODE_LOST),
