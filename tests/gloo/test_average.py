@@ -70,6 +70,7 @@ def test_the_average_of_a_run_is_saved_measured_and_exported(
     assert same_bits({name: stored[STEPS][name] for name in alone}, alone)
 
 
+@pytest.mark.extended
 def test_it_goes_on_where_it_was_saved_in_any_layout(
     gangs: GangStarter, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

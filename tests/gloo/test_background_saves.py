@@ -139,7 +139,7 @@ def test_all_ranks_hear_at_once_why_nothing_was_committed(
     full, stale = outcomes[0]
     assert outcomes[1][1] == stale
     assert "File too large" in full
-    assert stale.startswith("StaleMembershipError")
+    assert stale.startswith("FolderTakenError: CheckpointFolderInUse: held by run")
     assert names_in(folder) == []
 
 

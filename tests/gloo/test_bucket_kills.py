@@ -31,7 +31,7 @@ pytestmark = pytest.mark.extended(keep=1)
 
 RANKS = 2
 STEPS, KEEP = (1, 2, 3), 2
-REQUESTS = 32
+REQUESTS = 33
 """That change anything: a claim of three, three saves of nine, and what retention removes."""
 EVERY_DAY = 1
 _LAST_SECONDS = 120.0

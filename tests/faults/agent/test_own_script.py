@@ -15,7 +15,7 @@ from drumline_contract import ExitCode, Launch, LaunchSettings
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended
 
 SCRIPT = Path(__file__).with_name("ddp_script.py")
 LOSS = re.compile(r"^iter (\d+): loss ([\d.]+),")

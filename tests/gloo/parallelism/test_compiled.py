@@ -104,6 +104,7 @@ def eager_and_compiled(placement: Placement, pipe: Connection) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.extended
 def test_compiled_layers_that_ranks_share_train_as_eager_ones(gangs: GangStarter) -> None:
     for made in gangs.run(eager_and_compiled, world_size=RANKS):
         for name in LAYOUTS:

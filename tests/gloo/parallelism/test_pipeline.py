@@ -18,7 +18,7 @@ from tests.gloo.parallelism.pipeline_ranks import (
     run_cases,
 )
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended
 
 EXACT = 1e-6
 

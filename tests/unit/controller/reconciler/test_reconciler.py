@@ -36,7 +36,7 @@ from drumline.telemetry.metrics import Metrics
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 from tests.fake_agents import FakeAgent
 from tests.hostile_agents import HostileAgent, silent
-from tests.unit.controller.views import job_view, node_view, pod_view
+from tests.unit.controller.views import job_view, node_view, pod_view, pool_view, queue_view
 
 KEY = b"a signing key"
 SPEC = {
@@ -152,6 +152,8 @@ async def operator(agents: list[FakeAgent]) -> AsyncIterator[Operator]:
     state = ClusterCache(nodes=NodeCache(clock=lambda: T0 + 6))
     for name in ("a", "b", "c"):
         state.nodes.on_node(None, node_view(name))
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view())
     status = JOB.status.model_dump(mode="json", by_alias=True, exclude_none=True)
     state.on_job(None, job_view(uid=JOB.uid, status=status, **SPEC))
     for member, agent in zip(members_of(JOB.status), agents, strict=True):
