@@ -353,7 +353,10 @@ def test_the_gate_and_the_mark_of_a_pod_are_the_operator_s(
             kubectl("create", "--raw", pods, "-f", "-", stdin=binding())
         for body, refusal in (
             ({"spec": {"schedulingGates": None}}, "only the operator removes the gate"),
-            ({"metadata": {"annotations": {"drumline.dev/admitted": "{}"}}}, "only the operator writes"),
+            (
+                {"metadata": {"annotations": {"drumline.dev/admitted": "{}"}}},
+                "only the operator writes",
+            ),
         ):
             with pytest.raises(AssertionError, match=refusal):
                 kubectl(*patch, "--type=merge", "-p", json.dumps(body))
