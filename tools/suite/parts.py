@@ -156,7 +156,10 @@ PARTS = (
             *("tests/unit", "tests/property"),
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
         ),
-        seeds=("LIFE_SEED", "VACANCY_SEED", "DECIDE_SEED", "EXPLORATION_SEED", "HOSTILE_SEED"),
+        seeds=(
+            *("LIFE_SEED", "VACANCY_SEED", "DECIDE_SEED", "EXPLORATION_SEED"),
+            *("HOSTILE_SEED", "TOLD_SEED"),
+        ),
         niceness=19,
     ),
     Part(

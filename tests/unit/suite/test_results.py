@@ -30,6 +30,8 @@ def test_has_no_fixture(broken): pass
 ROOT = Path(__file__).parents[3]
 PYTEST_PART = Part(name="these", budget_minutes=1, paths=("tests",))
 ELSEWHERE = {
+    "tests/faults/agent/test_own_script.py": "tests/e2e/test_own_scripts.py",
+    "tests/gloo/parallelism/test_pipeline.py": "tests/layouts/test_layouts.py",
     "tests/e2e/test_accelerators.py": "tests/integration/operator/test_devices.py",
     "tests/e2e/test_archive.py": "tests/integration/operator/test_archive.py",
     "tests/e2e/test_disruption.py": "tests/e2e/test_life_of_a_job.py",
@@ -128,6 +130,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "tests/e2e/test_karpenter.py",
         "tests/e2e/test_operators.py",
         "tests/integration/operator/karpenter",
+        "tests/integration/operator/kueue",
         "tests/integration/operator/loss",  # two of its files are a part of their own
         "tests/integration/operator/test_upgrade.py",
     }
