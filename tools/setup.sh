@@ -38,7 +38,7 @@ say "bytecode of what the trainer imports (about 20 s, once)"
 PYTHONDONTWRITEBYTECODE= PYTHONPATH=trainer .venv/bin/python -c "
 import drumline_trainer.memory.recompute  # with torch's compiler, as FSDP2 and pipelines
 import drumline_trainer.parallelism.data_parallel.fsdp
-import drumline_trainer.parallelism.pipeline_parallel.schedule
+import drumline_trainer.parallelism.pipeline_parallel.pipeline
 import drumline_trainer.rank"
 touch .venv/.synced
 say "ready: .venv"

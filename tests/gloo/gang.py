@@ -27,7 +27,7 @@ PRELOADED = (
     "tests.gloo.jobs",
     "drumline_agent.__main__",
     "drumline_trainer.parallelism.data_parallel.fsdp",
-    "drumline_trainer.parallelism.pipeline_parallel.schedule",
+    "drumline_trainer.parallelism.pipeline_parallel.pipeline",
     "torch._dynamo",
 )
 """With pytest: a rank whose job is in a test module imports that, and would import it each time."""

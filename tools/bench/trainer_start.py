@@ -25,7 +25,7 @@ IMPORTS = {
         ", torch._dynamo"
     ),
     "ours, pipeline": (
-        "drumline_trainer.launch.local, drumline_trainer.parallelism.pipeline_parallel.schedule"
+        "drumline_trainer.launch.local, drumline_trainer.parallelism.pipeline_parallel.pipeline"
         ", torch._dynamo"
     ),
 }

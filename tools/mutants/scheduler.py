@@ -15,8 +15,8 @@ AREAS = {
         "pool_selection",
     ),
     "placement": (
-        *("best_fit", "packing", "slots", "topology", "slicing", "role_placement", "frontier"),
-        *("spreading", "placer", "search", "what_if"),
+        *("domain_selection", "packing", "slots", "topology", "slicing", "role_placement"),
+        *("frontier", "spreading", "placer", "search", "what_if"),
     ),
     "preemption": (
         *("preemptor", "victims", "victim_scopes", "candidates", "bounds"),

@@ -7,7 +7,7 @@ constants in `constants`. No figure of a published run is stored as an answer.
     network             links and collectives by latency and bandwidth
     setup               a model on a layout: everything that memory and time depend on
     activations, memory the memory of a rank, line by line
-    work, schedules,
+    work, pipeline_schedules,
     step_time           the parts of a step, their order and their duration
     search              the best legal layouts
     calibration, score  the few global constants, and the error of predictions

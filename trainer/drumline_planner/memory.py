@@ -25,8 +25,8 @@ from drumline_planner.adapter_weights import (
     packed_weights,
     trained_by_lora,
 )
+from drumline_planner.pipeline_schedules import in_flight
 from drumline_planner.rank_weights import largest_layer, rank_parameters
-from drumline_planner.schedules import in_flight
 from drumline_planner.setup import TrainingSetup, parameters
 
 CONTEXT_BYTES = 0.75 * 2**30

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drumline_contract.config import Schedule
-from drumline_planner.schedules import Order, Pass, order
+from drumline_planner.pipeline_schedules import Order, Pass, order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from drumline_planner.adapter_weights import trained_by_lora
 from drumline_planner.constants import CALIBRATED, Constants
 from drumline_planner.fabric import Fabric, fabric
 from drumline_planner.network import Span
+from drumline_planner.pipeline_schedules import Pass
 from drumline_planner.rank_weights import largest_learning
 from drumline_planner.replay import StageSeconds, pipeline_seconds
-from drumline_planner.schedules import Pass
 from drumline_planner.setup import TrainingSetup, layer_parameters
 from drumline_planner.work import (
     NOTHING,

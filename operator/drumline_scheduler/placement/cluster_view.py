@@ -23,8 +23,8 @@ from typing import Final
 
 from drumline_scheduler.decisions import BlockReason
 from drumline_scheduler.model import Gang, Node
-from drumline_scheduler.placement.best_fit import CapacityIndex
 from drumline_scheduler.placement.demand_variants import DemandVariant, vacant_positions, variants
+from drumline_scheduler.placement.domain_selection import CapacityIndex
 from drumline_scheduler.placement.eligibility import NodeFilter
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.search import Search

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline_scheduler.model import Gang, Slice
-from drumline_scheduler.placement.best_fit import Demand
+from drumline_scheduler.placement.domain_selection import Demand
 from drumline_scheduler.placement.eligibility import node_filter_of
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.slicing import Anchor, SliceLevel, anchored

@@ -20,7 +20,7 @@ from typing import Final
 
 from drumline_scheduler.decisions import Remedy, RemedyKind
 from drumline_scheduler.model import Node
-from drumline_scheduler.placement.best_fit import candidates
+from drumline_scheduler.placement.domain_selection import candidates
 from drumline_scheduler.placement.eligibility import OUT_OF_SERVICE
 from drumline_scheduler.placement.search import Search, is_exact
 from drumline_scheduler.placement.slicing import whole_slices

@@ -14,7 +14,8 @@ from operator import mul, sub
 
 from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.allocations import Vector
-from drumline_scheduler.placement.best_fit import (
+from drumline_scheduler.placement.demand_variants import DemandVariant
+from drumline_scheduler.placement.domain_selection import (
     CapacityIndex,
     ChosenNodes,
     Demand,
@@ -22,7 +23,6 @@ from drumline_scheduler.placement.best_fit import (
     candidates,
     choose_nodes,
 )
-from drumline_scheduler.placement.demand_variants import DemandVariant
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.slicing import NO_ROOM
 from drumline_scheduler.placement.slots import PodShape, SlotIndex

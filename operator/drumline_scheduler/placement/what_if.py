@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from operator import mul, sub
 
 from drumline_scheduler.placement.allocations import Vector
-from drumline_scheduler.placement.best_fit import CapacityIndex
+from drumline_scheduler.placement.domain_selection import CapacityIndex
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.placement.slots import PodShape, SlotIndex
 

@@ -22,7 +22,7 @@ from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
-from drumline_trainer.parallelism.pipeline_parallel.schedule import (
+from drumline_trainer.parallelism.pipeline_parallel.pipeline import (
     Pipeline,
     stage_modules,
 )

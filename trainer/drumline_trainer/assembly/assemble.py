@@ -137,7 +137,7 @@ def _stages(config: TrainerConfig, world: World, plan: StagePlan | None) -> Sequ
     model, layout = build_on_meta(config.model), world.layout
     if layout.pipeline == 1:
         return [model]
-    from drumline_trainer.parallelism.pipeline_parallel.schedule import (  # noqa: PLC0415 - imports torch's compiler, 2 s that runs without a pipeline do without
+    from drumline_trainer.parallelism.pipeline_parallel.pipeline import (  # noqa: PLC0415 - imports torch's compiler, 2 s that runs without a pipeline do without
         stage_modules,
     )
 
@@ -229,7 +229,7 @@ def _pipelined(
     parallel_model: ParallelModel, config: TrainerConfig, world: World, *, clock: StepTimer | None
 ) -> ParallelModel:
     """Put the stages under their schedule; tie the two ends of a model with a tied embedding."""
-    from drumline_trainer.parallelism.pipeline_parallel.schedule import (  # noqa: PLC0415 - imports torch's compiler, 2 s that runs without a pipeline do without
+    from drumline_trainer.parallelism.pipeline_parallel.pipeline import (  # noqa: PLC0415 - imports torch's compiler, 2 s that runs without a pipeline do without
         Pipeline,
     )
 

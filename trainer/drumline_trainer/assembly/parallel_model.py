@@ -18,7 +18,7 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 
 class PipelineSchedule(Protocol):
-    """`parallelism.pipeline_parallel.schedule.Pipeline`, whose module imports torch's compiler."""
+    """`parallelism.pipeline_parallel.pipeline.Pipeline`, whose module imports torch's compiler."""
 
     def forward_backward(
         self,

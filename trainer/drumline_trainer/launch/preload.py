@@ -30,7 +30,7 @@ def modules_of(config: TrainerConfig, *, ranks: int | None = None) -> list[str]:
     if parallelism.data_parallel is DataParallel.FSDP and ranks != 1:
         modules.append("drumline_trainer.parallelism.data_parallel.fsdp")
     if parallelism.pipeline > 1:
-        modules.append("drumline_trainer.parallelism.pipeline_parallel.schedule")
+        modules.append("drumline_trainer.parallelism.pipeline_parallel.pipeline")
     if config.memory.recompute is not Recompute.NONE:
         modules.append("drumline_trainer.memory.recompute")
     if modules or config.compile is not Compile.NONE:

@@ -20,7 +20,7 @@ FSDP = "drumline_trainer.parallelism.data_parallel.fsdp"
         (
             {"parallelism": {"data_parallel": "zero1", "pipeline": 2}},
             4,
-            ["drumline_trainer.parallelism.pipeline_parallel.schedule", "torch._dynamo"],
+            ["drumline_trainer.parallelism.pipeline_parallel.pipeline", "torch._dynamo"],
         ),
         (
             {"parallelism": {"data_parallel": "ddp"}, "memory": {"recompute": "full"}},

@@ -16,7 +16,7 @@ from drumline_contract.shapes.flops import flops_per_token
 from drumline_planner import activations
 from drumline_planner.memory import memory_bill
 from drumline_planner.network import cluster_of
-from drumline_planner.schedules import in_flight
+from drumline_planner.pipeline_schedules import in_flight
 from drumline_planner.setup import MEGATRON, MEGATRON_CORE, TORCHTITAN, TrainingSetup
 from drumline_planner.step_time import step_time
 

@@ -12,7 +12,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from drumline_contract.config import Schedule
 from drumline_contract.layout import Layout
-from drumline_trainer.parallelism.pipeline_parallel.schedule import build_schedule
+from drumline_trainer.parallelism.pipeline_parallel.pipeline import build_schedule
 
 FORWARD, BACKWARD = "FORWARD", "FULL_BACKWARD"
 INPUT, WEIGHT = "BACKWARD_INPUT", "BACKWARD_WEIGHT"

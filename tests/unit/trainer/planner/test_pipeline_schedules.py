@@ -13,8 +13,8 @@ from drumline_contract.config import Schedule
 from drumline_contract.layout import Layout
 from drumline_contract.layout_validation import min_micro_batches
 from drumline_contract.shapes.partition import StageCosts, partition
+from drumline_planner.pipeline_schedules import Action, Pass, in_flight, order
 from drumline_planner.replay import StageSeconds, pipeline_seconds, replayed
-from drumline_planner.schedules import Action, Pass, in_flight, order
 
 PASSES = {
     "FORWARD": Pass.FORWARD,

@@ -15,7 +15,7 @@ from drumline_contract.config import ConfigError, Family, ModelConfig, Schedule
 from drumline_contract.layout import Layout
 from drumline_contract.shapes.partition import Partition
 from drumline_trainer.models.build import build_on_meta
-from drumline_trainer.parallelism.pipeline_parallel.schedule import build_schedule, stage_modules
+from drumline_trainer.parallelism.pipeline_parallel.pipeline import build_schedule, stage_modules
 
 UNEVEN: Partition = (range(2), range(2, 3), range(3, 4), range(4, 6))
 V_SHAPE = Layout(pipeline=2, schedule=Schedule.ZBV, stages_per_rank=2)
