@@ -39,6 +39,7 @@ class Moments:
         return cls(
             first=torch.zeros_like(weight),
             second=torch.zeros_like(weight),
+            # torch's fused kernel wants the step count as an fp32 tensor on the weights' device.
             steps=torch.zeros((), dtype=torch.float32, device=weight.device),
         )
 
@@ -57,6 +58,7 @@ class ShardedAdamW:
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """Do one step at this learning rate; gradients have the slices' order and shapes."""
         config = self._config
+        # One kernel launch for each group, since the kernel takes one weight decay.
         for places, weight_decay in self._groups:
             moments = [self._moments[place] for place in places]
             adamw(
@@ -64,6 +66,7 @@ class ShardedAdamW:
                 [gradients[place] for place in places],
                 [moment.first for moment in moments],
                 [moment.second for moment in moments],
+                # The empty list is max_exp_avg_sqs, which only amsgrad uses.
                 [],
                 [moment.steps for moment in moments],
                 fused=True,
@@ -78,12 +81,14 @@ class ShardedAdamW:
 
     def set_finished_steps(self, steps: int) -> None:
         """Set the step count of the bias correction: one number for all parameters."""
+        # A checkpoint has one step count. All moments are updated in the same steps.
         for moment in self._moments:
             moment.steps.fill_(float(steps))
 
     def slices(self) -> list[TensorSlice]:
         """Return weights and both moments by their names in a checkpoint."""
         slices: list[TensorSlice] = []
+        # The names match torch's AdamW state. Checkpoints and their conversion depend on them.
         for weight, moments in zip(self.weights, self._moments, strict=True):
             slices.append(weight.like(weight.tensor, prefix="model"))
             slices.append(weight.like(moments.first, prefix="optimizer.exp_avg"))
@@ -100,6 +105,7 @@ def by_decay(
 ) -> tuple[tuple[list[int], float], ...]:
     """Split places of slices into those that decay with this weight decay and the others."""
     decaying = [decays(weight.name, weight.shape) for weight in slices]
+    # Both groups keep places, not tensors, so gradients can be looked up in the slices' order.
     return (
         ([place for place, its in enumerate(decaying) if its], weight_decay),
         ([place for place, its in enumerate(decaying) if not its], 0.0),

@@ -45,6 +45,7 @@ class WeightAverage:
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """Do one step of the inner optimizer, and take its result into the average."""
         self._inner.update(gradients, rate=rate)
+        # kept is 0 at the first update, so the zeros of the start do not enter the average.
         kept = min(self._decay, self._updates / (self._updates + _SLOWNESS))
         if self._averages:
             weights = [weight.tensor for weight in self._weights]
@@ -73,6 +74,7 @@ class WeightAverage:
         The weights have the same bits afterwards. The caller refreshes copies of the weights within
         the context and after it. Before the first update there is no average, and the weights stay.
         """
+        # The exchange is its own inverse, so the second call restores the same bits.
         self._exchange()
         try:
             yield
@@ -84,6 +86,7 @@ class WeightAverage:
         if not self._updates:
             return
         for average, weight in zip(self._averages, self._weights, strict=True):
+            # A swap needs one tensor of extra memory, not a second copy of the model.
             kept = weight.tensor.clone()
             weight.tensor.copy_(average)
             average.copy_(kept)

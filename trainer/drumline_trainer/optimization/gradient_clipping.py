@@ -67,27 +67,38 @@ def clip_gradients(
             they and the totals are rid of it.
         counted: of this rank, to be summed as the loss is; as many numbers on each rank.
     """
+    # Phase 1: squares of the local norms. Empty slices have no norm.
     held = [(p.copies, g) for p, g in zip(slices, gradients, strict=True) if g.numel()]
     norms = _norms([gradient for _, gradient in held], like=loss).to(loss.device)
+    # fp64 sums: fp32 squares of many slices would overflow or lose the small ones.
     copies = torch.tensor([float(n) for n, _ in held], dtype=torch.float64)
     copies = copies.to(norms.device, non_blocking=True)
     own = [
+        # Gradients carry the loss scale, so their squares carry its square.
         (norms.square() / copies).sum() / scale**2,
+        # All ranks of a tensor group report the same loss, so the sum would count it once for each
+        # rank.
         loss.detach().double() / (world.size(Axis.TENSOR) * scale),
+        # fp64 carries votes and counts exactly up to 2^53.
         torch.full_like(loss, float(vote), dtype=torch.float64),
         (~norms.isfinite()).sum().double(),
     ]
+    # Phase 2: one all-reduce. Latency dominates at this size, so extra collectives would cost more.
     sums = torch.stack(own)
     if counted is not None:
         sums = torch.cat((sums, counted.to(sums) / scale))
     if world.layout.world_size > 1:
         with step_part("all_reduce", "world"):  # where the slowest rank is waited for
             dist.all_reduce(sums, group=world.everyone)
+    # Phase 3: the same formula as torch.nn.utils.clip_grad_norm_, with its 1e-6 against a zero
+    # norm.
     kept = 1.0 if max_norm is None else (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0)
+    # Unscaling and clipping are one multiplication, so gradients are read and written once.
     if held and (max_norm is not None or scale != 1):
         factor = torch.as_tensor(kept / scale, dtype=torch.float32)
         factor = factor.to(held[0][1].device)  # host memory, where weights are offloaded
         torch._foreach_mul_([g for _, g in held], factor)  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the fused kernel
+    # tolist waits for the device: the caller branches on the totals.
     values: list[float] = sums.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
     squared_norm, total_loss, votes, non_finite, *counts = values
     return StepTotals(

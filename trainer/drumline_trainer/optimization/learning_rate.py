@@ -28,8 +28,10 @@ def learning_rate(step: int, config: TrainerConfig) -> float:
     """Return the rate of the step with this number (0-based), be it skipped or not."""
     optimizer = config.optimizer
     peak, warmup = optimizer.learning_rate, optimizer.warmup_steps
+    # Linear scaling rule of Goyal et al. 2017.
     if optimizer.reference_batch_size is not None:
         peak *= config.global_batch_size / optimizer.reference_batch_size
+    # The first step already moves the weights: step + 1, not step.
     if step < warmup:
         return peak * (step + 1) / warmup
     ratio = optimizer.min_learning_rate_ratio
@@ -51,16 +53,19 @@ def changed_rate(saved: Mapping[str, Any], config: TrainerConfig, *, step: int) 
     Returns:
         Empty if the rates are those that the saved run would have used.
     """
+    # Phase 1: parse the saved configuration. An older one can lack fields.
     try:
         there = saved_trainer_configuration(saved)
     except ConfigError:
         return ""  # said by `changed_settings`
     if there is None or step >= config.steps:
         return ""
+    # Phase 2: compare at most about 64 steps. Long runs must not delay the start.
     last = max(step, min(there.steps, config.steps) - 1)
     compared = sorted({*range(step, last, max(1, (last - step) // _COMPARED_STEPS)), step, last})
     rates = ((at, learning_rate(at, there), learning_rate(at, config)) for at in compared)
     changed = next((rate for rate in rates if rate[1] != rate[2]), None)
+    # Phase 3: name the settings that differ, since the user knows settings and not rates.
     if changed is None:
         return ""
     at, before, now = changed

@@ -44,12 +44,14 @@ class LossScale:
         Raises:
             ValueError: that state is malformed.
         """
+        # Older checkpoints have no loss scale and resume with the configured one.
         state = saved.get("loss_scale", {"value": None, "steady": 0, "skipped": 0})
         match state:
             case {"value": float() | None as value, "steady": int(steady), "skipped": int(skipped)}:
                 pass
             case _:
                 raise ValueError(f"{state!r} is no loss scale")
+        # A change of precision keeps the number of skipped steps but not the scale.
         if config.precision is not Precision.FP16:
             return cls(skipped=skipped, allowance=config.optimizer.max_skipped_steps)
         optimizer = config.optimizer
@@ -62,13 +64,16 @@ class LossScale:
 
     def after(self, *, finite: bool) -> LossScale:
         """Return the scale of the next step. Below 1, no scale helps."""
+        # fp32 and bf16: a skipped step changes nothing but the count, up to the allowance.
         if not finite and self.growth_steps is None and self.skipped < self.allowance:
             return replace(self, skipped=self.skipped + 1)
+        # With growth: halve at once. Without it, the value falls below 1, which ends the run.
         if not finite:
             return replace(self, value=self.value / 2, steady=0, skipped=self.skipped + 1)
         if self.growth_steps is None:
             return self
         if self.steady + 1 >= self.growth_steps:
+            # Powers of 2 keep scaling and unscaling exact.
             return replace(self, value=self.value * 2, steady=0)
         return replace(self, steady=self.steady + 1)
 

@@ -41,12 +41,15 @@ class MatrixGather:
 
     def __call__(self, own: Tensor) -> Tensor:
         """Assemble the whole [`whole`.shape] from all ranks' parts. Collective over the group."""
+        # all_gather_into_tensor needs equal sizes, so each rank pads its part to the largest box.
         row = own.new_zeros(max(box.elements for box in self.boxes))
         row[: own.numel()] = own.flatten()
         rows = row.new_empty(len(self.boxes), row.numel())
         with step_part("all_gather", self.axis):
             dist.all_gather_into_tensor(rows.view(-1), row, group=self.group)
         whole = own.new_zeros(self.whole.shape)
+        # A rank's box can exceed this rank's matrices in a stack of experts. Only the overlap is
+        # copied.
         for box, brought in zip(self.boxes, rows, strict=True):
             common = self.whole.intersection(box)
             if common is not None:
@@ -83,6 +86,8 @@ def matrices_of(slices: Sequence[TensorSlice], world: World) -> list[Matrices]:
     Raises:
         ValueError: no rank of the groups holds the rest of a matrix.
     """
+    # Phase 1: exchange the boxes of each axis. The axis order is fixed, so all ranks call the same
+    # collectives.
     sharded = world.layout.data_parallel is DataParallel.FSDP
     gathers: list[list[MatrixGather]] = [[] for _ in slices]
     boxes = [part.box for part in slices]
@@ -92,11 +97,14 @@ def matrices_of(slices: Sequence[TensorSlice], world: World) -> list[Matrices]:
             continue
         brought = _exchanged(boxes, group=group, device=world.device)
         for place, (own, in_group) in enumerate(zip(boxes, brought, strict=True)):
+            # Equal rows and columns on all ranks mean that the gather would bring nothing new.
             if len({(box.offsets[-2:], box.shape[-2:]) for box in in_group}) == 1:
                 continue
             whole = _joined(own, in_group)
             gathers[place].append(MatrixGather(group=group, axis=axis, boxes=in_group, whole=whole))
+            # The tensor axis then joins the boxes that the first axis has already widened.
             boxes[place] = whole
+    # Phase 2: a matrix that is still cut has a layout without the ranks that hold the rest.
     for part, box in zip(slices, boxes, strict=True):
         if part.box.elements and box.shape[-2:] != part.shape[-2:]:
             raise ValueError(f"{part.name}: {box} of a weight of shape {part.shape} is no matrix")
@@ -110,6 +118,7 @@ def _exchanged(
     boxes: Sequence[Box], *, group: ProcessGroup, device: torch.device
 ) -> list[tuple[Box, ...]]:
     """Return for each of this rank's boxes what the group's ranks have in its place. Collective."""
+    # One int64 message carries all boxes: offsets, then shape, for each slice in the same order.
     numbers = [number for box in boxes for number in (*box.offsets, *box.shape)]
     mine = torch.tensor(numbers, device=device)
     rows = mine.new_empty(group.size(), len(mine))
@@ -128,6 +137,7 @@ def _boxes(numbers: Sequence[int], dims: Sequence[int]) -> list[Box]:
 
 
 def _joined(own: Box, boxes: Sequence[Box]) -> Box:
+    # Empty boxes have offset 0 and would widen the range wrongly.
     """Return own matrices of the stack, with all rows and columns that any of the boxes has."""
     held = [box for box in boxes if box.elements]
     starts = [min(box.offsets[dim] for box in held) for dim in (-2, -1)]

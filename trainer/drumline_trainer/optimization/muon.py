@@ -57,6 +57,8 @@ class Muon:
         chosen = [part for part, its in zip(slices, self._is_matrix, strict=True) if its]
         rest = [part for part, its in zip(slices, self._is_matrix, strict=True) if not its]
         self._matrices = matrices_of(chosen, world)
+        # Turns are for 2-D weights that one all-gather joins. All other matrices are gathered by
+        # every rank.
         self._turns = turns_of(self._matrices)
         shared = {number for turns in self._turns for number in turns.numbers}
         self._alone = [number for number in range(len(chosen)) if number not in shared]
@@ -66,21 +68,29 @@ class Muon:
     @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """Do one step at this learning rate with the gradients of the slices. Collective."""
+        # Phase 1: AdamW needs no communication and does not depend on Muon's matrices.
         rest = [g for g, its in zip(gradients, self._is_matrix, strict=True) if not its]
         self._adamw.update(rest, rate=rate)
         chosen = [g for g, its in zip(gradients, self._is_matrix, strict=True) if its]
         beta = self._config.momentum
+        # Phase 2: lerp gives m = β·m + (1 - β)·g in place. This is a mean, not torch SGD's sum.
         for momentum, gradient in zip(self._momenta, chosen, strict=True):
             momentum.lerp_(gradient, 1 - beta)
 
         def ahead(number: int) -> Tensor:
+            # Nesterov's look-ahead: (1 - β)·g + β·m with the updated m.
             return chosen[number].lerp(self._momenta[number], beta)
 
+        # Phase 3: collectives in the order of the matrices, which is the same on all ranks of a
+        # group.
         for number in self._alone:
             matrix = self._matrices[number]
             whole = matrix.gather(ahead(number))
+            # A rank without elements still joins the gather, but has nothing to update.
             if matrix.slice.box.elements:
                 self._move(number, matrix.own(orthogonal(whole, dtype=self._type)), rate=rate)
+        # Phase 4: each rank computes one matrix of the turn. Two all-to-alls move parts and
+        # results.
         for turns in self._turns:
             parts = [ahead(number) for number in turns.numbers]
             whole = turns.to_turn(parts)
@@ -91,6 +101,7 @@ class Muon:
 
     def _move(self, number: int, update: Tensor, *, rate: float) -> None:
         part = self._matrices[number].slice
+        # Decoupled weight decay, before the update, in the same order as AdamW.
         weight = part.tensor.mul_(1 - rate * self._config.weight_decay)
         weight.sub_(update, alpha=rate * _LIKE_ADAMW * math.sqrt(max(part.shape[-2:])))
 
@@ -100,6 +111,7 @@ class Muon:
 
     def slices(self) -> list[TensorSlice]:
         """Return weights, momenta and AdamW's moments by their names in a checkpoint."""
+        # AdamW's weights come first. The names, not the order, identify tensors in a checkpoint.
         slices = self._adamw.slices()
         for matrix, momentum in zip(self._matrices, self._momenta, strict=True):
             slices.append(matrix.slice.like(matrix.slice.tensor, prefix="model"))
@@ -119,12 +131,17 @@ def orthogonal(matrices: Tensor, *, dtype: torch.dtype = torch.float32) -> Tenso
     The products are of this type, and the result is of the matrices'.
     """
     a, b, c = _COEFFICIENTS
+    # The smaller Gram matrix is the cheaper one: min(rows, columns) squared.
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
+    # The Frobenius norm bounds the largest singular value by 1, the range where the iteration
+    # converges. The 1e-7 keeps zero matrices at zero.
     x = x / (cast("Tensor", torch.linalg.matrix_norm(x, keepdim=True)) + 1e-7)  # pyright: ignore[reportUnknownMemberType] - untyped in torch
     x = x.to(dtype)
     for _ in range(_ITERATIONS):
         square = x @ x.mT
+        # Quintic step of Jordan et al. 2024: a·x + b·(xxᵀ)x + c·(xxᵀ)²x, on the singular values a·s
+        # + b·s³ + c·s⁵.
         x = a * x + (b * square + c * square @ square) @ x
     x = x.to(matrices.dtype)
     return x.mT if tall else x

@@ -49,6 +49,7 @@ class MatrixTurns:
             sizes=[box.elements for box in boxes],
             like=parts[0],
         )
+        # A rank without a matrix still joined the exchange, because the all-to-all is collective.
         if mine is None:
             return None
         whole = pieces[0].new_zeros(mine.whole.shape)
@@ -65,6 +66,8 @@ class MatrixTurns:
             like: tensors with the shapes of the parts.
         """
         mine = self._mine
+        # Cut the result along the boxes by which the parts came. Empty boxes keep the message
+        # order.
         sent: list[Tensor] = []
         if mine is not None and whole is not None:
             sent = [
@@ -73,11 +76,13 @@ class MatrixTurns:
                 else whole.new_zeros(0)
                 for box in mine.boxes
             ]
+        # Each rank k < len(like) sends one piece, so the sizes follow the order of the parts.
         pieces = self._exchanged(sent, sizes=[part.numel() for part in like], like=like[0])
         return [piece.view(part.shape) for piece, part in zip(pieces, like, strict=True)]
 
     @property
     def _mine(self) -> MatrixGather | None:
+        # The k-th matrix belongs to the group's k-th rank. The last turn can have fewer matrices.
         rank = self.gathers[0].group.rank()
         return self.gathers[rank] if rank < len(self.gathers) else None
 
@@ -90,8 +95,11 @@ class MatrixTurns:
         """
         first = self.gathers[0]
         ranks = first.group.size()
+        # all_to_all_single wants one length for each rank. Trailing zeros mark ranks without a
+        # piece.
         outgoing = [len(piece) for piece in sent] + [0] * (ranks - len(sent))
         incoming = [*sizes, *[0] * (ranks - len(sizes))]
+        # Pieces lie back to back in rank order, so the running sums of the sizes give their places.
         room = like.new_empty(sum(incoming))
         packed = torch.cat(list(sent)) if sent else like.new_empty(0)
         with step_part("all_to_all", first.axis):
@@ -106,8 +114,11 @@ def turns_of(matrices: Sequence[Matrices]) -> list[MatrixTurns]:
     Every rank of a group has the same ones, in the same order.
     """
     shared = [number for number, matrix in enumerate(matrices) if _is_shared(matrix)]
+    # The sort is stable, so ranks that see equal sizes choose the same order. Like sizes waste
+    # little time, since a turn lasts as long as its largest matrix.
     shared.sort(key=lambda number: -matrices[number].box.elements)
     turns: list[MatrixTurns] = []
+    # A turn uses one group, since its all-to-all runs over one group.
     for group, members in itertools.groupby(
         shared, key=lambda number: matrices[number].gathers[0].group
     ):
@@ -120,6 +131,7 @@ def turns_of(matrices: Sequence[Matrices]) -> list[MatrixTurns]:
 
 def _is_shared(matrix: Matrices) -> bool:
     """Return whether all ranks of one group would compute the same from it."""
+    # A second gather (tensor axis) or a stack of experts does not fit the one-matrix-per-rank plan.
     if len(matrix.gathers) != 1 or len(matrix.slice.shape) != 2:
         return False
     return matrix.box == Box(offsets=(0, 0), shape=tuple(matrix.slice.shape))
