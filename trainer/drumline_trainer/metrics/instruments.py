@@ -74,11 +74,14 @@ class Instruments:
         Raises:
             ConfigError: a package or a folder is missing.
         """
+        # Phase 1: checks that can fail come first, before any observer is installed.
         check_packages(config)
         folder = metrics_folder(config, placement=placement)
         on_gpu = device.type == "cuda"
+        # NCCL reads its flight recorder variables when the first group is made, so set them before.
         if on_gpu:
             set_recorder_defaults(folder)
+        # Phase 2: CUDA events measure the device. The host's clock only measures kernel launches.
         made = cls(
             timer=StepTimer(CudaClock()) if on_gpu else StepTimer(),
             memory=MemoryMeter(device=device),
@@ -88,6 +91,7 @@ class Instruments:
                 config.profile, device=device, folder=folder, look_every=config.log_every_steps
             ),
         )
+        # Phase 3: install the observers last, when every instrument is complete.
         made.rejoin(placement)
         observe(*made._observers)
         dump_on_signal(made.dump)
@@ -97,6 +101,7 @@ class Instruments:
         """Begin another membership; the rank that is now 0 writes the metrics."""
         self._placement, self._dumped = placement, False
         self.flight.restart()
+        # Only one rank may append to the files. The rank that loses number 0 closes them.
         if placement.rank != 0:
             self._close_sinks()
         elif self._sinks is None and self.config is not None:
@@ -105,6 +110,7 @@ class Instruments:
     def set_groups(self, layout: Layout, *, rank: int) -> None:
         """Set the groups of this rank in this membership, for the flight record."""
         pipeline = layout.group_of(Axis.PIPELINE, rank)
+        # The first and the last stage of a pipeline share the gradient of a tied embedding.
         ends = {"tied": [pipeline[0], pipeline[-1]]} if len(pipeline) > 1 else {}
         self.flight.peers = groups_of(layout, rank) | ends
 
@@ -122,6 +128,7 @@ class Instruments:
     def finish_step(self, step: int) -> None:
         """End a step."""
         for observer in self._observers:
+            # Time between two steps counts as `other`, until the next phase begins.
             observer.enter(OTHER)
         self._boundary(step)
 
@@ -139,6 +146,7 @@ class Instruments:
         """Return mean seconds of a step by part since the last call, and the memory usage."""
         seconds = self.timer.take()
         self._windows += 1
+        # The first window includes compilation, autotuning and first allocations. Drop it.
         if self._windows == 2:
             self.totals.clear()
         self.totals.update(seconds)
@@ -147,6 +155,7 @@ class Instruments:
     def publish(self, record: StepRecord | EvaluationRecord) -> None:
         """Write a record to the sinks; a sink that fails is logged and removed."""
         sinks = self._sinks or []
+        # The copy allows removal during the loop.
         for sink in list(sinks):
             try:
                 sink.write(record)
@@ -169,14 +178,17 @@ class Instruments:
             yield
             return
         self._dumped = True
+        # Take the record before the abort, because the abort ends the parts that hang.
         record = self.flight.to_dict(self._placement)
         yield
+        # A daemon thread does not keep the process alive if the disk hangs.
         threading.Thread(
             target=self._write, args=(record,), name="flight record", daemon=True
         ).start()
 
     def close(self) -> None:
         """Flush and close everything."""
+        # Remove the observers first, so that no later event reaches a closed sink.
         observe()
         self._close_sinks()
         if self.profiler is not None:

@@ -61,16 +61,19 @@ class MemoryMeter:
         held = [tensor for stage in stages for tensor in (*stage.parameters(), *stage.buffers())]
         weights = {_storage(tensor) for tensor in held}
         self._weights = bytes_of(held)
+        # Optimizers that hold the weights themselves must not count them twice.
         self._optimizer = bytes_of(tensor for tensor in state if _storage(tensor) not in weights)
 
     def enter(self, phase: str) -> None:
         """Read the allocator when this phase begins, without synchronization."""
         if self.device.type != "cuda":
             return
+        # Measure the first micro-batch only: later ones start with gradients allocated.
         if phase == "forward" and self._at_forward is None:
             self._at_forward = torch.cuda.memory_allocated(self.device)
         elif phase == "backward" and self._at_forward is not None and self._activations is None:
             allocated = torch.cuda.memory_allocated(self.device)
+            # Freed memory of the forward pass can exceed its activations, so clamp at 0.
             self._activations = max(0, allocated - self._at_forward)
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
@@ -84,11 +87,13 @@ class MemoryMeter:
                 weights=self._weights,
                 gradients=self._gradients,
                 optimizer=self._optimizer,
+                # Linux gives ru_maxrss in KiB.
                 peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             )
         peak = torch.cuda.max_memory_allocated(self.device)
         properties = cast("Any", torch.cuda.get_device_properties(self.device))  # pyright: ignore[reportUnknownMemberType] - untyped
         capacity = int(properties.total_memory)
+        # The next window has its own peak.
         torch.cuda.reset_peak_memory_stats(self.device)
         activations, self._at_forward, self._activations = self._activations, None, None
         return split(
@@ -120,6 +125,7 @@ def split(
         gradients=gradients,
         optimizer=optimizer,
         activations=activations,
+        # Counted tensors on the host exceed the device's peak, so clamp at 0.
         other=max(0, peak - known),
         peak=peak,
         capacity=capacity,

@@ -47,10 +47,13 @@ def progress_line(
     rewards: Rewards | None = None,
 ) -> str:
     """Return a line for standard output, without unknown figures."""
+    # Phase 1: optional figures. An unknown figure leaves no gap in the line.
     efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
     eta = format_duration(eta_seconds)
     stale = f"  stale {staleness.mean:.1f}" if staleness and staleness.most else ""
     ahead = f"  margin {rewards.margin:+.3f} ({rewards.accuracy:.0%} ahead)" if rewards else ""
+    # Phase 2: fixed-width formats (#.3g keeps trailing zeros), so that columns of successive lines
+    # match.
     return (
         f"step {step}/{total_steps}  loss {loss:.3f}{ahead}  grad {gradient_norm:#.3g}"
         f"  {short_count(tokens_per_second)} tok/s{efficiency}{stale}  eta {eta}"
@@ -59,11 +62,13 @@ def progress_line(
 
 def smoothed(before: float | None, newest: float) -> float:
     """Return an exponential moving average, so that one slow window changes the ETA little."""
+    # The weight 0.3 covers about the last three reports.
     return newest if before is None else 0.7 * before + 0.3 * newest
 
 
 def short_count(value: float) -> str:
     """Write a number with three significant digits: 950, 18.2k, 1.25M."""
+    # Decimal units: tokens are counted in powers of 1000.
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if value >= size:
             return f"{value / size:#.3g}{unit}"
@@ -157,7 +162,9 @@ class RunReporter:
             reasons: of the choice; empty if the layout was configured.
             parts: predicted seconds of a step by part.
         """
+        # A new layout has new predictions, so the comparison starts again.
         self.part_comparison = PartComparison(predicted=parts or {})
+        # The heartbeat schema bounds the length of the layout.
         self._set(layout=summary[:MAX_LAYOUT_CHARS], predicted_step_seconds=seconds)
         for number, reason in enumerate(reasons):
             if number == 0:
@@ -168,6 +175,7 @@ class RunReporter:
         """Continue under another placement. Unwritten losses belong to abandoned steps."""
         self.placement = placement
         self.instruments.rejoin(placement)
+        # Figures of the former membership must not pass for those of the new one.
         self._set(
             generation=placement.generation,
             attempt=placement.attempt,
@@ -176,6 +184,7 @@ class RunReporter:
             restored_from=None,
             micro_batch=0,
         )
+        # The new membership repeats steps after the snapshot and reports their losses again.
         self.unwritten.clear()
         self._mark = True
 
@@ -198,8 +207,10 @@ class RunReporter:
         self._set(step=step, loss=loss, restored_step=step, restored_from=tier)
         self._window_first = step
         self.unwritten = dict(unwritten)
+        # The clock starts after the restore, so that the first step time excludes it.
         self._window_start = time.monotonic()
         self.instruments.begin(step)
+        # The operator waits for this mark to consider the restart finished.
         self._mark = True
 
     def enter(self, phase: Phase, *, micro_batch: int | None = None) -> None:
@@ -208,6 +219,8 @@ class RunReporter:
             self._set(micro_batch=micro_batch)
         self.instruments.enter(phase)
         before_training = phase in (Phase.STARTING, Phase.RESTORING)
+        # Start phases are short and rare, and their marks show where a start hangs. Send them at
+        # once.
         self._beat(phase, now=self._mark or before_training)
         if not before_training:
             self._mark = False
@@ -218,6 +231,7 @@ class RunReporter:
         Call it often, when bytes were read or written. It sends at most one heartbeat in
         `heartbeat_seconds`.
         """
+        # The limit keeps a read of many small files from flooding the agent.
         if time.monotonic() - self._last_beat >= self.config.heartbeat_seconds:
             self._beat(self._phase, now=False)
 
@@ -240,12 +254,14 @@ class RunReporter:
         self.config = config
         self._set(total_steps=config.steps)
         self.instruments.set_groups(layout, rank=self.placement.rank)
+        # The operator compares stages to find a slow one, so the heartbeat carries the stage.
         rank = self.placement.rank
         self._set(stage=layout.group_of(Axis.PIPELINE, rank).index(rank))
         self.instruments.memory.count_state(stages, state=state)
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
         """Count their bytes before they are freed, in steps that are reported."""
+        # Gradients of unreported steps are not counted, since the walk over all tensors takes time.
         if self._reports(self.figures.step + 1):
             self.instruments.memory.count_gradients(gradients)
 
@@ -271,7 +287,9 @@ class RunReporter:
             staleness: since all ranks last synchronized, where they do so rarely.
             rewards: of the step's pairs, where there are any.
         """
+        # The first step after a restore ends the start. The next heartbeat is sent at once.
         self._mark = self._mark or self.figures.step == self.figures.restored_step
+        # Phase 1: the figures. A step without a loss of its own keeps the last known loss.
         self._set(
             step=step,
             loss=losses.get(step, self.figures.loss),
@@ -279,9 +297,12 @@ class RunReporter:
             micro_batch=0,
         )
         self.learning_rate, self.skipped_steps = learning_rate, skipped_steps
+        # Staleness stays until the next synchronization. Rewards belong to one step.
         self.staleness, self.rewards = staleness or self.staleness, rewards
+        # Phase 2: the losses wait in memory and travel with snapshots until they reach the file.
         self.unwritten.update(losses)
         self.instruments.finish_step(step)
+        # Phase 3: the report reads the clock after the instruments have closed the step.
         if self._reports(step):
             self._report()
 
@@ -297,6 +318,7 @@ class RunReporter:
         """Wrap evaluations and the saving of checkpoints, whose time counts for no step."""
         began = time.monotonic()
         yield
+        # A later start of the window shortens the measured time by the same amount.
         self._window_start += time.monotonic() - began
 
     def snapshot_taken(self, *, every_steps: int, seconds: float) -> None:
@@ -307,6 +329,7 @@ class RunReporter:
         """Send the last heartbeat and print the bottleneck."""
         self._beat(Phase.DONE, now=True)
         self.instruments.enter(Phase.DONE)
+        # A run that stops before its second window has no totals and so no diagnosis.
         if any(self.instruments.totals.values()):
             self.print_line(f"bottleneck: {self._diagnose(self.instruments.totals).sentence}")
         if self.instruments.writes_metrics:
@@ -330,13 +353,16 @@ class RunReporter:
         return step % self.config.log_every_steps == 0 or step == self.config.steps
 
     def _report(self) -> None:
+        # Phase 1: save the losses first, because a crash in a later phase must not lose them.
         self.flush_losses()
+        # Phase 2: the window's time. The bound 1e-9 avoids a division by zero on a coarse clock.
         elapsed = max(time.monotonic() - self._window_start, 1e-9)
         self._window_start += elapsed
         steps = self.figures.step - self._window_first
         step_seconds = elapsed / steps
         self._window_first = self.figures.step
         batch_tokens = self.config.global_batch_size * self.config.tokens_per_sample
+        # Phase 3: collect resets the timer, so it must cover the same steps as the window.
         parts, self.memory = self.instruments.collect(steps=steps)
         self.part_comparison.add(parts, steps=steps)
         self._set(
@@ -347,6 +373,7 @@ class RunReporter:
         )
         usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first windows
         self._usual_seconds = smoothed(usual, step_seconds)
+        # Phase 4: sinks, then lines. Every rank takes part; only rank 0 has sinks.
         self._publish()
         if self._prints:
             (self.show or self.write)(self._progress())
@@ -359,6 +386,7 @@ class RunReporter:
             loss=self.figures.loss or 0.0,
             gradient_norm=self.figures.gradient_norm or 0.0,
             tokens_per_second=self.figures.tokens_per_second or 0.0,
+            # The ETA is 0 until the first window has been measured.
             eta_seconds=(self.config.steps - self.figures.step) * (self._usual_seconds or 0.0),
             mfu=self._mfu(),
             staleness=self.staleness,
@@ -368,8 +396,11 @@ class RunReporter:
     def _publish(self) -> None:
         """Write the figures of this window to the sinks."""
         parts = self.figures.step_parts
+        # A window without measured parts or memory gives no record, because the diagnosis needs
+        # both.
         if not parts or not any(parts.values()) or self.memory is None:
             return
+        # The record holds the diagnosis, so readers of the file need not repeat the rules.
         diagnosis = self._diagnose(parts)
         record = StepRecord(
             step=self.figures.step,
@@ -391,9 +422,11 @@ class RunReporter:
 
     def _print_bottleneck(self) -> None:
         """Print the bottleneck during the run, whenever it has changed."""
+        # The last report is left to `done`, which prints the final sentence.
         if not self.instruments.warmed_up or self.figures.step == self.config.steps:
             return
         diagnosis = self._diagnose(self.instruments.totals)
+        # Print on a change only: the same line every window would hide the progress lines.
         if diagnosis.bound != self._printed_bottleneck:
             self._printed_bottleneck = diagnosis.bound
             self.print_line(f"so far {diagnosis.sentence}")
@@ -407,6 +440,7 @@ class RunReporter:
 
     def _beat(self, phase: Phase, *, now: bool) -> None:
         self._phase, self._last_beat = phase, time.monotonic()
+        # The clock above is set even without an agent, because `progressed` reads it.
         if self.heartbeats is None:
             return
         self._set(
@@ -414,6 +448,7 @@ class RunReporter:
             memory_bytes=None if self.memory is None else self.memory.by_category(),
             compared_parts=self.part_comparison.means(),
             mfu=self._mfu(),
+            # Monotonic seconds of this host. The agent only compares them with each other.
             time_seconds=time.monotonic(),
         )
         self.heartbeats.send(self.figures, now=now)

@@ -46,6 +46,7 @@ class JsonLines:
         """Write a line at once, so that readers see it whole; the first makes the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
         name = STEPS_FILE if isinstance(record, StepRecord) else EVALUATIONS_FILE
+        # One write call per line in append mode: concurrent readers see whole lines only.
         with (self._folder / name).open("ab") as file:
             file.write(json.dumps(record.to_dict()).encode() + b"\n")
 
@@ -57,6 +58,7 @@ class TensorBoard:
     """Event files for TensorBoard."""
 
     def __init__(self, folder: Path) -> None:
+        # The import takes seconds and the package is optional, so it happens here.
         writers = importlib.import_module("torch.utils.tensorboard")
         self._writer = writers.SummaryWriter(log_dir=str(folder))
 
@@ -64,6 +66,7 @@ class TensorBoard:
         """Write a scalar per figure."""
         for name, value in record.scalars():
             self._writer.add_scalar(name, value, record.step)
+        # Flush each time: a killed run keeps its last record.
         self._writer.flush()
 
     def close(self) -> None:
@@ -81,6 +84,7 @@ class Wandb:
     def __init__(self, folder: Path, *, config: TrainerConfig) -> None:
         wandb = importlib.import_module("wandb")
         folder.mkdir(parents=True, exist_ok=True)
+        # Phase 1: settings that keep code, Git state and host details on this machine.
         online = config.metrics.wandb_online
         settings = wandb.Settings(
             mode="online" if online else "offline",
@@ -92,6 +96,7 @@ class Wandb:
             x_disable_meta=True,
             x_disable_stats=True,
         )
+        # Phase 2: an offline run needs no id, since W&B joins runs only on the server.
         kept: dict[str, Any] = {"id": _run_id(folder), "resume": "allow"} if online else {}
         try:
             self._run: Any = wandb.init(
@@ -101,10 +106,12 @@ class Wandb:
                 settings=settings,
                 **kept,
             )
+        # Phase 3: online, every failure is a setting of the user. W&B raises many types.
         except Exception as error:
             if not online:
                 raise
             raise ConfigError(
+                # Server messages can be long, so 200 characters bound the error.
                 f"metrics.wandb_online: W&B does not take the run ({type(error).__name__}:"
                 f" {str(error)[:200]}); check WANDB_API_KEY and WANDB_BASE_URL, or leave it out"
             ) from error
@@ -122,6 +129,7 @@ def _run_id(folder: Path) -> str:
     """Return the id of the folder's run, made once."""
     file = folder / _RUN_ID_FILE
     if not file.exists():
+        # A random id: two runs in different folders must not share a curve.
         file.write_text(secrets.token_hex(8))
     return file.read_text().strip()
 
@@ -134,12 +142,14 @@ def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
     """
     check_packages(config)
     wanted = config.metrics
+    # Phase 1: without a folder, only sinks that need one are an error.
     if folder is None:
         if wanted.tensorboard or wanted.wandb:
             raise ConfigError(
                 "metrics.folder: TensorBoard and W&B need one, or a checkpoint folder"
             )
         return []
+    # Phase 2: open in this order. The first failure ends the start.
     sinks: list[Sink] = []
     if wanted.json_lines:
         sinks.append(JsonLines(folder))

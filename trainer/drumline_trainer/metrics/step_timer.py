@@ -92,6 +92,7 @@ class StepTimer:
 
     def enter(self, phase: str) -> None:
         """Begin a phase, which ends the phase before."""
+        # A phase replaces all open parts: an exception can leave parts without their `end`.
         self._running = [phase]
         self._mark()
 
@@ -102,6 +103,7 @@ class StepTimer:
 
     def end(self) -> None:
         """Continue with what ran before the innermost part."""
+        # The phase itself stays, so an unmatched `end` cannot empty the stack.
         if len(self._running) > 1:
             self._running.pop()
         self._mark()
@@ -115,13 +117,16 @@ class StepTimer:
 
     def _mark(self) -> None:
         self._marks.append((self._clock.mark(), self._running[-1]))
+        # The bound limits memory when the device falls far behind the host.
         if len(self._marks) >= _MAX_MARKS:
             self._read_marks()
 
     def _read_marks(self) -> None:
+        # The last mark has no end yet and stays.
         while len(self._marks) > 1:
             (began, part_name), (ended, _) = self._marks[0], self._marks[1]
             seconds = self._clock.seconds(began, ended)
+            # CUDA events pass in order, so all later marks are unfinished too.
             if seconds is None:
                 return
             self._seconds[part_name] = self._seconds.get(part_name, 0.0) + seconds
@@ -154,8 +159,10 @@ class step_part:  # noqa: N801 - reads as the statement it is part of
 
     def __enter__(self) -> None:
         """Notify the observers, unless this is being compiled."""
+        # torch.compile cannot trace the observers. The compiled graph contains no marks.
         if is_dynamo_compiling():
             return
+        # Remember the observers: they can change before the exit, and `begin` must match `end`.
         self._notified = _observers
         if self._notified:
             for observer in self._notified:
@@ -169,5 +176,6 @@ class step_part:  # noqa: N801 - reads as the statement it is part of
 
 def per_step(seconds: Mapping[str, float], *, steps: int) -> dict[str, float]:
     """Return mean seconds of a step by part, largest first."""
+    # The name breaks ties, so equal times have the same order on all ranks.
     ordered = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))
     return {name: value / steps for name, value in ordered}
