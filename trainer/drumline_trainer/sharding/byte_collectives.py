@@ -43,14 +43,17 @@ def gather_bytes(payload: bytes, *, device: torch.device) -> list[bytes]:
         ConnectionError: a payload has not arrived whole.
     """
     payload = framed(payload)
+    # Phase 1: lengths. A sum of one-hot entries is an all-gather that every backend supports.
     lengths = torch.zeros(dist.get_world_size(), dtype=torch.int64, device=device)
     lengths[dist.get_rank()] = len(payload)
     dist.all_reduce(lengths)
     longest = max(1, int(lengths.max()))
+    # Phase 2: pad to the longest, because all_gather needs equal shapes.
     mine = torch.zeros(longest, dtype=torch.uint8, device=device)
     mine[: len(payload)] = _as_tensor(payload).to(device)
     rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, mine)
+    # Phase 3: cut the padding and check each payload.
     sizes: list[int] = lengths.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
     return [unframed(_as_bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
 
@@ -63,6 +66,7 @@ def broadcast_bytes(payload: bytes, *, device: torch.device) -> bytes:
     """
     payload = framed(payload)
     length = torch.tensor([len(payload)], dtype=torch.int64, device=device)
+    # The receivers need the length to allocate the buffer.
     dist.broadcast(length, src=0)
     if dist.get_rank() == 0:
         message = _as_tensor(payload).to(device)
@@ -79,6 +83,7 @@ def agree(vote: Vote, *, device: torch.device) -> Vote:
     """
     reason = vote.reason if isinstance(vote, Rejected) else ""
     reasons = gather_bytes(reason.encode(), device=device)
+    # The lowest rank's reason: all ranks report the same one.
     return next((Rejected(answer.decode()) for answer in reasons if answer), Accepted())
 
 
@@ -94,6 +99,7 @@ def unframed(message: bytes) -> bytes:
         ConnectionError: the message differs from the one that was sent.
     """
     payload = message[_CHECKSUM_BYTES:]
+    # Framing the payload again compares checksum and length in one step.
     if message != framed(payload):
         raise ConnectionError(
             "a message between ranks has not arrived whole: its collective was aborted"
@@ -104,6 +110,7 @@ def unframed(message: bytes) -> bytes:
 def _as_tensor(payload: bytes) -> torch.Tensor:
     if not payload:
         return torch.empty(0, dtype=torch.uint8)
+    # frombuffer shares memory and warns on read-only bytes, hence the copy.
     return torch.frombuffer(bytearray(payload), dtype=torch.uint8)
 
 

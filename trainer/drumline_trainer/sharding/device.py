@@ -46,12 +46,14 @@ def device_of_rank(
         ConfigError: this version of PyTorch cannot use GPUs, there are more ranks than GPUs, or the
             variable has another value.
     """
+    # Phase 1: the variable decides before torch touches the driver.
     environ = os.environ if environ is None else environ
     wanted = environ.get(DEVICE_VARIABLE, "")
     if wanted not in ("", "cpu", "gpu"):
         raise ConfigError(f"{DEVICE_VARIABLE}: must be cpu or gpu, not {wanted!r}")
     if wanted == "cpu":
         return torch.device("cpu")
+    # Phase 2: no visible GPU is an error if one was given. A silent CPU run would take weeks.
     gpus = TorchGpus() if gpus is None else gpus
     count = gpus.count()
     if count == 0:
@@ -59,10 +61,12 @@ def device_of_rank(
         if wanted == "gpu" or gpus_were_given(environ, device_files=files):
             raise _no_gpu(gpus)
         return torch.device("cpu")
+    # Phase 3: choose and test. A driver can list a GPU that fails at the first kernel.
     index = _index(local_rank, of=of, count=count, in_pod=Env.GPUS_PER_NODE in environ)
     try:
         gpus.probe(index)
     except RuntimeError as error:
+        # The first line names the error. The others are torch's advice on CUDA_LAUNCH_BLOCKING.
         words = str(error).strip().partition("\n")[0]
         raise DeviceError(f"GPU {index} does not work: {words}") from error
     return torch.device("cuda", index)
@@ -86,6 +90,7 @@ def _index(local_rank: int, *, of: int, count: int, in_pod: bool) -> int:
     if of <= count:
         return local_rank
     if in_pod:
+        # In a pod the device plugin is at fault, so the pod is retried on another node.
         raise DeviceError(f"{of} GPUs were asked for and {count} can be seen here")
     if count == 1:  # a launcher's: each rank sees its own
         return 0

@@ -93,6 +93,7 @@ def exchange(
     while running.run_round():
         progress()
     reason = running.reason
+    # The exchange ends on all ranks in the same round, so this final vote is collective.
     vote = Rejected(f"rank {dist.get_rank()}: {reason}") if reason else Accepted()
     return agree(vote, device=device)
 
@@ -113,16 +114,20 @@ class _RowExchange:
 
     def run_round(self) -> bool:
         """Read, exchange, hand over; whether another round follows. Collective."""
+        # Phase 1: fill. A rank that refuses reads no further but joins the last round.
         if not self.reason:
             self._fill_backlog()
         self._rounds += 1
         start = dist.get_rank() + self._rounds  # senders begin with different receivers
+        # Phase 2: offers and states in one all-to-all, so that all ranks see the same states.
         offers = self.backlog.offers(start=start)
         counts = [[[self._state, len(offers.get(rank, ()))]] for rank in self._ranks]
         answers = [row for [row] in self._exchanged(counts, width=2)]
         states = {_State(state) for state, _ in answers}  # the same on all ranks
+        # One refusal ends the exchange. Otherwise it ends when no rank has rows for others.
         if _State.REFUSED in states or states == {_State.DONE}:
             return False
+        # Phase 3: grants. Receiver and sender apply the same rule, so only byte counts travel back.
         offered = self._exchanged_offers(offers, counts=[count for _, count in answers])
         accepted = granted(
             {rank: rows for rank, rows in enumerate(offered) if rows},
@@ -132,11 +137,14 @@ class _RowExchange:
         )
         sizes = [sum(rows.padded for rows in accepted.get(rank, ())) for rank in self._ranks]
         grants = [limit for [[limit]] in self._exchanged([[[size]] for size in sizes], width=1)]
+        # Phase 4: rows. The sender derives the accepted rows from its own offer and the granted
+        # bytes.
         sent = [
             self.backlog.take(rank, rows_within(offers.get(rank, ()), limit)) if limit else []
             for rank, limit in enumerate(grants)
         ]
         data = self._exchanged_data(sent, sizes=sizes)
+        # Received bytes are in sender order, and so are the accepted rows.
         self._hand_over([*chain.from_iterable(accepted[rank] for rank in sorted(accepted))], data)
         return True
 
@@ -155,6 +163,7 @@ class _RowExchange:
 
     def _refuse(self, error: Exception) -> None:
         self.reason = str(error) or type(error).__name__
+        # Rows of a refused exchange are not sent, so their memory is freed at once.
         self.backlog.clear()
 
     def _exchanged_offers(
@@ -191,7 +200,10 @@ class _RowExchange:
             counts: how many messages each rank has for this one; None: one each.
         """
         counts = counts or [1] * len(ours)
+        # The round's number precedes each message. Stale bytes of an aborted round fail the check
+        # below.
         flat = [[self._rounds, *message] for messages in ours for message in messages]
+        # int64 holds byte counts beyond 2 GiB and the tags without a conversion.
         mine = torch.tensor(flat, dtype=torch.int64, device=self.device).view(-1)
         wide = width + 1
         theirs = torch.empty(sum(counts) * wide, dtype=torch.int64, device=self.device)
@@ -201,6 +213,7 @@ class _RowExchange:
             [count * wide for count in counts],
             [len(messages) * wide for messages in ours],
         )
+        # tolist waits for the device, so the numbers are complete when they are checked.
         rows: list[list[int]] = theirs.view(-1, wide).tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
         if any(row[0] != self._rounds for row in rows):
             raise ConnectionError("a round has not arrived whole: its collective was aborted")
@@ -214,6 +227,7 @@ class _RowExchange:
             sent: rows for each receiver.
             sizes: bytes from each sender.
         """
+        # The size is at most the granted limit, or one longer row.
         data = torch.empty(sum(sizes), dtype=torch.uint8, device=self.device)
         dist.all_to_all_single(
             data,
@@ -227,6 +241,7 @@ class _RowExchange:
         start = 0
         try:
             for rows in received:
+                # The slice leaves out the padding. `padded` moves to the next aligned row.
                 self.receive(rows.tag, rows.first, data[start : start + rows.size])
                 start += rows.padded
         except self.refusals as error:
@@ -235,6 +250,7 @@ class _RowExchange:
 
 def _packed(parts: Sequence[Tensor], *, device: torch.device) -> Tensor:
     """Concatenate the bytes, uint8 [n]. Data for several ranks is copied to the device once."""
+    # Keyed by address and size: several receivers share one copy to the device.
     there: dict[tuple[int, int], Tensor] = {}
     buffer = torch.empty(
         sum(padded(part.numel()) for part in parts), dtype=torch.uint8, device=device

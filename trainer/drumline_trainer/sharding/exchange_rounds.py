@@ -66,6 +66,7 @@ class SharedRows:
             ranks: the receivers.
             first: index of the first row.
         """
+        # A flat uint8 view lets rows of every dtype travel in one buffer.
         data = values.contiguous().view(-1).view(torch.uint8)
         count = values.shape[0] if values.dim() else 1
         row_bytes = data.numel() // max(1, count)
@@ -91,15 +92,19 @@ class Backlog:
 
     def fill(self, outgoing: Iterator[SharedRows], *, own_rank: int) -> Iterator[SharedRows]:
         """Take rows until a round's worth waits; gives those that are for this rank too."""
+        # The limit counts what waits for others. Rows for this rank alone do not count.
         while self.waiting < self.limit:
             shared = next(outgoing, None)
             if shared is None:
                 return
+            # Rows without bytes would make a round without progress.
             if not shared.data.numel():
                 continue
             for rank in shared.ranks:
                 if rank != own_rank:
                     self._queues.setdefault(rank, deque()).append((shared.rows, shared.data))
+                    # The header counts, because many tiny rows would otherwise exceed the round in
+                    # offers.
                     self.waiting += shared.rows.padded + HEADER_BYTES
             if own_rank in shared.ranks:
                 yield shared
@@ -111,6 +116,7 @@ class Backlog:
 
     def offers(self, *, start: int) -> dict[int, list[Rows]]:
         """Return rows to offer next, by receiver. Not empty as long as any rows wait."""
+        # The bound limits the offer messages of all receivers together to one round's bytes.
         most = max(1, self.limit // (HEADER_BYTES * self.world_size))
         heads = {
             rank: [rows for rows, _ in islice(queue, most)] for rank, queue in self._queues.items()
@@ -125,6 +131,7 @@ class Backlog:
             head, data = queue.popleft()
             taken.append(data[: rows.size])
             self.waiting -= head.padded + HEADER_BYTES
+            # A partial grant returns the rest to the head of the queue, so rows stay in order.
             if rows.count < head.count:
                 rest = replace(head, first=head.first + rows.count, count=head.count - rows.count)
                 queue.appendleft((rest, data[rows.size :]))
@@ -145,7 +152,9 @@ def granted(
         start: the rank whose turn it is, or the next that has rows.
         world_size: number of ranks.
     """
+    # Rotating by `start` gives each rank the first place in turn, so none starves.
     order = sorted(offers, key=lambda rank: (rank - start) % world_size)
+    # The least useful share is one row, since rows are never cut.
     wanted = [
         (sum(rows.padded for rows in offers[rank]), padded(offers[rank][0].row_bytes))
         for rank in order
@@ -167,11 +176,13 @@ def shares(wanted: Sequence[tuple[int, int]], *, limit: int) -> list[int]:
     """
     given = [0] * len(wanted)
     rest, even = limit, limit // max(1, len(wanted))
+    # Pass 1: equal shares. The first rank may exceed the limit, so that a long row makes progress.
     for place, (whole, least) in enumerate(wanted):
         share = min(whole, max(even, least))
         if place == 0 or share <= rest:
             given[place] = share
             rest -= share
+    # Pass 2: bytes that others did not want go to those that want more, in order.
     for place, (whole, least) in enumerate(wanted):
         share = min(whole, given[place] + max(0, rest))
         if share >= least:
@@ -184,10 +195,12 @@ def rows_within(offered: Sequence[Rows], limit: int) -> list[Rows]:
     """Return the first rows that fit into `limit` bytes."""
     taken: list[Rows] = []
     for rows in offered:
+        # Round down to the alignment first: the padding of the last row must also fit.
         count = min(rows.count, limit // _ALIGNMENT * _ALIGNMENT // rows.row_bytes)
         if count:
             taken.append(replace(rows, count=count))
             limit -= taken[-1].padded
+        # Later rows wait for this one, because a receiver's queue keeps its order.
         if count < rows.count:
             break
     return taken

@@ -62,6 +62,7 @@ class TorchGpus:
         if not self.are_supported():
             return f"torch {torch.__version__} is built without CUDA (NVIDIA) and ROCm (AMD)"
         try:
+            # init raises the driver's reason. is_available only returns False.
             torch.cuda.init()
         except (RuntimeError, AssertionError) as error:
             return str(error).strip().partition("\n")[0]
@@ -69,6 +70,7 @@ class TorchGpus:
 
     def probe(self, index: int) -> None:
         """Allocate, add, and wait for the result."""
+        # item() synchronizes, so an asynchronous kernel error appears here.
         torch.ones(1, device=torch.device("cuda", index)).add(1).item()
 
 
@@ -76,6 +78,7 @@ def identity_of(device: torch.device) -> str:
     """Return a GPU's unique name, its UUID or that of a part (MIG); a CPU has an empty one."""
     if device.type != "cuda":
         return ""
+    # All parts of a GPU share its UUID, so the name of the MIG part is the identity.
     part = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if part.startswith("MIG-"):
         return part
@@ -94,6 +97,7 @@ def gpus_were_given(environ: Mapping[str, str], *, device_files: Iterable[str]) 
         environ: the process's environment.
         device_files: names in /dev of GPUs and their drivers (`gpu_device_files`).
     """
+    # The most specific source decides first: operator, launcher, container, then driver files.
     if environ.get(Env.GPUS_PER_NODE, "0") not in ("", "0"):
         return True
     named = environ.get("CUDA_VISIBLE_DEVICES")

@@ -48,6 +48,7 @@ class World:
         """
         if layout.world_size != dist.get_world_size():
             raise ValueError(f"{layout} has {layout.world_size} ranks, not {dist.get_world_size()}")
+        # The groups need the rank and the layout, so the world is made in two steps.
         whole = cls(layout=layout, rank=dist.get_rank(), device=device)
         return replace(whole, groups=_groups_of_axes(whole))
 
@@ -57,6 +58,7 @@ class World:
         Collective over all ranks.
         """
         layout = self.layout.with_replicas(copies)
+        # All siblings make their groups at once: new_group is collective over the default group.
         siblings = self.layout.replica_blocks(copies)
         sibling = next(n for n, ranks in enumerate(siblings) if self.rank in ranks)
         part = replace(
@@ -67,6 +69,7 @@ class World:
             siblings=siblings,
             sibling=sibling,
         )
+        # One sibling of several has no default group of its own, so it makes one.
         everyone = part.split([range(layout.world_size)]) if layout.world_size > 1 else None
         return replace(part, everyone=everyone, groups=_groups_of_axes(part))
 
@@ -78,6 +81,7 @@ class World:
         Collective over all ranks of the default group.
         """
         mine: ProcessGroup | None = None
+        # Every rank calls new_group for every set, also for sets it is not in (torch's rule).
         for each in self.siblings or (range(dist.get_world_size()),):
             for ranks in sets:
                 group = dist.new_group([each[rank] for rank in ranks], backend=backend)
@@ -108,6 +112,8 @@ class World:
         Along the tensor axis everyone holds the same activations, unless they are cut by position.
         """
         layout = self.layout
+        # Ranks of a tensor group are neighbours, so division by its size gives one number per
+        # group.
         return self.rank if layout.sequence_parallel else self.rank // layout.tensor
 
     def mesh(self, *axes: Axis) -> DeviceMesh:
@@ -115,6 +121,7 @@ class World:
         inner = self.layout.group_of(axes[-1], self.rank)
         ranks = torch.tensor(self.global_ranks(inner))
         if len(axes) > 1:
+            # A column of the mesh is one group of the slower axis, hence the transpose.
             rows = [self.global_ranks(self.layout.group_of(axes[0], rank)) for rank in inner]
             ranks = torch.tensor(rows).T.contiguous()
         groups = [self._group_or_single(axis) for axis in axes]
@@ -128,6 +135,8 @@ class World:
     def _group_or_single(self, axis: Axis) -> ProcessGroup:
         group = self.group(axis)
         if group is None:
+            # Local synchronization: only this rank joins, since others may not need the single
+            # group.
             group = dist.new_group([dist.get_rank()], use_local_synchronization=True)
             return cast("ProcessGroup", group)  # else: this rank is not in it
         return group
@@ -137,9 +146,11 @@ def _groups_of_axes(world: World) -> dict[Axis, ProcessGroup]:
     made: dict[tuple[tuple[int, ...], ...], ProcessGroup | None] = {}
     groups: dict[Axis, ProcessGroup] = {}
     for axis in Axis:
+        # All groups along an axis have the same size, so one of them suffices.
         sets = world.layout.groups(axis)
         if len(sets[0]) == 1:
             continue
+        # Axes with the same sets share one communicator, which saves NCCL's buffers.
         if sets not in made:
             whole = len(sets) == 1 and not world.siblings
             made[sets] = dist.group.WORLD if whole else world.split(sets)
