@@ -67,13 +67,18 @@ class FileStore:
         Raises:
             ConfigError: the folder is missing, or has too little room.
         """
+        # The total is known before the start, so a full disk is not found in the middle of a run.
         needed = sum(_rounded(size, _ALIGNED) for size in sizes)
+        # mmap rejects a length of 0, hence at least one page.
         self._size = max(mmap.PAGESIZE, _rounded(needed, mmap.PAGESIZE))
         self._end = 0
         try:
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+                # posix_fallocate reserves blocks. A sparse file would fail later with SIGBUS.
                 os.posix_fallocate(file.fileno(), 0, self._size)
                 self._map = mmap.mmap(file.fileno(), self._size)
+                # The descriptor outlives the context for fadvise. The unnamed file lives as long as
+                # it.
                 self._descriptor = os.dup(file.fileno())
         except OSError as error:
             raise ConfigError(_no_room(folder, self._size, error)) from error
@@ -83,6 +88,7 @@ class FileStore:
     def empty(self, shape: Sequence[int], *, dtype: torch.dtype) -> Tensor:
         """Return a tensor of this shape in the next bytes of the file."""
         size = prod(shape) * dtype.itemsize
+        # Bump allocation: tensors of a store live as long as the store.
         start, self._end = self._end, self._end + _rounded(size, _ALIGNED)
         return self._bytes[start : start + size].view(dtype).view(tuple(shape))
 
@@ -90,7 +96,9 @@ class FileStore:
         """Give their memory back; the kernel begins to write to the disk what was changed."""
         start, length = self._pages(tensors)
         if length:
+            # DONTNEED on a shared mapping drops pages from the process but not from the file.
             self._map.madvise(mmap.MADV_DONTNEED, start, length)
+            # fadvise drops clean pages from the page cache and starts to write dirty ones.
             os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
 
     def prefetch(self, tensors: Sequence[Tensor]) -> None:

@@ -69,15 +69,19 @@ class OffloadedLayers(nn.Module):
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
         """Return the last layer's output [B, S, D]."""
+        # Without gradients autograd saves nothing, so there is nothing to offload.
         if not torch.is_grad_enabled():
             return cast("Tensor", self.layer_loop(layers, x_BSD, *rest))
+        # Phase 1: streams are made once and reused by every step. One for each direction.
         streams = self._streams = self._streams or (
             TransferStream(self._device),
             TransferStream(self._device),
         )
+        # Phase 2: run by run, with at most two groups in flight (see the module).
         offloading: deque[_Group] = deque()
         group: _Group | None = None
         remaining = iter(layers)
+        # Tensors that all layers share would be copied once for each run.
         shared = {_address(tensor) for tensor in _tensors(rest)}
         while run := tuple(itertools.islice(remaining, self._length)):
             group = _Group(
@@ -87,6 +91,7 @@ class OffloadedLayers(nn.Module):
             )
             with saved_tensors_hooks(group.pack, group.unpack):
                 x_BSD = cast("Tensor", self.layer_loop(run, x_BSD, *rest))
+            # The wait comes after the run's kernels are queued, so the copy overlaps with them.
             if len(offloading) == _IN_FLIGHT:
                 offloading.popleft().wait_offloaded()
             group.offload(self._spare)
@@ -104,6 +109,7 @@ class _Stays:
     least_bytes: int
 
     def __call__(self, tensor: Tensor) -> bool:
+        # Subclasses such as DTensor carry state that a plain view cannot restore.
         if type(tensor) is not Tensor or tensor.untyped_storage().nbytes() < self.least_bytes:
             return True
         address = _address(tensor)
@@ -151,6 +157,7 @@ class _Group:
         if self._stays is None or self._stays(tensor):
             return tensor
         storage = tensor.untyped_storage()
+        # setdefault gives a new storage the next number. A known storage keeps its own.
         number = self._numbers.setdefault(storage.data_ptr(), len(self._storages))
         if number == len(self._storages):
             self._storages.append(storage)
@@ -160,6 +167,8 @@ class _Group:
             dtype=tensor.dtype,
             offset=int(tensor.storage_offset()),
             size=tensor.shape,
+            # Strides are kept exactly: kernels choose algorithms by layout, and results must be the
+            # same bits.
             stride=tensor.stride(),
         )
 
@@ -167,6 +176,7 @@ class _Group:
         """Return the saved tensor when autograd needs it."""
         if isinstance(saved, Tensor):
             return saved
+        # Start this group if nobody did, then the one before, which backward needs next.
         self.fetch()
         if self._before is not None:
             self._before.fetch()
@@ -179,6 +189,7 @@ class _Group:
 
     def offload(self, buffers: Buffers) -> None:
         """Begin to copy to the store; the forward pass of the run is over."""
+        # Drop the references to the layers. Addresses can be reused once the group is offloaded.
         self._stays = None
         self._numbers.clear()
         sources = [
@@ -190,8 +201,10 @@ class _Group:
         size = sum(sizes)
         buffer = buffers.take(size)
         self._store, self._parts = buffer.store, list(buffer.bytes[:size].split(sizes))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - untyped in torch
+        # The buffer returns to the pool when autograd has dropped the last view.
         weakref.finalize(self, buffers.give, buffer, size)
         pairs = zip(self._parts, sources, strict=True)
+        # Memory is freed in the stream's thread, so that the forward pass does not wait.
         self._offloaded = self._from_device.copy(pairs, then=self._free_device_memory)
 
     def wait_offloaded(self) -> None:
@@ -202,6 +215,7 @@ class _Group:
 
     def fetch(self) -> None:
         """Begin to copy back to the device, unless that has begun or nothing was offloaded."""
+        # The lock orders this with `_free_device_memory`: a group that backward wants first stays.
         with self._lock:
             wanted, self._wanted = self._wanted, True
             on_device = all(storage is not None for storage in self._storages)
@@ -210,15 +224,18 @@ class _Group:
         pairs: list[tuple[Tensor, Tensor]] = []
         for number, part in enumerate(self._parts):
             target = torch.empty_like(part, device=self._device)
+            # The target is visible before its contents. `unpack` waits for the copy.
             self._storages[number] = target.untyped_storage()
             pairs.append((target, part))
         self._fetched = self._to_device.copy(pairs, then=self._release)
 
     def _free_device_memory(self) -> None:
         """Free device memory once everything is in the store; runs in the stream's thread."""
+        # Backward may already want the group. Then its device memory stays.
         with self._lock:
             if not self._wanted:
                 self._storages = [None] * len(self._storages)
+        # The file's pages go in either case, since the kernel writes them to the disk.
         self._release()
 
     def _release(self) -> None:

@@ -59,16 +59,19 @@ class OffloadedOptimizer:
         """
         limit = BUCKET_ELEMENTS if bucket_elements is None else bucket_elements
         self._device = next((s.tensor.device for s in slices if s.store is None), world.device)
+        # Phase 1: the buckets' borders must agree on all ranks, because `build` can be collective.
         self._buckets = [
             _Bucket(slices[start:end], start, device=self._device, build=build)
             for start, end in pairwise(_borders(slices, world, limit=limit))
         ]
+        # Phase 2: one store for all buckets, so that the size of its file is known at once.
         made = open_store([size for bucket in self._buckets for size in bucket.state_sizes])
         for bucket in self._buckets:
             bucket.move_state_to(made)
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """Do one step at this learning rate; gradients have the slices' order and shapes."""
+        # Threads and streams exist during the update only, so a waiting run holds none.
         to_device, from_device = TransferStream(self._device), TransferStream(self._device)
         try:
             self._update(gradients, rate, to_device=to_device, from_device=from_device)
@@ -84,6 +87,7 @@ class OffloadedOptimizer:
         to_device: TransferStream,
         from_device: TransferStream,
     ) -> None:
+        # The first fetch has nothing to overlap with.
         fetched = self._buckets[0].fetch(to_device) if self._buckets else None
         finish_write: Callable[[], None] | None = None
         for number, bucket in enumerate(self._buckets):
@@ -142,15 +146,19 @@ class _Bucket:
     ) -> None:
         self.start, self.end = start, start + len(slices)
         """Range of the bucket's gradients among all."""
+        # Phase 1: weights that are offloaded themselves get a working copy on the device.
         self._away = [s for s in slices if s.store is not None]
         copies = {
             _key(s): replace(s, tensor=torch.empty_like(s.tensor, device=device), store=None)
             for s in self._away
         }
+        # Phase 2: the inner optimizer sees plain tensors and does not know of the offloading.
         self.optimizer = build([copies.get(_key(s), s) for s in slices])
         self.slices = self.optimizer.slices()
         weights = {s.tensor.untyped_storage().data_ptr() for s in slices}
         weights |= {s.tensor.untyped_storage().data_ptr() for s in copies.values()}
+        # Phase 3: state is every storage that is not a weight. Scalars such as step counts are not
+        # slices.
         self._state = [
             s
             for s in self.slices
@@ -162,6 +170,7 @@ class _Bucket:
             for s in self._away
             if s.store is not None and s.tensor.numel()
         ]
+        # Phase 4: free the memory now. The state of all buckets at once may not fit on the device.
         for part in self._state:
             part.tensor.untyped_storage().resize_(0)
         for tensor in self._tensors:
@@ -169,11 +178,13 @@ class _Bucket:
 
     def move_state_to(self, store: OffloadStore) -> None:
         """Allocate the state in a store: zeros, as every optimizer begins."""
+        # Weights that are in a store already keep their place there.
         stored = {_key(s.like(s.tensor, prefix="model")): s for s in self._away}
         for part in self._state:
             tensor = store.empty(part.box.shape, dtype=part.tensor.dtype).zero_()
             stored[_key(part)] = replace(part, tensor=tensor, store=store)
             self._tensors.append(_OffloadedTensor(working=part.tensor, stored=tensor, store=store))
+        # Checkpoints read the stored tensors, so the slices must refer to them.
         self.slices = [
             s if kept is None else replace(s, tensor=kept.tensor, store=kept.store)
             for s, kept in ((s, stored.get(_key(s))) for s in self.slices)
@@ -182,6 +193,7 @@ class _Bucket:
 
     def fetch(self, stream: TransferStream) -> Future[None]:
         """Copy the contents to the device."""
+        # Allocate before the copy is queued. The stream's thread only copies.
         for tensor in self._tensors:
             tensor.allocate()
         return stream.copy((tensor.working, tensor.stored) for tensor in self._tensors)
@@ -189,6 +201,7 @@ class _Bucket:
     def write_back(self, stream: TransferStream) -> Future[None]:
         """Copy the contents to the store."""
         pairs = ((tensor.stored, tensor.working) for tensor in self._tensors)
+        # The file's pages are released once the device's contents are in them.
         return stream.copy(pairs, then=self.release)
 
     def free(self, *, after: Future[None]) -> None:
@@ -199,6 +212,7 @@ class _Bucket:
 
     def release(self) -> None:
         """Release the host memory of tensors in a store."""
+        # A store releases runs of pages, so one call for each store covers all its tensors.
         for store in {id(tensor.store): tensor.store for tensor in self._tensors}.values():
             store.release([tensor.stored for tensor in self._tensors if tensor.store is store])
 
@@ -210,10 +224,12 @@ def _key(part: TensorSlice) -> tuple[str, int]:
 
 def _borders(slices: Sequence[TensorSlice], world: World, *, limit: int) -> list[int]:
     """Return the borders of buckets, equal on all ranks that hold parts of the same tensors."""
+    # Ranks of one stage share tensors, so borders depend on sizes that they all compute alike.
     sharing = world.layout.world_size // world.layout.pipeline
     borders, filled = [0], 0.0
     for number, part in enumerate(slices):
         size = math.prod(part.shape) * part.copies / sharing
+        # A slice above the limit gets a bucket of its own.
         if filled and filled + size > limit:
             borders.append(number)
             filled = 0.0

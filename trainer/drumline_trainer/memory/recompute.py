@@ -64,6 +64,7 @@ def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
         mode: what is kept.
         every: layers of a run, for blocks; None: the square root of this stage's layers.
     """
+    # Modules of transformers own their loop, so they recompute by their own switch.
     if isinstance(model, CausalModule):
         _recompute_by_itself(model, mode=mode)
         return
@@ -74,7 +75,9 @@ def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
             model.layer_loop = RecomputedLayers(length=1)
         case Recompute.BLOCKS:
             layers = len(layer_modules(model))
+            # sqrt(L) minimizes L / k + k (Chen et al. 2016).
             length = every or math.isqrt(layers)
+            # Runs of one layer need no second level.
             each = LayerLoop() if length == 1 else RecomputedLayers(length=1)
             model.layer_loop = RecomputedLayers(length=length, inner=each)
         case Recompute.SELECTIVE:
@@ -89,6 +92,7 @@ def _recompute_by_itself(module: nn.Module, *, mode: Recompute) -> None:
         raise ConfigError(
             f"memory.recompute: {type(module).__name__} does not recompute layers; set it to none"
         )
+    # The reentrant variant ignores hooks of saved tensors, which offloading uses.
     options: dict[str, Any] = {"use_reentrant": False}
     if mode is Recompute.SELECTIVE:
         options["context_fn"] = _keep_products
@@ -112,6 +116,7 @@ class RecomputedLayers(nn.Module):
         self.context = context
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
+        # Non-reentrant checkpoints keep the random state, so dropout repeats its numbers.
         """Return the last layer's output [B, S, D]."""
         remaining = iter(layers)
         options: dict[str, Any] = {"use_reentrant": False}
@@ -124,6 +129,7 @@ class RecomputedLayers(nn.Module):
 
 def _keep_products() -> Any:
     keep, reuse = create_selective_checkpoint_contexts(_policy)
+    # torch's default mode raises if the second pass runs other operations than the first.
     return keep, _Reuse(_policy, reuse.storage, allow_cache_entry_mutation=False)
 
 
@@ -142,6 +148,7 @@ class _Reuse(_CachedTorchDispatchMode):
 def _policy(_: Any, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
     if _is_kept(operation):
         return CheckpointPolicy.MUST_SAVE
+    # PREFER, not MUST: torch.compile may still keep a result if that costs less.
     return CheckpointPolicy.PREFER_RECOMPUTE
 
 
