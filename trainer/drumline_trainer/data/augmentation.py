@@ -49,12 +49,18 @@ def random_crop(width: int, height: int, *, seed: int, sample: int) -> Crop:
         seed: of the run.
         sample: number of the sample in the run.
     """
+    # Philox is counter based: the key is the state. Seed and sample fill the 128 bits without
+    # overlap.
     random = np.random.Generator(np.random.Philox(key=(seed % 2**64) << 64 | sample))
+    # Drawn before the crops. The number of tries must not change it.
     mirrored = bool(random.random() < 0.5)
     for _ in range(_TRIES):
         area = width * height * random.uniform(_LEAST_AREA, 1)
+        # The shape is uniform in its logarithm: 3:4 and 4:3 are equally likely. torchvision's
+        # RandomResizedCrop does the same.
         shape = math.exp(random.uniform(-math.log(_WIDEST), math.log(_WIDEST)))
         wide, high = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        # A crop may be larger than the image for extreme shapes. Then the next try draws again.
         if 0 < wide <= width and 0 < high <= height:
             return Crop(
                 left=int(random.integers(width - wide, endpoint=True)),

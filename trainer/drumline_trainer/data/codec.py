@@ -37,6 +37,8 @@ def codec_of(config: TrainerConfig, *, chat: bool | None) -> Codec:
         ConfigError: the tokenizer or the template cannot be read.
     """
     folder = None if config.folder is None else model_folder(config.folder)
+    # The order is that of `data.sources`: a configured tokenizer overrides that of the model's
+    # folder.
     if config.data.tokenizer is not None:
         file: AnyPath = Path(config.data.tokenizer)
     elif folder is not None and (folder / TOKENIZER_FILE).is_file():
@@ -44,16 +46,19 @@ def codec_of(config: TrainerConfig, *, chat: bool | None) -> Codec:
     elif chat:
         raise ConfigError("--chat: this model has no tokenizer, and so no chat template")
     else:
+        # A model of bytes has no special tokens, so only the limit ends its answer.
         return Codec(encode=lambda text: list(text.encode()), decode=_of_bytes)
     tokenizer = LoadedTokenizer.of(file)
     frame = tokenizer.frame(file.parent)
     written: Callable[[str], str] = str
+    # A template beside the tokenizer means that the model was trained on conversations.
     if chat is None:
         chat = config.data.chat_template is not None or has_templates(file.parent)
     if chat:
         templates = chat_templates_of(
             file.parent, choice=config.data.chat_template, ends=tokenizer.ends(frame)
         )
+        # The template writes the special tokens itself. A frame around it would repeat them.
         written = templates.for_tools(None).asked
     return Codec(
         encode=lambda text: tokenizer.encode_text(written(text), frame=None if chat else frame),
@@ -63,4 +68,6 @@ def codec_of(config: TrainerConfig, *, chat: bool | None) -> Codec:
 
 
 def _of_bytes(tokens: Sequence[int]) -> str:
+    # Numbers from 256 on are no bytes. A sampled token may be one of them, because vocabularies are
+    # padded.
     return bytes(token for token in tokens if token < _BYTES).decode(errors="replace")

@@ -22,6 +22,7 @@ def content_digest(read: Callable[[int, int], bytes], *, size: int) -> str:
         read: returns the bytes at a start, of a length.
         size: number of bytes in all.
     """
+    # The size is part of the digest. Above 256 MiB, two sizes could otherwise sample equal blocks.
     digest = xxhash.xxh3_128(f"{size}\n".encode())
     for start in _starts(size):
         digest.update(read(start, min(_BLOCK_BYTES, size - start)))
@@ -29,11 +30,13 @@ def content_digest(read: Callable[[int, int], bytes], *, size: int) -> str:
 
 
 def _starts(size: int) -> Iterator[int]:
+    # The whole content in blocks, so that memory stays at 64 KiB.
     if size <= _WHOLE_BYTES:
         yield from range(0, size, _BLOCK_BYTES)
         return
     samples = _WHOLE_BYTES // _BLOCK_BYTES
     last = size - _BLOCK_BYTES
+    # Samples are spread evenly and include the first and the last block.
     yield from (last * number // (samples - 1) for number in range(samples))
 
 
@@ -60,8 +63,10 @@ HEAD_BYTES: Final = 512
 
 def other_format(name: str, head: bytes) -> str | None:
     """Return the format of a file by its name and first bytes. None: plain text."""
+    # Lines of JSON are text by their bytes, so only the name tells.
     if name.endswith((".jsonl", ".ndjson")):
         return "JSON lines"
+    # A tar has its magic word at byte 257, behind other fields of the first header.
     start, word = _TAR
     if head[start : start + len(word)] == word:
         return "tar"

@@ -76,10 +76,13 @@ class Corpus:
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
         """Return `length` bytes from `start` as numbers, shape [length]. Raises as `read`."""
+        # PyTorch has no embedding lookup for uint8 indices, so bytes are widened to int64.
         return np.frombuffer(self.read(start, length), dtype=np.uint8).astype(np.int64)
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Return the positions in start..stop-1 at which a file begins; shape [files], int64."""
+        # A file begins at the end of its predecessor. `bisect_left` on `ends` finds starts in
+        # [start, stop) without a second array.
         first, last = bisect_left(self.ends, start), bisect_left(self.ends, stop)
         return np.array([*([0] if start <= 0 < stop else []), *self.ends[first:last]], np.int64)
 
@@ -91,6 +94,8 @@ class Corpus:
 
     def only(self, names: Collection[str]) -> Corpus:
         """Return the corpus of the named files only."""
+        # Order and times are kept, so the digest of a subset equals that of a folder with only
+        # these files.
         kept = [number for number, name in enumerate(self.paths) if name in names]
         sizes = [end - begin for begin, end in pairwise((0, *self.ends))]
         return Corpus(
@@ -114,8 +119,10 @@ class Corpus:
             CorpusChangedError: a file vanished or changed since it was listed.
         """
         pieces: list[bytes] = []
+        # `bisect_right`: a start that equals the end of a file belongs to the next file.
         index = bisect_right(self.ends, start)
         stop = start + length
+        # Each round reads one file. A window over many small files costs one open per file.
         while start < stop:
             begin = self.ends[index - 1] if index else 0
             piece_end = min(stop, self.ends[index])
@@ -127,9 +134,13 @@ class Corpus:
     def _read_file(self, index: int, offset: int, length: int) -> bytes:
         path = self.folder / self.paths[index]
         try:
+            # No buffer: Python would read 8 KiB or more per window, and the page cache already
+            # holds the rest.
             with open_regular(path, buffering=0) as file:
                 file.seek(offset)
                 piece = file.read(length)
+                # The time is taken from the open descriptor, after the read. A rename during the
+                # read cannot show the time of another file.
                 modified = os.fstat(file.fileno()).st_mtime_ns
         except OSError as error:
             raise CorpusChangedError(f"{path}: {error.strerror}") from error
@@ -143,8 +154,10 @@ class Corpus:
 @functools.lru_cache(maxsize=4)
 def _fingerprint(corpus: Corpus) -> str:
     """Return a digest that is kept, as a recovery in place opens the same files again."""
+    # File names may hold bytes that are not UTF-8. "surrogateescape" hashes them as they are.
     listing = "".join(f"{p}\0{e}\n" for p, e in zip(corpus.paths, corpus.ends, strict=True))
     digest = hashlib.sha256(listing.encode("utf-8", "surrogateescape"))
+    # 32 of 64 hex digits are enough: the digest detects accidents and not attacks.
     digest.update(content_digest(corpus.read, size=corpus.size).encode())
     return digest.hexdigest()[:32]
 
@@ -155,10 +168,12 @@ def open_corpus(config: DataConfig) -> Corpus:
     Raises:
         ConfigError: no such folder, or no text in it.
     """
+    # Phase 1: candidates of the three kinds of sources.
     if config.source == PYTHON_STDLIB:
         folder, pattern = Path(sysconfig.get_path("stdlib")), "*.py"
         candidates = _stdlib_sources(folder)
     elif Path(config.source).is_file():
+        # A single file is a folder with one name, so that paths stay relative.
         folder, pattern = Path(config.source).parent, Path(config.source).name
         candidates = iter([Path(config.source)])
     else:
@@ -166,9 +181,12 @@ def open_corpus(config: DataConfig) -> Corpus:
         candidates = folder.glob(pattern)
     if not folder.is_dir():
         raise ConfigError(f"data.source: {folder} is not a folder in this container")
+    # Phase 2: sort by path. File systems list in any order, and all ranks must agree on positions.
     listed = sorted(
         (path.relative_to(folder).as_posix(), path.stat()) for path in candidates if path.is_file()
     )
+    # An empty file would have the same end as its predecessor, and `bisect` would find a file
+    # without bytes.
     files = [(path, status) for path, status in listed if status.st_size]
     if not files:
         raise ConfigError(
@@ -179,10 +197,12 @@ def open_corpus(config: DataConfig) -> Corpus:
 
 def _instead_of(folder: Path) -> str:
     """Return advice from the names of files that are there."""
+    # The advice is bounded: a folder of a million files must not delay an error message.
     there = (path for path in islice(folder.rglob("*"), _MAX_NAMES_EXAMINED) if path.is_file())
     suffixes = Counter(path.suffix for path in there if path.suffix)
     if not suffixes:
         return ""
+    # Most files first, then by name: equal counts give the same message on every rank.
     suffix, count = min(suffixes.items(), key=lambda counted: (-counted[1], counted[0]))
     return f"; of the files there {count} would by '**/*{suffix}'"
 
@@ -214,6 +234,7 @@ def refuse_other_formats(corpus: Corpus) -> None:
     Raises:
         ConfigError: a file is not text, or not readable.
     """
+    # An even step checks files of the whole folder. The first 1,000 names are often of one kind.
     step = -(-len(corpus.paths) // _MAX_EXAMINED)
     for name in corpus.paths[::step]:
         path = corpus.folder / name
@@ -234,5 +255,6 @@ def refuse_other_formats(corpus: Corpus) -> None:
 def _stdlib_sources(folder: Path) -> Iterator[Path]:
     """Walk without entering skipped folders: site-packages alone may hold 100,000 files."""
     for parent, folders, files in os.walk(folder):
+        # `os.walk` honours an assignment to the slice and then skips these folders.
         folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
         yield from (Path(parent, name) for name in files if name.endswith(".py"))

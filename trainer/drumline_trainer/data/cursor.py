@@ -35,6 +35,8 @@ def micro_batch_ranges(
         size: maximum samples of a micro-batch; None: one micro-batch.
     """
     samples = rank_samples(cursor, batch=batch, rank=rank, world_size=world_size)
+    # Rounded up: the fewest micro-batches that respect the limit.
     count = 1 if size is None else -(-len(samples) // size)
+    # Integer division spreads the remainder, so sizes differ by at most one.
     cuts = [len(samples) * number // count for number in range(count + 1)]
     return [samples[start:stop] for start, stop in itertools.pairwise(cuts)]

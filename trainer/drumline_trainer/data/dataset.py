@@ -124,8 +124,15 @@ class Dataset(ABC):
         """
         epoch, position = divmod(sample, self.epoch_samples)
         if self.evaluates:
+            # Held-out windows come first in the split's permutation. `held_out` positions of it are
+            # the epoch.
             return permuted(position, count=self.windows, seed=_SPLIT_SEED, epoch=0)
+        # Training has an order of its own per epoch, over the remaining windows only.
         number = permuted(position, count=self.epoch_samples, seed=self.seed, epoch=epoch)
         if not self.held_out:
+            # Without a held-out part the split's permutation is skipped, so runs without evaluation
+            # keep their order.
             return number
+        # The split's permutation maps to windows after the first `held_out` ones. It does not
+        # depend on the run's seed.
         return permuted(self.held_out + number, count=self.windows, seed=_SPLIT_SEED, epoch=0)

@@ -68,6 +68,8 @@ class DocumentDataset(Dataset):
 
     def batch(self, samples: range) -> Batch:
         """Return inputs and targets [B, S], with the document and the position of each input."""
+        # A document of n tokens has n - 1 inputs. Positions after the last one keep padding and the
+        # ignored target.
         shape = (len(samples), self.sequence_length)
         inputs_BS = np.full(shape, _PADDING, dtype=np.int64)
         targets_BS = np.full(shape, IGNORED, dtype=np.int64)
@@ -75,8 +77,12 @@ class DocumentDataset(Dataset):
         positions_BS = np.zeros(shape, dtype=np.int32)
         filled_B = np.zeros(len(samples), dtype=np.int32)
         for row, sample in enumerate(samples):
+            # `at` is the next free position of the row and `number` the index of the document in
+            # it.
             at = number = 0
             for start, length in self._ranges(sample):
+                # One read per document. The mask decides about targets only: tokens that are not
+                # learned stay inputs as context.
                 tokens = self.text.tokens(start, length)
                 here = slice(at, at + length - 1)
                 inputs_BS[row, here] = tokens[:-1]
@@ -84,8 +90,10 @@ class DocumentDataset(Dataset):
                 documents_BS[row, here] = number
                 positions_BS[row, here] = np.arange(length - 1)
                 at, number = here.stop, number + 1
+            # Padding is one more run. It has its own index, so that no document attends to it.
             documents_BS[row, at:] = number
             filled_B[row] = at
+            # Positions of padding count from 0, because `Documents.of` finds runs by position 0.
             positions_BS[row, at:] = np.arange(self.sequence_length - at)
         return Batch(
             inputs=inputs_BS,
@@ -97,6 +105,7 @@ class DocumentDataset(Dataset):
 
     def target_count(self, samples: range) -> int:
         """Return the number of targets of these samples that the loss counts."""
+        # The table has the counts, so a step learns its divisor without reading a token.
         return sum(int(self.table.targets[self.window_at(sample)]) for sample in samples)
 
     def token_count(self, samples: range) -> int:
@@ -115,6 +124,7 @@ class DocumentDataset(Dataset):
         """Describe how full the windows are, and which documents are cut or skipped."""
         table = self.table
         documents = sum(len(window) for window in table.windows)
+        # A document of n tokens fills n - 1 positions, so one token per document is subtracted.
         filled = (table.lengths.sum() - documents) / (self.windows * self.sequence_length)
         line = (
             f"data: {documents} documents in {self.windows} windows of {self.sequence_length}"
@@ -149,17 +159,23 @@ class DocumentDataset(Dataset):
 def window_table(text: TokenStream, *, sequence_length: int, together: bool) -> WindowTable:
     """Lay out the documents of a text. Raises ConfigError if there is nothing to learn."""
     ends = text.document_ends()
+    # Phase 1: documents. A window of S inputs holds the first S + 1 tokens of a document.
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
     lengths = np.minimum(ends - starts, sequence_length + 1)
+    # Phase 2: targets. A cut may remove all learned tokens, so targets are counted after it.
     targets = learned_targets(text, starts, lengths)
+    # A document without a target costs time and changes no gradient.
     useful = targets > 0
     if not useful.any():
         raise ConfigError(
             f"data.source: of {len(ends)} documents none has a token to learn in its first"
             f" {sequence_length}; lengthen data.sequence_length, or look at the data"
         )
+    # Skipped documents do not count as cut: the message names each document once.
     cut = int((ends - starts > sequence_length + 1)[useful].sum())
     starts, lengths, targets = starts[useful], lengths[useful], targets[useful]
+    # Phase 3: windows. Best fit takes numbers of inputs, and an input is not needed for the last
+    # token.
     if together:
         windows = best_fit(lengths - 1, capacity=sequence_length)
     else:
@@ -180,4 +196,5 @@ def learned_targets(
     """Return the number of trained tokens but the first of each document, int64 [documents]."""
     if text.learned is None:
         return lengths - 1
+    # The first token of a document is never a target, so the count begins at `starts + 1`.
     return text.learned.before(starts + lengths) - text.learned.before(starts + 1)

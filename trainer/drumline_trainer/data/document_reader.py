@@ -81,16 +81,21 @@ def read_documents(
         ConfigError: a text is not UTF-8, or a line is not such a record.
     """
     names = record_names(corpus)
+    # Earlier files are skipped without opening them, so a resume costs no reading.
     for number in range(start.file, len(corpus.paths)):
         path = corpus.folder / corpus.paths[number]
         if corpus.paths[number] in names:
+            # Only the first file is entered in the middle. All others start at their first record.
             offset = start.offset if number == start.file else 0
             for stored in read_records(path, offset=offset):
+                # The position is that after the record, so a saved position never repeats it.
                 after = DocumentPosition(number, stored.after)
                 note = unused_fields(stored.record, field=renderer.field)
                 yield TextDocument(_rendered(stored, renderer), after, stored.place, note)
         else:
             text = LearnedText(decoded(path.read_bytes(), path, at=0), framed=True)
+            # A plain file is one document. Its position is the start of the next file, never an
+            # offset within the file.
             yield TextDocument((text,), DocumentPosition(number + 1), str(path))
 
 
@@ -104,12 +109,15 @@ def record_names(corpus: Corpus) -> frozenset[str]:
         ConfigError: a file is not a regular one.
         OSError: the storage fails.
     """
+    # Suffixes such as .jsonl are always records.
     names = frozenset(name for name in corpus.paths if name.endswith(RECORD_SUFFIXES))
     beside = [
         name
         for name in corpus.paths
         if name not in names and PurePosixPath(name).name not in BESIDE_RECORDS
     ]
+    # JSON files count only if no other text is there. A source tree has .json files beside its
+    # programs.
     if not all(name.endswith(JSON_SUFFIX) for name in beside):
         return names
     return names | {name for name in beside if holds_records(corpus.folder / name)}
@@ -122,6 +130,7 @@ def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
         ConfigError: it is of no known kind.
     """
     names = record_names(corpus)
+    # Files without a record are passed over until one has a record.
     for path in (corpus.folder / name for name in corpus.paths if name in names):
         for stored in read_records(path, offset=0):
             record = _normalized(stored)
@@ -141,6 +150,8 @@ def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
 def _rendered(stored: StoredRecord, renderer: RecordRenderer) -> TextRecord:
     try:
         return renderer.render(stored.record)
+    # Rendering runs on untrusted records. Both errors get the place of the record, which the
+    # renderer does not know.
     except ValueError as error:
         raise ConfigError(f"source: {stored.place}: {error}") from error
     except RecursionError as error:

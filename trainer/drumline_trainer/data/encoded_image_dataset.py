@@ -66,6 +66,7 @@ class EncodedImageDataset(Dataset):
             CorpusChangedError: a file vanished or was written to.
             UnreadableImageError: one cannot be decoded.
         """
+        # `map` returns results in the order of the samples, so threads do not change the batch.
         images = list(self.pool.map(self._image, samples))
         windows = [self.window_at(sample) for sample in samples]
         return Batch(inputs=np.stack(images), targets=self.files.labels[windows])
@@ -76,7 +77,10 @@ class EncodedImageDataset(Dataset):
 
     def fingerprint(self) -> str:
         """Digest of names, sizes, content and classes; of more than 256 MiB samples of content."""
+        # Starts and labels are part of the digest. Bytes of tars can stay equal while the listing
+        # rules change.
         digest = hashlib.sha256(self.files.corpus.fingerprint().encode())
+        # Little-endian on all hosts: a run may resume on another architecture.
         for values in (self.files.starts, self.files.labels):
             digest.update(values.astype("<i8").tobytes())
         return digest.hexdigest()[:32]
@@ -119,23 +123,30 @@ class EncodedImageDataset(Dataset):
     def _image(self, sample: int) -> npt.NDArray[np.uint8]:
         """Decode one image, uint8 of shape [channels, height, width]."""
         index = self.window_at(sample)
+        # Phase 1: decode. The error names file and index, because a tar has many images.
         try:
             picture = _decoded(self.files.read(index), mode=_MODES[self.channels])
         except UnreadableImageError as error:
             raise UnreadableImageError(
                 f"data.source: {self.files.name(index)}, image {index}: {error}"
             ) from error
+        # Evaluation never crops at random, so held-out losses of two steps are comparable.
         random = self.augmentation is Augmentation.CROP_AND_MIRROR and not self.evaluates
         crop = (
+            # The crop depends on seed and sample number only. A restart or another number of ranks
+            # shows the same pixels.
             random_crop(*picture.size, seed=self.seed, sample=sample)
             if random
             else central_crop(*picture.size)
         )
         side = (self.image_size, self.image_size)
+        # Pillow crops and resizes in one call, without a copy of the crop. The result is [I, I, C],
+        # or [I, I] for one channel.
         pixels_IIC = np.asarray(picture.resize(side, box=crop.box), dtype=np.uint8)
         pixels_IIC = pixels_IIC.reshape(*side, self.channels)
         if crop.mirrored:
             pixels_IIC = pixels_IIC[:, ::-1]
+        # Channels first, as the model takes them. The copy makes `np.stack` read contiguous memory.
         return np.ascontiguousarray(pixels_IIC.transpose(2, 0, 1))
 
 
@@ -148,10 +159,15 @@ def _decoded(content: bytes, *, mode: str) -> Any:
     from PIL import Image  # noqa: PLC0415 - optional package
 
     try:
+        # `open` reads only the header. Fewer formats are fewer decoders that untrusted bytes can
+        # reach.
         picture = Image.open(io.BytesIO(content), formats=_FORMATS)
         pixels = picture.width * picture.height
+        # A small file can declare a huge image. The limit of 100 million pixels is checked before
+        # memory is allocated.
         if pixels <= _MAX_PIXELS:
             return picture.convert(mode)
+    # Pillow raises SyntaxError for damaged PNG files.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         formats = ", ".join(_FORMATS)
         raise UnreadableImageError(f"no {formats} that can be decoded: {error}") from error
@@ -167,6 +183,7 @@ def open_image_files(
         ConfigError: as `list_image_files`; Pillow is missing; the model has other channels than
             grey, colours, or colours and alpha.
     """
+    # `find_spec` does not import Pillow, so a run without images does not load it.
     if find_spec("PIL") is None:
         raise ConfigError(
             "data.source: images need the package pillow; install drumline[trainer-more]"

@@ -31,10 +31,14 @@ class HeldOutDataset(Dataset):
 
     def batch(self, samples: range) -> Batch:
         """Return the samples. Missing ones are replaced by the first ones without targets."""
+        # The range is clamped at both ends, because a late batch may lie completely behind the last
+        # sample.
         real = range(min(samples.start, self.count), min(samples.stop, self.count))
         missing = len(samples) - len(real)
         if not missing:
             return self.samples.batch(real)
+        # Filling keeps the shape, which compiled kernels and pipelines require. Without targets it
+        # adds 0 to the loss.
         filling = self.samples.batch(range(missing))
         without = replace(filling, targets=np.full_like(filling.targets, IGNORED))
         return _joined(self.samples.batch(real), without) if real else without
@@ -70,6 +74,7 @@ def evaluation_source(data: DataConfig, evaluation: EvaluationConfig) -> DataCon
         data,
         source=evaluation.source or data.source,
         pattern=evaluation.pattern or data.pattern,
+        # A source of its own replaces the mixture. With another pattern alone the mixture stays.
         mixture=None if evaluation.source is not None else data.mixture,
     )
 
@@ -80,6 +85,8 @@ def withhold(dataset: Dataset, evaluation: EvaluationConfig) -> Dataset:
     Raises:
         ConfigError: one of the two would be empty.
     """
+    # `round` is the same on all ranks. The share is taken of windows, because windows are what is
+    # withheld.
     count = round(dataset.windows * evaluation.share)
     if not 1 <= count < dataset.windows:
         raise ConfigError(
@@ -92,6 +99,7 @@ def withhold(dataset: Dataset, evaluation: EvaluationConfig) -> Dataset:
 def held_out_part(dataset: Dataset, evaluation: EvaluationConfig) -> HeldOutDataset:
     """Return the samples of the evaluation: the held-out ones, or all if none are held out."""
     part = dataset.held_out_part()
+    # The seed is unused: the part below has the order of the samples.
     return HeldOutDataset(seed=0, samples=part, count=min(part.held_out, evaluation.samples))
 
 
@@ -107,4 +115,5 @@ def _joined(first: Batch, second: Batch) -> Batch:
 def _both(
     first: npt.NDArray[np.int32] | None, second: npt.NDArray[np.int32] | None
 ) -> npt.NDArray[np.int32] | None:
+    # Both batches come from one dataset, so documents are present in both or in none.
     return None if first is None or second is None else np.concatenate([first, second])

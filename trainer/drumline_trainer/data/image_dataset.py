@@ -69,6 +69,7 @@ def _digest_of_file(mapped: MappedFile) -> str:
     with open_regular(mapped.path, buffering=0) as file:
 
         def read(start: int, length: int) -> bytes:
+            # `pread` takes an offset and moves no shared file position.
             return os.pread(file.fileno(), length, start)
 
         return content_digest(read, size=mapped.size)
@@ -98,11 +99,16 @@ class ImageDataset(Dataset):
         Raises:
             CorpusChangedError: a file was replaced or written to.
         """
+        # A map has no error for a changed file. Size and time are compared once per batch, before
+        # its pixels are read.
         for file in self.files:
             file.check()
         windows = [self.window_at(sample) for sample in samples]
         return Batch(
+            # Indexing copies [B, H, W, C] out of the map. The model takes channels first, and a
+            # contiguous copy moves to the GPU at once.
             inputs=np.ascontiguousarray(self.images[windows].transpose(0, 3, 1, 2)),
+            # Labels may be any integer type. Cross entropy takes int64.
             targets=self.labels[windows].astype(np.int64),
         )
 
@@ -112,6 +118,8 @@ class ImageDataset(Dataset):
 
     def fingerprint(self) -> str:
         """Digest of labels, shape and pixels; of more than 256 MiB the pixels count by samples."""
+        # Shape and labels are hashed in full. Pixels are hashed by their file, sampled above 256
+        # MiB.
         digest = hashlib.sha256(f"{self.images.shape}\n".encode())
         digest.update(self.labels.astype("<i8").tobytes())
         for file in self.files:
@@ -123,11 +131,14 @@ class ImageDataset(Dataset):
         if model.family is not Family.VIT:
             raise ConfigError(f"model.family: {model.family} takes text, and data.source is images")
         taken = (model.image_size, model.image_size, model.channels)
+        # Images are not resized here: arrays come from a preprocessing that chose their size.
         if self.images.shape[1:] != taken:
             raise ConfigError(
                 f"model.image_size: the model takes images of shape {taken}, and those of"
                 f" data.source have {self.images.shape[1:]}"
             )
+        # Labels are checked once at the start. A label out of range would fail in a kernel, without
+        # the number in the message.
         low, high = int(self.labels.min()), int(self.labels.max())
         if low < 0 or high >= model.classes:
             raise ConfigError(
@@ -154,11 +165,13 @@ def open_images(folder: Path, *, seed: int) -> ImageDataset:
         ConfigError: a file is damaged, or there are not as many labels as images.
     """
     images, labels = _mapped(folder / IMAGES_FILE), _mapped(folder / LABELS_FILE)
+    # Only the headers were read so far. Wrong types are rejected before a page of pixels is loaded.
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ConfigError(
             f"data.source: {folder / IMAGES_FILE} must be uint8 of shape N H W C, not"
             f" {images.dtype} of shape {images.shape}"
         )
+    # "iu": signed and unsigned integers. Floating labels would be truncated silently.
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise ConfigError(f"data.source: {folder / LABELS_FILE} must be whole numbers of shape N")
     if len(images) != len(labels) or not len(labels):
@@ -171,6 +184,7 @@ def open_images(folder: Path, *, seed: int) -> ImageDataset:
 
 def _mapped(file: Path) -> npt.NDArray[Any]:
     try:
+        # `allow_pickle=False`: an untrusted file must not run code.
         return np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise ConfigError(f"data.source: {file} is not an array: {error}") from error

@@ -60,6 +60,7 @@ class ImageFiles:
 
     def name(self, index: int) -> str:
         """Return the path of the image's file, for messages."""
+        # The same lookup as in `Corpus.read`: the first file that ends behind the image's start.
         number = bisect_right(self.corpus.ends, int(self.starts[index]))
         return str(self.corpus.folder / self.corpus.paths[number])
 
@@ -70,9 +71,11 @@ def holds_image_files(source: Path) -> bool:
         return source.is_file()
     if not source.is_dir():
         return False
+    # Sorted, so that every rank takes the same branch for the same folder.
     entries = sorted(source.iterdir())
     if any(path.suffix == TAR_SUFFIX for path in entries):
         return True
+    # `next` stops at the first image. A folder may hold millions of files.
     return any(path.is_dir() and next(_images_below(path), None) is not None for path in entries)
 
 
@@ -84,6 +87,8 @@ def list_image_files(source: Path) -> ImageFiles:
     """
     if source.suffix == TAR_SUFFIX:
         return _of_tars(source.parent, [source])
+    # Tars go first: a folder with tars and class folders is a WebDataset with other files beside
+    # it.
     tars = sorted(path for path in source.iterdir() if path.suffix == TAR_SUFFIX)
     return _of_tars(source, tars) if tars else _of_folders(source)
 
@@ -93,11 +98,16 @@ def _images_below(folder: Path) -> Iterator[Path]:
 
 
 def _of_folders(folder: Path) -> ImageFiles:
+    # Classes are numbered by sorted names, as torchvision's ImageFolder numbers them.
     classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
     paths: list[Path] = []
     labels: list[int] = []
     for number, name in enumerate(classes):
+        # Empty files are left out here, because `corpus_of_files` drops them and labels must stay
+        # aligned with paths.
         images = sorted(path for path in _images_below(folder / name) if path.stat().st_size)
+        # An empty folder is usually a mistake, and the model would have a class that it cannot
+        # learn.
         if not images:
             raise ConfigError(
                 f"data.source: {folder / name} is the folder of a class and holds no image"
@@ -107,6 +117,7 @@ def _of_folders(folder: Path) -> ImageFiles:
         labels += [number] * len(images)
     corpus = corpus_of_files(folder, paths)
     ends = np.array(corpus.ends, dtype=np.int64)
+    # Each image is a file, so it starts at the end of the previous one.
     starts = np.roll(ends, 1)
     starts[0] = 0
     return ImageFiles(
@@ -127,10 +138,12 @@ class _Sample:
 
 def _of_tars(folder: Path, tars: Sequence[Path]) -> ImageFiles:
     corpus = corpus_of_files(folder, tars)
+    # `ends` has one entry more than needed once 0 is prepended, so `zip` is not strict.
     begins = dict(zip(corpus.paths, (0, *corpus.ends), strict=False))
     samples = [
         _located(sample, begin=begins[path.name])
         for path in tars
+        # An empty tar has no place in the corpus.
         if path.name in begins
         for sample in tar_samples(path)
     ]
@@ -150,12 +163,15 @@ def _located(sample: TarSample, *, begin: int) -> _Sample:
     Raises:
         ConfigError: it lacks an image or a class, or is too large.
     """
+    # Suffixes in lower case: cameras write .JPG. The later of two members with one suffix counts.
     endings = {PurePosixPath(member.name).suffix.lower(): member for member in sample.members}
+    # The order of `IMAGE_SUFFIXES` decides if a sample has several images.
     image = next((endings[suffix] for suffix in IMAGE_SUFFIXES if suffix in endings), None)
     label = endings.get(_LABEL)
     if image is None or label is None:
         kind = "an image" if image is None else f"its class ({_LABEL})"
         raise ConfigError(f"data.source: {sample.path}: sample {sample.key} lacks {kind}")
+    # The size comes from the tar header. A damaged header must not allocate gigabytes.
     if not 0 < image.size <= _MAX_IMAGE_BYTES:
         raise ConfigError(
             f"data.source: {sample.path}: {image.name} has {image.size} bytes; an image has 1 to"
@@ -165,6 +181,7 @@ def _located(sample: TarSample, *, begin: int) -> _Sample:
 
 
 def _label(sample: TarSample, member: tarfile.TarInfo) -> int:
+    # At most 20 bytes are read: the largest int64 has 19 digits.
     text = sample.content(member, most=_MAX_LABEL_BYTES)
     if not text.strip().isdigit():
         raise ConfigError(

@@ -74,9 +74,12 @@ class IndexedText:
             CorpusChangedError: a file vanished or changed since it was opened.
             IndexedTextError: a token is none of the tokenizer's.
         """
+        # A .bin has no header, so a token's byte offset is its position times its width.
         width = self.type.itemsize
         raw = self.corpus.read(start * width, length * width)
         tokens = np.frombuffer(raw, dtype=self.type).astype(np.int64)
+        # The index has no vocabulary. A wrong tokenizer is found here, before an embedding lookup
+        # fails on a GPU without a message.
         wrong = tokens[(tokens < 0) | (tokens >= self.vocabulary)]
         if wrong.size:
             raise IndexedTextError(
@@ -88,8 +91,11 @@ class IndexedText:
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Return positions in start..stop-1 where documents begin; shape [documents], int64."""
+        # Ends double as starts of the next documents. `searchsorted` needs no array of starts for
+        # billions of documents.
         first, last = np.searchsorted(self.ends, [start, stop])
         begins = self.ends[first:last]
+        # The last end is the size of the text, where no document begins.
         begins = begins[begins < self.size]
         return np.concatenate(([0], begins)) if start <= 0 < stop else begins
 
@@ -111,7 +117,10 @@ class IndexedText:
 def indexed_files(source: Path) -> list[Path]:
     """Return the indices that `source` names: all of a folder, or one, with or without `.idx`."""
     if source.is_dir():
+        # File systems list in any order. Sorted names give all ranks the same positions.
         return sorted(path for path in source.iterdir() if _is_index(path))
+    # Megatron's `--data-path` takes the path without a suffix. Names may contain dots, so
+    # `with_suffix` would cut them.
     named = source if source.suffix == _INDEX else source.with_name(source.name + _INDEX)
     return [named] if _is_index(named) else []
 
@@ -123,6 +132,7 @@ def open_indexed(indices: list[Path], *, tokenizer: LoadedTokenizer) -> IndexedT
         IndexedTextError: a file is damaged, or the files have tokens of different types.
     """
     opened = [_read_index(path) for path in indices]
+    # One corpus has one width. Tokens of two widths cannot share positions.
     types = {each.type for each in opened}
     if len(types) > 1:
         raise IndexedTextError(
@@ -130,6 +140,7 @@ def open_indexed(indices: list[Path], *, tokenizer: LoadedTokenizer) -> IndexedT
             f" {', '.join(sorted(each.name for each in types))}; put each type into a folder of"
             " its own and mix them (data.mixture)"
         )
+    # `begins` has one entry more than `opened`: the total size, which `zip` drops.
     begins = (0, *accumulate(each.size for each in opened))
     ends = np.concatenate([each.ends + begin for each, begin in zip(opened, begins, strict=False)])
     return IndexedText(
@@ -165,8 +176,11 @@ def _read_index(path: Path) -> _Index:
         IndexedTextError: it is not readable, or inconsistent with the tokens.
     """
     try:
+        # The size of the .bin is read first. A missing .bin is then reported like a missing .idx.
         tokens_bytes = path.with_suffix(_TOKENS).stat().st_size
         with open_regular(path) as file:
+            # Lengths and offsets of billions of sequences exceed host memory, so the kernel pages
+            # them in.
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise IndexedTextError(f"data.source: {error.filename}: {error.strerror}") from error
@@ -184,6 +198,7 @@ def _parsed(content: mmap.mmap, *, tokens_bytes: int) -> _Index:
     Raises:
         ValueError: counts or offsets contradict each other, or the size of the .bin.
     """
+    # Phase 1: header. Every count is checked against the file size before an array is made of it.
     if len(content) < _HEADER.size:
         raise ValueError(f"it has {len(content)} bytes, which is less than a header")
     _, version, code, sequences, documents = _HEADER.unpack_from(content)
@@ -191,21 +206,31 @@ def _parsed(content: mmap.mmap, *, tokens_bytes: int) -> _Index:
         raise ValueError(f"its version is {version}, not 1")
     if code not in _TYPES:
         raise ValueError(f"its tokens are of type {code}, which are no whole numbers from 0 on")
+    # 12 bytes per sequence: an int32 length and an int64 offset. Longer files may hold modes of
+    # multimodal sequences.
     needed = _HEADER.size + 12 * sequences + 8 * documents
     if len(content) < needed:
         raise ValueError(f"it has {len(content)} bytes, and its counts say {needed}")
     kind = np.dtype(_TYPES[code])
     at = _HEADER.size
+    # Phase 2: arrays. `frombuffer` does not copy, and only the lengths are widened, because their
+    # sum exceeds int32.
     lengths = np.frombuffer(content, "<i4", sequences, at).astype(np.int64)
     places = np.frombuffer(content, "<i8", sequences, at + 4 * sequences)
     firsts = np.frombuffer(content, "<i8", documents, at + 12 * sequences)
+    # Phase 3: consistency. A sequence ends at the sum of the lengths up to it.
     stops = lengths.cumsum()
+    # Without gaps a position in the file is a position in the stream, so offsets need not be kept.
     if lengths.min(initial=0) < 0 or not np.array_equal(places, (stops - lengths) * kind.itemsize):
         raise ValueError("its sequences do not lie end to end")
     size = int(stops[-1]) if sequences else 0
     if size * kind.itemsize != tokens_bytes:
         raise ValueError(f"it is of {size * kind.itemsize} bytes, and the file has {tokens_bytes}")
+    # D includes the final entry S, so one document has D = 2. An index without documents is
+    # rejected.
     whole = documents > 1 and firsts[0] == 0 and firsts[-1] == sequences
     if not whole or (np.diff(firsts) < 0).any():
         raise ValueError("its documents are not all of its sequences in order")
+    # `firsts[1:]` are the sequences after each document. The prepended 0 turns them into token
+    # positions.
     return _Index(type=kind, size=size, ends=np.concatenate(([0], stops))[firsts[1:]])

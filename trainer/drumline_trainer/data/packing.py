@@ -27,11 +27,15 @@ def best_fit(lengths: npt.NDArray[np.int64], *, capacity: int) -> list[list[int]
     waiting: defaultdict[int, list[int]] = defaultdict(list)
     """Windows by their free space."""
     rooms = 0
+    # Stable, so equal lengths keep their order and all ranks build the same windows.
     for document in np.argsort(-lengths, kind="stable").tolist():
         length = int(lengths[document])
+        # Bit k of `enough` stands for windows with `length + k` free positions.
         enough = rooms >> length
         if enough:
+            # The lowest set bit is the tightest fit. Python computes it on integers of any size.
             room = length + (enough & -enough).bit_length() - 1
+            # The window that was added last is taken, which costs O(1).
             window = waiting[room].pop()
             if not waiting[room]:
                 rooms &= ~(1 << room)

@@ -29,6 +29,7 @@ class PreferenceDataset(DocumentDataset):
     def notes(self) -> tuple[str, ...]:
         """Describe how full the windows are, and how many pairs are skipped."""
         pairs = int(self.table.targets.sum())
+        # A document of n tokens has n - 1 inputs, so one per document is subtracted.
         inputs = sum(
             self.table.lengths[window].sum() - len(window) for window in self.table.windows
         )
@@ -46,8 +47,12 @@ def pair_table(text: TokenStream, *, sequence_length: int, together: bool) -> Wi
     ends = text.document_ends()
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
     lengths = ends - starts
+    # [documents] becomes [pairs, 2]. A pair counts only if both answers have a target.
     answered = (learned_targets(text, starts, lengths) > 0).reshape(-1, 2).all(axis=1)
+    # The prompt is counted twice, because each answer is a document with its own copy of it.
     sizes = (lengths - 1).reshape(-1, 2).sum(axis=1)
+    # Pairs that do not fit are left out. A cut answer has a smaller log-probability only because it
+    # is shorter.
     pairs = np.flatnonzero(answered & (sizes <= sequence_length))
     if not len(pairs):
         raise ConfigError(
@@ -55,6 +60,7 @@ def pair_table(text: TokenStream, *, sequence_length: int, together: bool) -> Wi
             " its answers; lengthen data.sequence_length, or look at the data"
         )
     if together:
+        # Best fit places pairs as a whole, by the sum of their inputs.
         windows = best_fit(sizes[pairs], capacity=sequence_length)
     else:
         windows = [[pair] for pair in range(len(pairs))]
@@ -62,9 +68,12 @@ def pair_table(text: TokenStream, *, sequence_length: int, together: bool) -> Wi
         starts=starts,
         lengths=lengths,
         windows=[
+            # Pair p is the documents 2p (chosen) and 2p + 1 (rejected). They stay neighbours in the
+            # window.
             [2 * int(pairs[pair]) + side for pair in window for side in range(2)]
             for window in windows
         ],
+        # The loss counts pairs, not tokens.
         targets=np.array([len(window) for window in windows], dtype=np.int64),
         cut=0,
         left_out=len(sizes) - len(pairs),

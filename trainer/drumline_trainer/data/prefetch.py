@@ -36,6 +36,7 @@ class Prefetcher(Generic[Key, Prepared]):
     ) -> None:
         self._prepare = prepare
         self._keys = iter(keys)
+        # The semaphore bounds memory: a batch is prepared only once a place is free.
         self._free = threading.Semaphore(depth)
         self._ready: queue.SimpleQueue[Prepared | _Failed | _Over] = queue.SimpleQueue()
         self._left = False
@@ -53,6 +54,8 @@ class Prefetcher(Generic[Key, Prepared]):
         trace: TracebackType | None,
     ) -> None:
         """End the thread; what was prepared and not taken is dropped."""
+        # `_left` is set before the release, so the thread sees it when it wakes and prepares
+        # nothing more.
         self._left = True
         self._free.release()
         self._thread.join()
@@ -70,6 +73,8 @@ class Prefetcher(Generic[Key, Prepared]):
 
     def _work(self) -> None:
         try:
+            # The iterator runs in this thread too. Its errors arrive in order like those of
+            # `prepare`.
             for key in self._keys:
                 self._free.acquire()
                 if self._left:

@@ -73,6 +73,8 @@ class MemoryText:
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Return positions in start..stop-1 where documents begin; shape [documents], int64."""
+        # The first document begins at 0 and has no predecessor, so 0 is prepended and the last end
+        # is dropped.
         starts = np.concatenate([np.zeros(1, dtype=np.int64), self.ends[:-1]])
         return starts[(starts >= start) & (starts < stop)]
 
@@ -82,6 +84,8 @@ class MemoryText:
 
     def fingerprint(self) -> str:
         """Digest of the tokens, of where documents end and of what is learned."""
+        # The digest covers tokens, not files: another tokenizer or template changes it, a renamed
+        # file does not.
         digest = xxhash.xxh3_128(self.all_tokens.tobytes())
         digest.update(self.ends.tobytes())
         if self.learned is not None:
@@ -108,6 +112,8 @@ def records_of(corpus: Corpus) -> Corpus | None:
     other = [
         path
         for path in corpus.paths
+        # A README or dataset_info.json beside the records is not text. Any other file makes the
+        # intention unclear.
         if path not in known and PurePosixPath(path).name not in BESIDE_RECORDS
     ]
     if other:
@@ -115,6 +121,8 @@ def records_of(corpus: Corpus) -> Corpus | None:
             f"data.source: {corpus.folder} has records ({', '.join(RECORD_SUFFIXES)}) and other"
             f" files ({other[0]}); name one of them in data.pattern, such as '**/*.jsonl'"
         )
+    # A data set of the `datasets` library keeps one folder per split. Joining them would train on
+    # the test split.
     if _SPLITS_FILE in corpus.paths or (corpus.folder / _SPLITS_FILE).exists():
         splits = sorted({name.partition("/")[0] for name in names})
         if len(splits) > 1:
@@ -131,6 +139,8 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath)
     Raises:
         ConfigError: they are too many, of no known kind, or the tokenizer cannot be used.
     """
+    # Phase 1: bound the memory before a record is read. Compressed files count with their
+    # uncompressed size.
     files = [corpus.folder / name for name in corpus.paths]
     size = sum(uncompressed_bytes(file, most=MOST_BYTES) for file in files)
     if size > MOST_BYTES:
@@ -140,14 +150,18 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath)
             f" drumline_trainer.data.tokenize --source {corpus.folder} --pattern '{config.pattern}'"
             f" --tokenizer {tokenizer_file} --output FOLDER, then set data.source to FOLDER"
         )
+    # Phase 2: tokenize. Every rank does this alone and gets equal tokens, so no rank sends them.
     reader = RecordReader.of(corpus, config, tokenizer_file=tokenizer_file)
     survey = DocumentSurvey()
     documents: list[EncodedDocument] = []
     for record, document in reader.read():
         survey.add(record, place=document.place, note=document.note)
+        # A document of a pair stays even without tokens. `pair_table` reshapes the documents to
+        # [pairs, 2] and relies on the order.
         documents += [each for each in record if each.tokens or reader.renderer.kind.paired]
     if not documents:
         raise ConfigError(f"data.source: the records under {corpus.folder} make no token")
+    # Phase 3: check and join. A check after the loop can report counts over all records.
     survey.check()
     text = _joined(documents, tokenizer=reader.tokenizer, paired=reader.renderer.kind.paired)
     return replace(
@@ -183,12 +197,18 @@ class RecordReader:
                 the tokenizer cannot be used.
         """
         tokenizer, folder = LoadedTokenizer.of(tokenizer_file), tokenizer_file.parent
+        # Settings beside the tokenizer name the end token if the tokenizer's post-processor adds
+        # none.
         number = None if end is None else tokenizer.number_of(end)
         if end is not None and number is None:
             raise ConfigError(f"end-of-text: {end!r} is no token of {tokenizer_file}")
         frame = tokenizer.frame(folder, end=number)
+        # The first record decides for all. Kinds in one file never mix, and the renderer rejects a
+        # record of another kind.
         kind = first_kind(corpus, field=config.field)
         templates = None
+        # A template is read only for conversations. A base model without a template can thus train
+        # on plain text.
         if kind.of_each is RecordKind.CONVERSATION:
             ends = tokenizer.ends(frame)
             templates = chat_templates_of(folder, choice=config.chat_template, ends=ends)
@@ -209,13 +229,16 @@ class RecordReader:
         """
         begin = start or DocumentPosition()
         stream = read_documents(self.corpus, renderer=self.renderer, start=begin)
+        # The tokenizers library is parallel within one call, so records are encoded in batches.
         for batch in _batched(stream):
             records = [document.texts for document in batch]
+            # Batches do not change tokens, because each text is encoded alone.
             yield from zip(self.tokenizer.encode(records, frame=self.frame), batch, strict=True)
 
 
 def _batched(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
     """Yield documents in batches that keep all threads of the tokenizer busy."""
+    # The limit counts characters, not documents: a batch of books would hold gigabytes.
     batch: list[TextDocument] = []
     size = 0
     for document in stream:
@@ -231,11 +254,15 @@ def _batched(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
 def _joined(
     documents: list[EncodedDocument], *, tokenizer: LoadedTokenizer, paired: bool
 ) -> MemoryText:
+    # Spans are relative to their document. `moved` shifts them by the start of the document in the
+    # joined stream.
     ends = list(accumulate(len(document.tokens) for document in documents))
+    # Without spans every token is learned, and no mask is stored.
     spans = [document.learned for document in documents if document.learned is not None]
     return MemoryText(
         all_tokens=np.array(
             [token for document in documents for token in document.tokens],
+            # int32 halves the memory of int64. Vocabularies stay far below 2^31.
             dtype=np.int32,
         ),
         ends=np.array(ends, dtype=np.int64),

@@ -34,6 +34,7 @@ def open_run_data(config: TrainerConfig) -> RunData:
     Raises:
         ConfigError: as `open_dataset` and `check_vocabulary`, or too little to hold anything out.
     """
+    # Phase 1: the training data. It is checked against the model before anything else is opened.
     folder = None if config.folder is None else model_folder(config.folder)
     training = open_dataset(config.data, seed=config.seed, model_folder=folder, model=config.model)
     check_vocabulary(training, config)
@@ -41,8 +42,11 @@ def open_run_data(config: TrainerConfig) -> RunData:
     evaluation = config.evaluation
     if evaluation is None:
         return RunData(training=training, held_out=None)
+    # Phase 2: held-out samples, from other files or from windows of the training data.
     elsewhere = evaluation_source(config.data, evaluation)
     if elsewhere is None:
+        # `withhold` first: the training set must lose the windows before `held_out_part` reads
+        # them.
         training = withhold(training, evaluation)
         return RunData(training=training, held_out=held_out_part(training, evaluation))
     other = open_dataset(elsewhere, seed=config.seed, model_folder=folder, model=config.model)
@@ -58,6 +62,7 @@ def with_steps_of_epochs(config: TrainerConfig, training: Dataset) -> TrainerCon
     """
     if config.epochs is None:
         return config
+    # Epochs may be a fraction. The product is exact enough, because MOST_STEPS is far below 2^53.
     steps = config.epochs * training.epoch_samples / config.global_batch_size
     if steps > MOST_STEPS:
         raise ConfigError(
@@ -71,6 +76,7 @@ def _check_paired(training: Dataset, config: TrainerConfig) -> None:
     paired = isinstance(training, PreferenceDataset)
     if paired is (config.dpo is not None):
         return
+    # The caller gets no dataset that it could close.
     training.close()
     if paired:
         raise ConfigError("dpo: data.source holds pairs, 'chosen' and 'rejected'; set dpo.beta")

@@ -50,10 +50,12 @@ def show(options: ShowOptions) -> Iterator[str]:
     if not file.is_file():
         raise ConfigError(f"--model: {options.model} has no {TOKENIZER_FILE}")
     corpus = open_corpus(config)
+    # Without records the corpus is shown as text, one document per file.
     reader = RecordReader.of(records_of(corpus) or corpus, config, tokenizer_file=file)
     survey = DocumentSurvey()
     for documents, text in reader.read():
         survey.add(documents, place=text.place, note=text.note)
+    # Counts first: `check` raises at the end, after the user has seen them.
     yield from survey.counts(sequence_length=options.sequence_length)
     yield from survey.examples(reader.tokenizer, color=options.color)
     survey.check()

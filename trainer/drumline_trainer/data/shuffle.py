@@ -24,9 +24,13 @@ def permuted(position: int, *, count: int, seed: int, epoch: int) -> int:
     """
     if not 0 <= position < count:
         raise ValueError(f"position {position} is outside an epoch of {count} windows")
+    # The domain is a power of 4 because both halves have equal bits. It is below 4 * count for
+    # count > 1.
     half_bits = max(1, ((count - 1).bit_length() + 1) // 2)
+    # One key per seed and epoch. blake2b does not depend on the host or Python's hash seed.
     key = blake2b(f"{seed}:{epoch}".encode(), digest_size=16).digest()
     value = _feistel(position, half_bits=half_bits, key=key)
+    # Cycle walking: the start is below `count`, so the cycle returns to a number below it.
     while value >= count:
         value = _feistel(value, half_bits=half_bits, key=key)
     return value
@@ -36,6 +40,7 @@ def _feistel(value: int, *, half_bits: int, key: bytes) -> int:
     mask = (1 << half_bits) - 1
     left, right = value >> half_bits, value & mask
     for round_number in range(_ROUNDS):
+        # One Feistel round is invertible whatever `_round` is, because `right` stays known.
         left, right = right, left ^ (_round(right, round_number, key) & mask)
     return left << half_bits | right
 

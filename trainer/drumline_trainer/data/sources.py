@@ -51,6 +51,8 @@ def open_dataset(
     Raises:
         ConfigError: nothing there, too little, damaged, or made with another tokenizer.
     """
+    # Order of the checks: a mixture, then images, then text. A wide pattern of text also matches
+    # image files.
     if config.mixture is not None:
         return _open_mixture(config, parsed_mixture(config.mixture), seed, model_folder)
     if not config.source.startswith(S3_SCHEME) and holds_images(Path(config.source)):
@@ -60,6 +62,7 @@ def open_dataset(
             Path(config.source), model=model, augmentation=config.augmentation, seed=seed
         )
     text = _open_text(config, model_folder=model_folder)
+    # The text may hold threads and connections, so an error in its windows closes it.
     try:
         return _with_notes(
             _windows(text, config, seed=seed, packing=_packing(config, [text])), text
@@ -73,22 +76,29 @@ def _open_mixture(
     config: DataConfig, plan: MixturePlan, seed: int, model_folder: AnyPath | None
 ) -> MixtureDataset:
     """Open every part by itself; if a part of one is not learned, none is cut anywhere."""
+    # Each part is opened like a data set of its own, from a subfolder of the source.
     own = [
         replace(config, source=f"{config.source.rstrip('/')}/{part.name}", mixture=None)
         for part in plan.parts
     ]
+    # An error in one part closes the parts that are open already. `pop_all` keeps them open on
+    # success.
     with ExitStack() as opened:
         texts: list[TokenStream] = []
         for each in own:
             text = _open_text(each, model_folder=model_folder)
             opened.callback(text.close)
             texts.append(text)
+        # A batch of pairs counts pairs in its loss, a batch of text counts tokens. One batch cannot
+        # have both.
         if any(_holds_pairs(text) for text in texts):
             raise ConfigError(
                 "data.mixture: pairs of answers are not mixed; put them into one folder"
             )
         packing = _packing(config, texts)
         parts = tuple(
+            # Each part has another seed. Equal seeds would visit parts of equal size in the same
+            # order.
             _with_notes(_windows(text, each, seed=seed + number, packing=packing), text)
             for number, (text, each) in enumerate(zip(texts, own, strict=True))
         )
@@ -102,6 +112,8 @@ def _open_mixture(
 def _packing(config: DataConfig, texts: Sequence[TokenStream]) -> Packing:
     if config.packing is not None:
         return config.packing
+    # Conversations and completions have learned spans, and a cut would separate a question from its
+    # answer.
     whole = any(text.learned is not None for text in texts)
     return Packing.WHOLE if whole else Packing.STREAM
 
@@ -112,6 +124,7 @@ def _holds_pairs(text: TokenStream) -> bool:
 
 def _with_notes(dataset: Dataset, text: TokenStream) -> Dataset:
     """Return the dataset with the remarks on its records."""
+    # Only records have remarks. Shards were surveyed by the command that wrote them.
     if not isinstance(text, MemoryText):
         return dataset
     return replace(dataset, remarks=text.notes, examples=text.examples)
@@ -131,6 +144,7 @@ def _windows(text: TokenStream, config: DataConfig, *, seed: int, packing: Packi
             f"data.packing: {packing} cuts conversations anywhere, and of {config.source} only a"
             " part is learned; use whole or padded"
         )
+    # One token more than the sequence is needed, because targets are shifted by one.
     if text.size <= config.sequence_length:
         raise ConfigError(
             f"data.sequence_length: {text.size} tokens in {config.source} are too few for one"
@@ -142,12 +156,15 @@ def _windows(text: TokenStream, config: DataConfig, *, seed: int, packing: Packi
 
 
 def _open_text(config: DataConfig, *, model_folder: AnyPath | None) -> TokenStream:
+    # Shards come first: their index names the tokenizer. Records and Megatron's files need one from
+    # the configuration or the model.
     shards = _open_shards(config)
     if shards is not None:
         if config.tokenizer is not None:
             _check_tokenizer(config.tokenizer, shards)
         return shards
     tokenizer = _tokenizer_file(config, model_folder)
+    # Megatron's files have fixed suffixes, so they are found before `data.pattern` is applied.
     indices = indexed_files(Path(config.source))
     if indices:
         return _open_indexed(indices, tokenizer_file=tokenizer)
@@ -162,12 +179,15 @@ def _open_text(config: DataConfig, *, model_folder: AnyPath | None) -> TokenStre
                 " read them with; name one, or a model_from that has one"
             )
         return open_records(records, config, tokenizer_file=tokenizer)
+    # A tokenizer in the configuration means that tokens are expected. Training on bytes instead
+    # would be silent.
     if config.tokenizer is not None:
         raise ConfigError(
             f"data.tokenizer: {config.source} holds no token shards ({INDEX_FILE}); make them"
             f" with python -m drumline_trainer.data.tokenize --source {config.source}"
             f" --tokenizer {config.tokenizer} --output FOLDER, then set data.source to FOLDER"
         )
+    # The corpus is read as bytes from here on. A Parquet or gzip file would train without an error.
     refuse_other_formats(corpus)
     return corpus
 

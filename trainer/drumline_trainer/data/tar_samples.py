@@ -39,6 +39,7 @@ class TarSample:
             ConfigError: the tar is truncated.
         """
         with _named_errors(self.path):
+            # A member is read lazily, so a damaged tar may fail only here.
             file = self.tar.extractfile(member)
             return b"" if file is None else file.read(most)
 
@@ -51,18 +52,25 @@ def tar_samples(path: Path, *, offset: int = 0) -> Iterator[TarSample]:
         OSError: its storage fails.
     """
     with _named_errors(path), open_regular(path) as file:
+        # The size is that of the open file. A tar that grows meanwhile ends here.
         size = os.fstat(file.fileno()).st_size
         if offset >= size:
             return
         file.seek(offset)
+        # "r:" excludes compression: an offset into a compressed tar is of no use.
         with tarfile.open(fileobj=file, mode="r:") as tar:
+            # Directories and links are no data. Hidden files would begin samples of their own.
             members = (member for member in tar if member.isreg() and not _is_hidden(member.name))
             groups = ((key, tuple(group)) for key, group in groupby(members, key=_key))
+            # Pairs of neighbours: a sample ends where the next one's first header begins. The
+            # sentinel closes the last one.
             for (key, own), (_, following) in pairwise(chain(groups, [("", ())])):
                 after = following[0].offset if following else size
                 yield TarSample(tar=tar, path=path, key=key, members=own, after=after)
             # a header that is damaged ends the members as the end of the tar does
             file.seek(tar.offset)
+            # A tar ends with blocks of zeros. Anything else here is a header that tarfile could not
+            # read.
             if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
                 raise tarfile.ReadError(f"no header of a member at byte {tar.offset}")
 

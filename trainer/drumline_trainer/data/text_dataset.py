@@ -86,34 +86,44 @@ class TextDataset(Dataset):
     @property
     def windows(self) -> int:
         """All there are, held out or not."""
+        # One token at the end is only a target. A remainder shorter than a window is dropped.
         return (self.text.size - 1) // self.sequence_length
 
     def tokens(self, samples: range) -> npt.NDArray[np.int64]:
         """Return the samples, int64 [samples, sequence_length + 1]."""
+        # The last token of a window is the first input of the next one, so no target is lost
+        # between windows.
         length = self.sequence_length + 1
         return np.stack([self.text.tokens(self._start(n), length) for n in samples])
 
     def batch(self, samples: range) -> Batch:
         """Return inputs and targets [B, S], and for `Packing.SEPARATE` their documents."""
         tokens_BT = self.tokens(samples)
+        # [B, T] to [B, S] twice. Both are views of one array.
         inputs_BS, targets_BS = tokens_BT[:, :-1], tokens_BT[:, 1:]
+        # Streams do not look up documents at all, which for shards would read a second file.
         if self.packing is Packing.STREAM:
             return Batch(inputs=inputs_BS, targets=targets_BS)
         begins_BT = np.zeros(tokens_BT.shape, dtype=bool)
         for row, sample in enumerate(samples):
             begins_BT[row, self._begins(sample)] = True
+        # The first token of a document cannot be predicted from the previous document.
         within_BS = np.where(begins_BT[:, 1:], IGNORED, targets_BS)
         if self.packing is Packing.DOCUMENTS:
             return Batch(inputs=inputs_BS, targets=within_BS)
         return Batch(
             inputs=inputs_BS,
             targets=within_BS,
+            # Index of each input's document in its window. Every window starts with index 0,
+            # because position 0 is never marked.
             documents=np.cumsum(begins_BT[:, :-1], axis=1, dtype=np.int32),
             positions=_since_begin(begins_BT[:, :-1]),
         )
 
     def target_count(self, samples: range) -> int:
         """Return the number of targets of these samples that the loss counts."""
+        # The count is exact without reading tokens: each begin in positions 1..S removes one
+        # target.
         every = len(samples) * self.sequence_length
         if self.packing is Packing.STREAM:
             return every
@@ -149,6 +159,8 @@ class TextDataset(Dataset):
         Position 0 is never a target.
         """
         start = self._start(sample)
+        # The range is shifted by one, because position 0 is an input only. Results are relative to
+        # the window.
         return self.text.document_starts(start + 1, start + self.sequence_length + 1) - start
 
 
@@ -156,6 +168,8 @@ def check_tokens(text: TokenStream, model: ModelConfig) -> None:
     """Raise ConfigError for models of images and for too small vocabularies."""
     if model.family is Family.VIT:
         raise ConfigError("model.family: vit takes labelled images, and data.source is text")
+    # Embeddings of numbers above the vocabulary do not exist. Larger models are fine: some are
+    # padded to a multiple.
     if text.vocabulary > model.vocab_size:
         raise ConfigError(
             f"model.vocab_size: {model.vocab_size} is less than the {text.vocabulary} tokens of"
@@ -165,5 +179,6 @@ def check_tokens(text: TokenStream, model: ModelConfig) -> None:
 
 def _since_begin(begins_BS: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
     places_S = np.arange(begins_BS.shape[1], dtype=np.int32)
+    # A running maximum of the begin positions gives each input the latest begin at or before it.
     last_begin_BS = np.maximum.accumulate(np.where(begins_BS, places_S, 0), axis=1)
     return (places_S - last_begin_BS).astype(np.int32)

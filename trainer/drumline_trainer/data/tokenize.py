@@ -84,6 +84,8 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
     Raises:
         ConfigError: text, tokenizer or output cannot be used, or the output has other options.
     """
+    # Phase 1: open the input. The folder is resolved, so that the listing does not depend on the
+    # working directory.
     source = DataConfig(
         source=str(options.source.resolve()),
         pattern=options.pattern,
@@ -94,20 +96,28 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
     reader = RecordReader.of(
         corpus, source, tokenizer_file=options.tokenizer, end=options.end_of_text
     )
+    # The header is complete before the first token is written: `made_from` identifies the command.
     encoder = _Encoder(reader=reader, header=_header(options, reader), survey=DocumentSurvey())
     header = encoder.header
     options.output.mkdir(parents=True, exist_ok=True)
+    # Phase 2: write. The lock covers the check of the index and the removal of partial files by
+    # `_resumed`.
     with _locked(options.output):
         index_file = options.output / INDEX_FILE
         if index_file.exists():
+            # A present index means that every shard is durable, because the index is written last.
             index = parse_index(index_file.read_bytes(), where=str(options.output))
             _check_same_options(index.made_from, header.made_from, options.output)
             print_line(f"{options.output} is complete already: {index.tokens} tokens")
             return index
         index = _write_shards(options, encoder, print_line=print_line)
+        # The survey checks answers before the index exists. A failed check leaves the shards, but
+        # no data set that a run would open.
         encoder.survey.check()
         for note in encoder.survey.notes():
             print_line(note)
+        # The index becomes durable first. A crash between the two lines leaves a complete data set
+        # and a stale progress file.
         write_durably(index_file, index.encode())
         (options.output / PROGRESS_FILE).unlink(missing_ok=True)
     print_line(
@@ -133,7 +143,11 @@ class _IndexHeader:
 
 def _header(options: TokenizeOptions, reader: RecordReader) -> _IndexHeader:
     tokenizer, frame, renderer = reader.tokenizer, reader.frame, reader.renderer
+    # A frame may end with several tokens. Readers of the index need the last one, which ends a
+    # document.
     end = frame.end[-1] if frame.end else None
+    # Everything that changes a token or a shard boundary is hashed. A resumed command must not join
+    # shards of two option sets.
     parts: tuple[object, ...] = (
         _RULES,
         reader.corpus.fingerprint(),
@@ -144,10 +158,14 @@ def _header(options: TokenizeOptions, reader: RecordReader) -> _IndexHeader:
         options.shard_tokens,
         BLOCK_BYTES,
     )
+    # Shards of plain text ignore templates and stop tokens. Their digest must stay equal when a
+    # template beside the tokenizer changes.
     if renderer.kind is not RecordKind.TEXT:
         parts += (renderer.kind, sorted(frame.stops))
         parts += () if renderer.templates is None else (renderer.templates.source,)
     return _IndexHeader(
+        # uint16 halves the bytes to read. Token 65,535 still fits, so the limit is the vocabulary
+        # size, not the largest token.
         token_type="uint16" if tokenizer.vocabulary <= 2**16 else "uint32",
         vocabulary=tokenizer.vocabulary,
         tokenizer_sha256=tokenizer.sha256,
@@ -160,13 +178,18 @@ def _header(options: TokenizeOptions, reader: RecordReader) -> _IndexHeader:
 def _write_shards(
     options: TokenizeOptions, encoder: _Encoder, *, print_line: Callable[[str], None]
 ) -> ShardIndex:
+    # Phase 1: start after the last complete shard of an interrupted command.
     header, corpus = encoder.header, encoder.reader.corpus
     done = _resumed(options.output, header.made_from, print_line=print_line)
     progress = _ProgressPrinter(corpus, start=done.place, print_line=print_line)
     stream = encoder.records(start=done.place)
+    # One record is read ahead: a shard is opened only when a record for it exists, so no shard is
+    # empty.
     record = next(stream, None)
     while record is not None:
         with ShardWriter(options.output, len(done.shards), token_type=header.token_type) as shard:
+            # The limit is tested between records. Both documents of a pair therefore lie in one
+            # shard.
             while record is not None and shard.tokens < options.shard_tokens:
                 documents, position = record
                 for document in documents:
@@ -174,8 +197,11 @@ def _write_shards(
                 progress.add(sum(len(document.tokens) for document in documents), position)
                 done = replace(done, place=position)
                 record = next(stream, None)
+            # `finish` renames the shard before the progress file mentions it. A crash in between
+            # rewrites this shard with equal bytes.
             done = replace(done, shards=(*done.shards, shard.finish()))
         _save(options.output, header.made_from, done)
+    # All records were skipped, or the corpus has only records without a token.
     if not done.shards:
         raise ConfigError(f"source: the text under {corpus.folder} makes no token")
     return header.filled(done.shards)
@@ -197,7 +223,11 @@ class _Encoder:
         Records with a document without tokens are skipped.
         """
         for documents, text in self.reader.read(start=start):
+            # The survey also counts skipped records, because its report explains why they are
+            # missing.
             self.survey.add(documents, place=text.place, note=text.note)
+            # `all`: a pair without one of its answers is useless, so both documents are skipped
+            # together.
             if all(document.tokens for document in documents):
                 yield documents, text.after
 
@@ -208,6 +238,7 @@ def _resumed(output: Path, made_from: str, *, print_line: Callable[[str], None])
     Raises:
         ConfigError: the output belongs to other options.
     """
+    # A partial file belongs to a process that died. The lock excludes a live writer.
     for partial in output.glob(f"*{PARTIAL}"):
         partial.unlink()
     try:
@@ -215,6 +246,8 @@ def _resumed(output: Path, made_from: str, *, print_line: Callable[[str], None])
     except FileNotFoundError:
         return _FinishedShards((), DocumentPosition())
     _check_same_options(raw["made_from"], made_from, output)
+    # JSON has no dataclasses. A shard without masks has null in place of the file record, and null
+    # must stay None.
     shards = tuple(
         ShardRecord(**{name: record and ShardFile(**record) for name, record in shard.items()})
         for shard in raw["shards"]
@@ -239,6 +272,8 @@ def _check_same_options(existing: str, wanted: str, output: Path) -> None:
 @contextmanager
 def _locked(output: Path) -> Generator[None]:
     """Exclude other processes that write to this folder. Raises ConfigError."""
+    # The kernel releases the lock when the process dies. A lock file with a process id would go
+    # stale.
     with (output / _LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -268,6 +303,8 @@ class _ProgressPrinter:
         self._printed = now
         done = self._bytes_before(position)
         seconds = now - self._begun
+        # The rate counts only bytes of this process. A resumed command would otherwise report a too
+        # short remaining time.
         left = (self._corpus.size - done) * seconds / (done - self._start)
         self._print_line(
             f"{done / self._corpus.size:.1%} of {self._corpus.size} bytes,"
@@ -276,6 +313,7 @@ class _ProgressPrinter:
 
     def _bytes_before(self, position: DocumentPosition) -> int:
         ends = self._corpus.ends
+        # `ends` are cumulative, so the bytes before a file are the end of the previous file.
         before = ends[position.file - 1] if position.file else 0
         # a packed file has more bytes than it takes
         return min(before + position.offset, ends[min(position.file, len(ends) - 1)])

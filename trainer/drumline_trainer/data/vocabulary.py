@@ -26,9 +26,11 @@ _MAX_FOR_BYTES: Final = 512
 def check_vocabulary(dataset: Dataset, config: TrainerConfig) -> None:
     """Raise ConfigError where the model cannot take these samples, or would misread them."""
     dataset.check_model(config.model)
+    # Each part may have a tokenizer of its own, such as shards beside records.
     if isinstance(dataset, MixtureDataset):
         for part in dataset.parts:
             check_vocabulary(part, config)
+    # Models that begin at random accept any tokens: their vocabulary has no meaning yet.
     if config.folder is None or not isinstance(dataset, TextDataset | DocumentDataset):
         return
     folder, made_with = model_folder(config.folder), dataset.text.tokenizer_sha256
@@ -40,6 +42,7 @@ def check_vocabulary(dataset: Dataset, config: TrainerConfig) -> None:
 
 def _refuse_bytes(folder: AnyPath, config: TrainerConfig) -> None:
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    # Either sign is enough. Published models of bytes have no tokenizer and at most 512 tokens.
     if has_tokenizer or config.model.vocab_size > _MAX_FOR_BYTES:
         raise ConfigError(
             f"data.source: {config.data.source} is text, which is read as bytes, and the model of"
@@ -55,6 +58,7 @@ def _refuse_other_tokenizer(folder: AnyPath, made_with: str) -> None:
     try:
         digest = hashlib.sha256(read_file(file, limit=MAX_TOKENIZER_BYTES)).hexdigest()
     except FileNotFoundError:
+        # A folder without tokenizer.json leaves nothing to compare with.
         return
     except OSError as error:
         raise ConfigError(f"model_from: {file}: {error.strerror}") from error
