@@ -189,11 +189,13 @@ def _add_logs(logs: argparse.ArgumentParser) -> None:
     overview_arguments.add_archive(logs)
 
 
+# These commands take a job and nothing else, so one table describes them.
 _SIMPLE: Final = {
     "stop": "suspend a job: it releases its GPUs and keeps its place in the history (spec.suspend)",
     "resume": "resume a stopped job: it is queued again",
     "delete": "delete a job with its pods, and its code if no other job uses it",
 }
+# The order is the order of `--help`: submit, watch, manage, analyse, administer.
 _COMMANDS: Final = (
     CommandGrammar(
         "run",
@@ -258,6 +260,7 @@ _COMMANDS: Final = (
         run_arguments.add_hold,
     ),
     *(
+        # The summary is also the description, because there are no options to explain.
         CommandGrammar(name, summary, f"{summary}.", run_arguments.add_job)
         for name, summary in _SIMPLE.items()
     ),
@@ -354,17 +357,22 @@ def parser(program: str) -> CommandParser:
         prog=program,
         description="Drumline: training jobs on Kubernetes.",
         epilog=_EPILOG.format(program=program),
+        # An abbreviated option would become ambiguous when a later version adds options.
         allow_abbrev=False,
     )
     whole.add_argument("--version", action="version", version=f"drumline {__version__}")
+    # `required` makes a call without a command a usage error, with exit code 2.
     commands = whole.add_subparsers(title="commands", dest="command", required=True)
+    # Each parser is built even if another command runs. This takes milliseconds.
     for each in _COMMANDS:
         each.add(
             commands.add_parser(
                 each.name,
                 help=each.summary,
                 description=each.description,
+                # Exit codes belong to the help of each command, because scripts depend on them.
                 epilog="\n".join(filter(None, (each.examples, exit_codes_of(each.name)))),
+                # Examples contain line breaks that argparse would reflow.
                 formatter_class=argparse.RawDescriptionHelpFormatter,
                 allow_abbrev=False,
             )

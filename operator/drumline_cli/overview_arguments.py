@@ -23,6 +23,7 @@ class OverviewCommand:
     description: str
 
 
+# Keys are command names. A command here prints rows, so all share the output options.
 ROWS: Final[Mapping[str, OverviewCommand]] = {
     "list": OverviewCommand(
         summary="list the jobs of a namespace: running, pending with their positions, and ended",
@@ -117,8 +118,10 @@ _LIVE: Final[Mapping[str, OverviewCommand]] = {
 }
 
 
+# `top`, `ui` and `mcp` run until they are stopped, so `--output` does not apply.
 def _add_live(command: argparse.ArgumentParser, name: str) -> None:
     """Every option of one of `_LIVE`."""
+    # A screen can show files too. A page and tools always read the live cluster.
     if name == "top":
         command.add_argument("-q", "--queue", help="show only this queue and its jobs")
         command.add_argument("--once", action="store_true", help="print one screen and exit")
@@ -140,6 +143,7 @@ def _add_page(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--port",
         type=int,
+        # Port 0 lets the kernel choose, so several pages can run on one machine.
         default=0,
         metavar="N",
         help="port on the loopback interface (default: a free port)",
@@ -158,6 +162,7 @@ def _add_page(command: argparse.ArgumentParser) -> None:
 
 def _interval(text: str) -> float:
     """Seconds between two reads: one at least, so that nobody floods an API server."""
+    # NaN and text fall into the same message: both fail the comparison below.
     try:
         seconds = float(text)
     except ValueError:
@@ -169,6 +174,7 @@ def _interval(text: str) -> float:
 
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     """Every option of one of `ROWS`."""
+    # Options of one command each come first, and shared options last.
     if name == "why":
         command.add_argument(
             "job",
@@ -188,6 +194,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
             metavar="30d",
             help="start of the period: a duration (90m, 12h, 30d) or a day (default: all)",
         )
+        # The archive extends the period beyond the deletion of jobs.
         command.add_argument(
             "--by",
             default="queue",
@@ -208,6 +215,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument(
             "--save", type=Path, metavar="FILE", help="write a picture (.png) or a page (.html)"
         )
+    # A queue, a node and a share have no namespace.
     if name in {"list", "why", "gantt"}:
         add_namespace(command)
     if name in {"list", "gantt"}:
@@ -215,6 +223,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
             "-A", "--all-namespaces", action="store_true", help="namespace of the jobs"
         )
         command.add_argument("-q", "--queue", help="show only jobs of this queue")
+    # `-o name` feeds kubectl, so it exists only for rows that are objects.
     names = ("name",) if name in {"list", "queue", "nodes"} else ()
     add_output(command, "table", "json", "yaml", *names)
     _add_source(command)
@@ -252,6 +261,7 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "job", nargs="?", metavar="JOB", help="show the report of the job with this name"
     )
+    # Without -n, history covers all namespaces. The archive has no namespace of a context.
     add_namespace(command, "show only jobs of this namespace")
     command.add_argument("-q", "--queue", help="show only jobs of this queue")
     command.add_argument("-u", "--user", help="show only jobs of this user (spec.user)")
@@ -266,7 +276,9 @@ def _add_history(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with JOB: show the last lines of its pods, if the archive has them",
     )
+    # The variable sets the default, so that operators configure it once per shell.
     add_archive(command)
+    # `yaml` is absent, because a report has no object in the API.
     command.add_argument(
         "-o",
         "--output",
@@ -310,6 +322,7 @@ def _add_export_trace(command: argparse.ArgumentParser) -> None:
     _add_source(command)
 
 
+# The order is the order of `--help`. `parser` inserts these after the job commands.
 COMMANDS: Final = (
     *(
         CommandGrammar(name, each.summary, each.description, partial(_add_arguments, name=name))

@@ -116,6 +116,8 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the arguments before the first `--`, and the command after it."""
     given = list(arguments)
     if "--" not in given:
+        # argparse would take options of the user's program for its own. Everything after the first
+        # `--` belongs to that program, even a further `--`.
         return given, []
     at = given.index("--")
     return given[:at], given[at + 1 :]
@@ -123,6 +125,7 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def add_run(run: argparse.ArgumentParser) -> None:
     """Every option of `run`; the command behind `--` is split off before."""
+    # Size and placement come first, because most calls set only these.
     run.add_argument(
         "-N", "--nodes", type=int, default=1, metavar="N", help="number of pods (default: 1)"
     )
@@ -143,6 +146,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
         " see above)",
     )
     run.add_argument(
+        # A relative folder is resolved by the caller, so a user may run this from a subfolder.
         "--folder",
         type=Path,
         default=Path(),
@@ -151,6 +155,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
     )
     _add_code(run)
     _add_environment(run)
+    # Long groups of options have functions of their own, which other commands reuse.
     run.add_argument(
         "--hold",
         type=hold_seconds,
@@ -163,6 +168,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
     _add_chain(run)
     run.add_argument("--dry-run", action="store_true", help="print the objects, but create nothing")
     run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
+    # Scripts need the name of the job and nothing else. `-d` alone still prints sentences.
     run.add_argument(
         "-o",
         "--output",
@@ -175,6 +181,8 @@ def add_run(run: argparse.ArgumentParser) -> None:
 
 def _add_environment(run: argparse.ArgumentParser) -> None:
     """Add packages, variables, claims and resources of the pods, and the format of progress."""
+    # Repeated options collect into lists. argparse shares a list default, but only copies are
+    # changed.
     run.add_argument(
         "--progress",
         action="append",
@@ -204,6 +212,7 @@ def _add_environment(run: argparse.ArgumentParser) -> None:
         metavar="NAME=/FOLDER",
         help="PersistentVolumeClaim of the namespace and its mount path; may be repeated",
     )
+    # Text in Kubernetes notation. The request parses it, so that its error names the option.
     run.add_argument(
         "--resources",
         default="",
@@ -216,6 +225,7 @@ def _add_variables(
     command: argparse._ActionsContainer,  # pyright: ignore[reportPrivateUsage] - parser or group
 ) -> None:
     """Add the options about variables and Secrets."""
+    # `run` and `shell` accept the same variables, with the same spelling.
     command.add_argument(
         "-e",
         "--env",
@@ -240,6 +250,7 @@ def _add_variables(
         help="all keys of secret/NAME or configmap/NAME as variables that start with PREFIX; may"
         " be repeated",
     )
+    # The registry login is a reference. No command reads the content of a Secret.
     command.add_argument(
         "--pull-secret",
         action="append",
@@ -251,6 +262,8 @@ def _add_variables(
 
 def _add_code(run: argparse.ArgumentParser) -> None:
     """Add the options about the place of the code, if the folder is not packed into ConfigMaps."""
+    # The four places of code exclude each other. The request checks this, because argparse
+    # groups cannot describe the conflict of a flag with the value of another option.
     run.add_argument(
         "--no-code", action="store_true", help="do not pack code, because the image contains it"
     )
@@ -300,6 +313,8 @@ def hold_seconds(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: it is none.
     """
+    # `isdecimal` rejects signs, fractions and exponents, which the CRD's integer would reject too.
+    # The CRD allows one day at most.
     if not text.isdecimal() or int(text) > 86_400:
         raise argparse.ArgumentTypeError(f"invalid duration {text!r}: want 0 to 86400 seconds")
     return int(text)
@@ -347,6 +362,7 @@ def add_convert(convert: argparse.ArgumentParser) -> None:
 def add_logs(logs: argparse.ArgumentParser) -> None:
     """Every option of `logs`."""
     options.add_job(logs)
+    # A rank belongs to one pod. Filtering by rank therefore reads fewer logs from the kubelets.
     logs.add_argument(
         "-f", "--follow", action="store_true", help="follow the logs until the job ends"
     )
@@ -367,6 +383,7 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
     )
     logs.add_argument(
         "--generation",
+        # Replaced pods have no logs in the cluster, so this option needs an archive.
         type=int,
         metavar="N",
         help="show the archived logs of pods of an earlier membership of the job",
@@ -380,6 +397,7 @@ def add_shell(shell: argparse.ArgumentParser) -> None:
         "job", metavar="JOB", nargs="?", help="name of the TrainingJob (default: create a new job)"
     )
     shell.add_argument("--delete", action="store_true", help="delete the job")
+    # These options apply only without JOB. A separate group keeps them apart in `--help`.
     new = shell.add_argument_group("new job")
     new.add_argument("-q", "--queue", help="TrainingQueue (default: the cluster's only queue)")
     new.add_argument(
@@ -404,6 +422,7 @@ def add_shell(shell: argparse.ArgumentParser) -> None:
         metavar="cpu=8,memory=64Gi",
         help="resources of the pod besides its GPUs",
     )
+    # An idle shell holds GPUs that others wait for, so there is a limit by default.
     new.add_argument(
         "--idle",
         type=hold_seconds,
@@ -437,6 +456,7 @@ def _add_claim_pod(command: argparse.ArgumentParser) -> None:
         help="Secret with the login of the image's registry; may be repeated",
     )
     pod.add_argument(
+        # Files must belong to the user of the training pods, or a later job cannot read them.
         "--user",
         type=int,
         default=65_532,
@@ -444,6 +464,7 @@ def _add_claim_pod(command: argparse.ArgumentParser) -> None:
         help="UID and group of the pod (default: 65532, the UID of training pods)",
     )
     pod.add_argument("--node", help="node of the pod (default: any)")
+    # A cluster autoscaler may need several minutes for a node.
     pod.add_argument(
         "--wait",
         type=float,
@@ -463,6 +484,7 @@ def add_export(export: argparse.ArgumentParser) -> None:
     )
     export.add_argument("--average", action="store_true", help="export the average of the weights")
     export.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="data type")
+    # The conversion loads the weights into memory, so the limit must exceed the model's size.
     export.add_argument(
         "--memory", default="32Gi", metavar="32Gi", help="memory limit of the pod (default: 32Gi)"
     )
@@ -510,6 +532,7 @@ def add_sweep(sweep: argparse.ArgumentParser) -> None:
 def add_forward(forward: argparse.ArgumentParser) -> None:
     """Every option of `port-forward`."""
     options.add_job(forward)
+    # kubectl accepts the same notation, and this program passes the text to it.
     forward.add_argument(
         "ports", nargs="+", metavar="[LOCAL:]PORT", help="port of the pod, or LOCAL:POD"
     )
@@ -537,6 +560,7 @@ def add_clone(clone: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH=VALUE",
+        # A value may be JSON or plain text, so that users need not quote quotes for the shell.
         help="field below spec, as JSON or as text; null removes it; may be repeated",
     )
     _add_name_output(clone)

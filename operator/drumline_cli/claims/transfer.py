@@ -64,6 +64,7 @@ class CopyProgress:
         self._shown = 0.0
         self._terminal = sys.stderr.isatty()
 
+    # Progress is absolute per file. A retried file can move backwards without losing the total.
     def begin(self) -> None:
         """Begin a file: positions count from what is complete now."""
         self._base = self._done
@@ -73,6 +74,7 @@ class CopyProgress:
         self._done = self._base + position
         self._moved += moved
         now = time.monotonic()
+        # A terminal line may change five times a second. A log must not grow that fast.
         if now - self._shown >= (0.2 if self._terminal else _BETWEEN_SECONDS):
             self._shown = now
             self._show(end="\r" if self._terminal else "\n")
@@ -82,13 +84,16 @@ class CopyProgress:
         self._show(end="\n")
 
     def _show(self, *, end: str) -> None:
+        # A very short copy must not divide by zero.
         seconds = max(time.monotonic() - self._began, 1e-3)
+        # The rate counts network bytes only. Skipped files would make it look too fast.
         rate = self._moved / seconds
         left = (self._total - self._done) / rate if rate else 0.0
         percent = 100 if not self._total else int(100 * self._done / self._total)
         text = f"{self._verb} {gib(self._done)} of {gib(self._total)} ({percent} %)"
         if self._done < self._total and rate:
             text += f", {gib(rate)}/s, {left:.0f} s left"
+        # Padding overwrites the rest of a longer line before it.
         sys.stderr.write(f"{text:<72}{end}")
         sys.stderr.flush()
 
@@ -105,10 +110,12 @@ def upload(source: Path, target: str, run: Run) -> int:
         BadInput: the source cannot be read.
         NotAnswered: the other end failed.
     """
+    # Phase 1: list both sides, to know the total and to skip complete files.
     files = list(local_files(source))
     there = {each.path: each for each in listed(target, run)}
     progress = CopyProgress(total=sum(each.size for each in files), verb="sent")
     moved = 0
+    # Phase 2: send what differs. Equal size and time means equal content, as in rsync.
     for each in files:
         progress.begin()
         if there.get(each.path) == each:
@@ -133,8 +140,10 @@ def download(source: str, target: Path, run: Run) -> int:
         NotAnswered: the source does not exist, or the other end failed.
     """
     files = listed(source, run)
+    # An empty folder cannot be told from a missing one: the listing has files only.
     if not files:
         raise NotAnswered(f"{plain(source)} does not exist or has no files")
+    # One file into an existing folder keeps its name, as `cp` does.
     if target.is_dir() and [each.path for each in files] == [""]:
         target /= PurePosixPath(source).name
     progress = CopyProgress(total=sum(each.size for each in files), verb="received")
@@ -143,6 +152,7 @@ def download(source: str, target: Path, run: Run) -> int:
         path = f"{source}/{each.path}" if each.path else source
         here = target / each.path if each.path else target
         progress.begin()
+        # Size and time of change decide here too, so a second run is quick.
         if _state(here) == (each.size, each.changed):
             progress.at(each.size)
             continue
@@ -158,13 +168,16 @@ def local_files(source: Path) -> Iterator[CopiedFile]:
         BadInput: there is no such file or folder.
     """
     try:
+        # A path of the user may be a link. Links inside the folder are skipped.
         if source.is_file():
             state = source.stat()
             yield CopiedFile(path="", size=state.st_size, changed=int(state.st_mtime))
             return
         if not source.is_dir():
             raise BadInput(f"{source}: no such file or folder")
+        # Sorted order makes progress and errors reproducible.
         for path in sorted(source.rglob("*")):
+            # Part files of an interrupted download are not data.
             if path.is_file() and not path.is_symlink() and not path.name.endswith(PART):
                 state = path.stat()
                 name = path.relative_to(source).as_posix()
@@ -183,6 +196,7 @@ def listed(path: str, run: Run) -> list[CopiedFile]:
     for line in _asked(run(["list", path])).splitlines():
         entry = cast("dict[str, Any]", json.loads(line))
         name = str(entry["path"])
+        # The pod is not trusted. A path with `..` could overwrite files of the user.
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise NotAnswered(f"the pod names a file outside of the folder: {plain(name)}")
         files.append(CopiedFile(path=name, size=int(entry["size"]), changed=int(entry["changed"])))
@@ -193,9 +207,12 @@ def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: CopyPro
     """Send one file; returns the bytes that were moved."""
     moved = fruitless = 0
     last = -1
+    # Each round: find the common part, send the rest, then check the whole file.
     while True:
         there = _digest(run(["part", path, str(file.size)]))
+        # Different digests mean that the source changed. Then nothing of the old copy is usable.
         offset = there[0] if there == _digest_here(source, there[0]) else 0
+        # Progress resets the counter, so a large file survives many short connections.
         fruitless = 0 if offset > last else fruitless + 1
         last = offset
         progress.at(offset)
@@ -206,13 +223,16 @@ def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: CopyPro
         except OSError as error:
             raise BadInput(f"{source}: {error.strerror}") from None
         moved += count
+        # `finish` renames the file only if its size is complete.
         finish = run(["finish", path, str(file.size), str(file.changed)])
         answer = subprocess.run(finish, capture_output=True, check=False)
         if answer.returncode == 0:
             progress.at(file.size)
             return moved
+        # Attempts without new bytes are limited. Otherwise a full disk would retry forever.
         if fruitless >= _TRIES:
             raise NotAnswered(_last_line(answer.stderr))
+        # Linear back-off, because kubectl needs a new connection for each attempt.
         time.sleep(fruitless)
 
 
@@ -229,6 +249,7 @@ def _piped(source: BinaryIO, command: Sequence[str], progress: CopyProgress, *, 
                 pipe.write(data)
                 count += len(data)
                 progress.at(at + count, moved=len(data))
+        # Closing flushes the last bytes, so it can fail in the same way.
         with suppress(BrokenPipeError):
             pipe.close()
     return count
@@ -239,16 +260,20 @@ def _received(path: str, here: Path, file: CopiedFile, run: Run, progress: CopyP
     part = here.with_name(here.name + PART)
     moved = fruitless = 0
     try:
+        # Each round checks the part that exists, appends to it, and renames it when complete.
         here.parent.mkdir(parents=True, exist_ok=True)
         while True:
             offset = min(part.stat().st_size, file.size) if part.exists() else 0
+            # The remote digest detects a source that changed since the last attempt.
             if offset and _digest(run(["digest", path, str(offset)])) != _digest_here(part, offset):
                 offset = 0
             progress.at(offset)
+            # Append mode and truncate keep the verified part and drop the rest.
             with part.open("ab") as opened:
                 opened.truncate(offset)
                 count = _taken(run(["send", path, str(offset)]), opened, progress, at=offset)
             moved += count
+            # The time of change is set before the rename, so a complete file is always recognized.
             if part.stat().st_size == file.size:
                 os.utime(part, (file.changed, file.changed))
                 part.replace(here)
@@ -268,6 +293,7 @@ def _taken(command: Sequence[str], target: BinaryIO, progress: CopyProgress, *, 
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         pipe = cast("BufferedReader", process.stdout)
+        # `read1` returns what arrived. `read` would wait for a full chunk and delay progress.
         while data := pipe.read1(_CHUNK):
             target.write(data)
             count += len(data)
@@ -285,6 +311,7 @@ def _digest_here(file: Path, size: int) -> tuple[int, str]:
     """Return how many of the first `size` bytes a file has, and their digest."""
     digest, have = hashlib.sha256(), 0
     with file.open("rb") as opened:
+        # Read in chunks, because a checkpoint file may exceed the memory of this machine.
         while have < size and (data := opened.read(min(_CHUNK, size - have))):
             digest.update(data)
             have += len(data)
@@ -298,9 +325,11 @@ def _asked(command: Sequence[str]) -> str:
         NotAnswered: it fails.
     """
     error = b""
+    # These questions change nothing, so a retry is safe.
     for attempt in range(_TRIES):
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode == 0:
+            # The bound protects this process from endless output of the pod.
             return done.stdout[:_MAX_LISTING].decode(errors="replace")
         error = done.stderr
         time.sleep(attempt)
@@ -309,6 +338,7 @@ def _asked(command: Sequence[str]) -> str:
 
 def _last_line(output: bytes) -> str:
     lines = output.decode(errors="replace").strip().splitlines()
+    # The last line of kubectl is the cause. Earlier lines are warnings.
     return plain(lines[-1][:500]) if lines else "kubectl exec failed without a message"
 
 

@@ -23,8 +23,11 @@ from drumline_contract import starts_ranks
 
 GPU: Final = "nvidia.com/gpu"
 _TEMPLATE: Final = "spec.template"
+# These keys belong to controllers of the source system. Copies would confuse them.
 _PLATFORM: Final = re.compile(rf"{PLATFORM_KEYS}|^([^/]*[.])?(kubeflow[.]org|istio[.]io)/")
+# The node lifecycle controller sets these taints. Drumline handles failed nodes itself.
 _NODE_STATE: Final = re.compile(r"^node(-role)?[.]kubernetes[.]io/")
+# Every field has a reason, so that no field disappears silently.
 _REASONS: Final = {
     "restartPolicy": "Drumline restarts processes and pods itself, within spec.recovery",
     "schedulerName": "Drumline places the pods itself",
@@ -78,6 +81,7 @@ def pod_half(
     Raises:
         ConversionError: there is no container, or it has no image.
     """
+    # Phase 1: metadata, the training container, and its GPUs and resources.
     pod = pod_template.below("spec")
     template: Json = metadata_of(pod_template.below("metadata"), to=_TEMPLATE)
     container = training_container(pod, name=container_name)
@@ -85,26 +89,31 @@ def pod_half(
     spec = _placement(pod)
     if resources:
         spec["resources"] = resources
+    # Phase 2: image and command. Without an image there is nothing to run.
     image = container.text("image", to=f"{_TEMPLATE}.image")
     if image is None:
         raise ConversionError(path=container.at("image"), problem="is required")
     container.text("name")
     template.update(image=image)
     template.update(command_of(container, gpus=gpus, supervised=supervised))
+    # Phase 3: settings of the container that have an equal in the template.
     _fill(template, "imagePullPolicy", container.text("imagePullPolicy", to=_TEMPLATE))
     _fill(template, "workingDir", container.text("workingDir", to=f"{_TEMPLATE}.workingDir"))
     _fill(template, "env", env_of(container, to=_TEMPLATE))
     _fill(template, "envFrom", env_from(container, to=_TEMPLATE))
+    # Phase 4: volumes and the other containers. Mounts can refer to volumes only.
     volumes = volumes_of(pod)
     mounts = mounts_of(container, volumes=volumes, to=_TEMPLATE)
     before, beside = _init_containers(pod, volumes), _sidecars(pod, container, volumes)
     helpers = (*before, *beside)
+    # A memory-backed /dev/shm is dropped only if no helper container mounts it.
     used = [*mounts, *(mount for each in helpers for mount in each.get("volumeMounts", ()))]
     _fill(template, "initContainers", before)
     _fill(template, "sidecars", beside)
     _fill(template, "volumes", without_shared_memory(volumes, used))
     _fill(template, "volumeMounts", mounts)
     _fill(template, "imagePullSecrets", _pull_secrets(pod))
+    # Phase 5: user, groups and the grace period.
     _security(pod, container, template)
     _fill(
         template,
@@ -113,6 +122,7 @@ def pod_half(
             "terminationGracePeriodSeconds", to=f"{_TEMPLATE}.terminationGracePeriodSeconds"
         ),
     )
+    # Phase 6: report the fields without an equal.
     for name, why in _REASONS.items():
         pod.leave_out(name, why)
     for name, why in _CONTAINER_REASONS.items():
@@ -128,14 +138,17 @@ def gpus_of(pod_template: Fields) -> int:
 
 def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields) -> Json:
     """`launch` for a command, which has to behave as it did: it was started once a pod."""
+    # Users may give a path to the program. The file name identifies a launcher.
     program = PurePosixPath(words[0]).name
     once_a_pod = starts_ranks(words) is not False
+    # A command of a source system ran once per pod. PerGpu is equal to that only with one GPU.
     launch = "PerPod" if once_a_pod or gpus > 1 else "PerGpu"
     fields.notes.check(
         path,
         f"template.launch is {launch}: an agent starts the command and restarts it after a"
         " failure; remove launch to use only the kubelet",
     )
+    # torchrun and similar launchers start one process per GPU. Other programs may expect this too.
     if not once_a_pod and gpus > 1:
         fields.notes.check(
             path,
@@ -150,12 +163,14 @@ def command_of(container: Fields, *, gpus: int, supervised: bool = True) -> Json
     command = container.texts("command", to=f"{_TEMPLATE}.command")
     args = container.texts("args", to=f"{_TEMPLATE}.args")
     fields: Json = {}
+    # Without an agent, the kubelet starts the command, and `launch` must be absent.
     if command and supervised:
         fields = launch_fields(
             [*command, *args], gpus=gpus, path=container.at("command"), fields=container
         )
     if command:
         fields["command"] = command
+    # An agent needs the command line. Images do not show theirs to the API.
     elif supervised:
         container.notes.check(
             container.path,
@@ -176,12 +191,15 @@ def training_container(pod: Fields, *, name: str | None) -> Fields:
     containers = pod.each("containers")
     if not containers:
         raise ConversionError(path=pod.at("containers"), problem="is required")
+    # The training operators identify the main container by a fixed name.
     named = [container for container in containers if container.text("name") == name]
+    # `max` returns the first of equal containers, so containers without GPUs keep their order.
     return named[0] if named else max(containers, key=_gpu_count)
 
 
 def _gpu_count(container: Fields) -> int:
     resources = container.below("resources")
+    # For extended resources Kubernetes requires equal requests and limits. One may be absent.
     limits, requests = resources.below("limits"), resources.below("requests")
     return limits.number(GPU) or requests.number(GPU) or 0
 
@@ -193,19 +211,23 @@ def resources_of(resources: Fields, *, to: str = "spec") -> tuple[int, Json]:
     """
     limits, requests = resources.below("limits"), resources.below("requests")
     gpus, amounts = 0, dict[str, Any]()
+    # A dictionary keeps the order of the input and removes duplicates.
     for name in dict.fromkeys((*limits.names(), *requests.names())):
         most, least = limits.text(name), requests.text(name)
         path = (limits if most is not None else requests).at(name)
         amount = most if most is not None else least
+        # GPUs move to `gpusPerNode`. All other amounts stay in `resources`.
         if name == GPU:
             gpus = limits.number(name) or requests.number(name) or 0
             resources.notes.carried(path, f"{to}.gpusPerNode")
             continue
+        # Partitions and GPUs of other vendors need a GpuPool, not a resource name.
         if "gpu" in name or name.startswith("nvidia.com/mig-"):
             resources.notes.left_out(path, f"GPUs are {GPU}; set {to}.gpusPerNode")
             continue
         amounts[name] = amount
         resources.notes.carried(path, f"{to}.resources")
+        # A TrainingJob has one amount per resource. The limit is the safe choice of two.
         if least is not None and most is not None and least != most:
             resources.notes.left_out(
                 requests.at(name),
@@ -221,6 +243,7 @@ def _placement(pod: Fields) -> Json:
     if labels:
         pod.notes.carried(pod.at("nodeSelector"), "spec.nodeSelector")
         spec["nodeSelector"] = labels
+    # Each rejected toleration adds its own note.
     tolerations = [kept for entry in pod.each("tolerations") if (kept := _toleration(entry))]
     if tolerations:
         pod.notes.carried(pod.at("tolerations"), "spec.tolerations")
@@ -236,8 +259,10 @@ def _toleration(entry: Fields) -> Json | None:
     toleration: Json = {"key": key}
     for name in ("operator", "value", "effect"):
         _fill(toleration, name, entry.text(name))
+    # Drumline moves gangs off failed nodes, so a time limit of the kubelet has no effect.
     if entry.raw("tolerationSeconds") is not None:
         entry.notes.left_out(entry.at("tolerationSeconds"), "a toleration has no time limit")
+    # A toleration without a key tolerates every taint, including those of failed nodes.
     if key is None or _NODE_STATE.match(key):
         entry.notes.left_out(entry.path, "taints of node state cannot be tolerated")
         return None
@@ -251,12 +276,15 @@ def _required_terms(pod: Fields) -> list[Json]:
     affinity = pod.below("affinity").below("nodeAffinity")
     needed = affinity.below("requiredDuringSchedulingIgnoredDuringExecution")
     terms: list[Json] = []
+    # Terms are alternatives, and expressions within a term must all hold. Keep this nesting.
     for term in needed.each("nodeSelectorTerms"):
         expressions: list[Json] = []
+        # `matchFields` selects nodes by name. The note about unread fields reports it.
         for entry in term.each("matchExpressions"):
             expression: Json = {"key": entry.text("key"), "operator": entry.text("operator")}
             _fill(expression, "values", entry.texts("values"))
             expressions.append(expression)
+        # An empty term matches no node in Kubernetes, so it adds no alternative.
         if expressions:
             terms.append({"matchExpressions": expressions})
     if terms:
@@ -270,6 +298,7 @@ def metadata_of(metadata: Fields, *, to: str) -> Json:
     for kind in ("labels", "annotations"):
         below = metadata.below(kind)
         kept: Json = {}
+        # `unread=True`: another function may have taken some labels before, such as the queue name.
         for name in below.names(unread=True):
             text = below.text(name)
             if _PLATFORM.match(name):
@@ -286,9 +315,11 @@ def metadata_of(metadata: Fields, *, to: str) -> Json:
 def _init_containers(pod: Fields, volumes: list[Json]) -> list[Json]:
     kept: list[Json] = []
     for container in pod.each("initContainers"):
+        # Kubernetes marks a sidecar by `restartPolicy: Always` on an init container.
         if container.raw("restartPolicy") is not None:
             continue  # a sidecar
         name, command = container.text("name") or "", container.texts("command")
+        # The name `trainer` is reserved for the container that trains.
         if not command or name == "trainer":
             container.forget()
             pod.notes.left_out(container.path, "init containers need a command and a unique name")
@@ -301,6 +332,7 @@ def _init_containers(pod: Fields, volumes: list[Json]) -> list[Json]:
 
 def _sidecars(pod: Fields, training: Fields, volumes: list[Json]) -> list[Json]:
     """Init containers that are restarted, and the containers beside the one that trains."""
+    # Ordinary containers run beside the training container, so they become sidecars.
     ordinary = [each for each in pod.each("containers") if each.path != training.path]
     for container in ordinary:
         pod.notes.check(container.path, "a sidecar is restarted whenever it ends")
@@ -308,6 +340,7 @@ def _sidecars(pod: Fields, training: Fields, volumes: list[Json]) -> list[Json]:
         each for each in pod.each("initContainers") if each.raw("restartPolicy") is not None
     )
     kept: list[Json] = []
+    # Kubernetes starts sidecars in order. Restarted init containers started before the others.
     for container in (*restarted, *ordinary):
         name = container.text("name") or ""
         if name == "trainer" or not (container.has("image") or container.has("command")):
@@ -327,6 +360,7 @@ def _own_resources(container: Fields) -> Json:
     limits = container.below("resources").below("limits")
     requests = container.below("resources").below("requests")
     own: Json = {}
+    # GPUs of a sidecar have no equal. Only the training container gets GPUs.
     for name in ("cpu", "memory"):
         most, least = limits.text(name), requests.text(name)
         _fill(own, name, least if most is None else most)
@@ -346,6 +380,7 @@ def _helper(container: Fields, name: str, *, volumes: list[Json], to: str) -> Js
 
 def _pull_secrets(pod: Fields) -> list[str]:
     named = [entry.text("name") or "" for entry in pod.each("imagePullSecrets")]
+    # Holders of a job token have the operator's rights at the agents, so no template may use it.
     secrets = [name for name in named if name and not name.endswith(TOKEN_SECRET_SUFFIX)]
     if secrets:
         pod.notes.carried(pod.at("imagePullSecrets"), f"{_TEMPLATE}.imagePullSecrets")
@@ -355,16 +390,19 @@ def _pull_secrets(pod: Fields) -> list[str]:
 def _security(pod: Fields, container: Fields, template: Json) -> None:
     """Convert the security context: the process is never root, and has no capability."""
     user, path = None, ""
+    # The container's settings override the pod's settings, as in Kubernetes.
     for level in (pod, container):
         context = level.below("securityContext")
         given = context.number("runAsUser")
         if given is not None:
             user, path = given, context.at("runAsUser")
+        # User 0 is recorded, but the template never receives it.
         if given == 0:
             context.notes.left_out(
                 context.at("runAsUser"),
                 "a template cannot run as root; the pool can allow root: podProfile.runAsUser",
             )
+        # The API rejects group 0, because it would give access to files of root.
         groups = [group for group in context.texts("supplementalGroups") if group != "0"]
         if groups:
             template["supplementalGroups"] = [int(group) for group in groups if group.isdecimal()]
@@ -382,6 +420,7 @@ def _security(pod: Fields, container: Fields, template: Json) -> None:
             ("allowPrivilegeEscalation", "never"),
         ):
             context.leave_out(name, why)
+    # Zero and absent both lead to the default user, so one note covers both.
     if user:
         template["runAsUser"] = user
         container.notes.carried(path, f"{_TEMPLATE}.runAsUser")
@@ -392,5 +431,6 @@ def _security(pod: Fields, container: Fields, template: Json) -> None:
 
 
 def _fill(fields: Json, name: str, value: object) -> None:
+    # Absent fields keep manifests short, and the defaults of the CRD apply.
     if value is not None and value not in ([], {}):
         fields[name] = value

@@ -58,6 +58,7 @@ DEFAULT_POLICY: Final = Policy()
 _TAINT_RULES: Final = DEVICE_TAINT_RULES[0]
 """The group and kind are those of every version."""
 
+# Built-in kinds and ours, by group. A kind of the same name in a foreign group is ignored.
 _GROUPS: Final = {
     "Namespace": "",
     "Node": "",
@@ -146,6 +147,7 @@ def read(
     state = _empty_state(
         installation, policy=policy, now=as_of, progress=lambda uid: _progress(jobs[uid])
     )
+    # Phase 1: pass each accepted object to the caches, in the order of the files.
     placeholders: list[PodView] = []
     for manifest in filter(installation.reads, known.values()):
         try:
@@ -154,6 +156,7 @@ def read(
             _TAKE[manifest.kind](state, manifest)
         except BadInput as error:
             unreadable.append(str(error))
+    # Phase 2: restore state that the operator keeps in statuses: budgets and interruptions.
     state.budgets.restore(_statuses(known.values(), kind=TrainingQueue.KIND))
     state.observe_budgets(now=as_of)
     pools = _statuses(known.values(), kind=GpuPool.KIND)
@@ -161,6 +164,7 @@ def read(
     set_standings(state.nodes, standings(map(health_of, pools.values()), now=as_of))
     demands = known_demands(placeholders=placeholders, pools=state.pools.by_name, statuses=pools)
     jobs.update((job.uid, job) for job in state.jobs.all())
+    # Phase 3: take the snapshot that a scheduling cycle would get.
     try:
         snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
         snapshot = demands.shown_to(snapshot, now=as_of)
@@ -182,6 +186,7 @@ def _by_name(
     manifests: Iterable[ManifestDocument],
 ) -> Mapping[tuple[str, str, str], ManifestDocument]:
     """Return the manifests of kinds that count, by kind, namespace and name."""
+    # A dictionary keeps the last entry of each key, as `kubectl apply` would.
     return {
         (manifest.kind, *manifest.namespaced_name): manifest
         for manifest in manifests
@@ -190,6 +195,7 @@ def _by_name(
 
 
 def _written(job: Job) -> WrittenStart:
+    # Forecasts in a status are timestamps. Both may be absent while the job waits.
     early, late = job.status.expected_start, job.status.expected_start_by
     start = ExpectedStart(
         key=job.key,
@@ -204,6 +210,7 @@ def _would_be_refused(
     state: ClusterCache, known: Mapping[tuple[str, str, str], ManifestDocument]
 ) -> bool:
     """Whether the operator would refuse a job that is not stored yet."""
+    # A stored job was accepted by a server once, perhaps by a version with other rules.
     keys = ((TrainingJob.KIND, job.namespace, job.name) for job in _refused(state))
     return any(not _is_stored(known[key]) for key in keys)
 
@@ -217,6 +224,7 @@ def _accepted(
     """
     accepted: list[ManifestDocument] = []
     unreadable: list[str] = []
+    # Each refusal names its file, line and field, so that a user can fix all of them at once.
     for manifest in manifests:
         refused = [] if _is_stored(manifest) else refusals(manifest.raw)
         for refusal in refused:
@@ -228,6 +236,7 @@ def _accepted(
 
 
 def _is_stored(manifest: ManifestDocument) -> bool:
+    # Only a server sets `resourceVersion`. Its presence shows that the object was stored.
     metadata = manifest.raw.get("metadata")
     return isinstance(metadata, dict) and "resourceVersion" in metadata
 
@@ -240,6 +249,7 @@ def _empty_state(
     progress: Callable[[str], Progress | None],
 ) -> ClusterCache:
     return ClusterCache(
+        # A fixed clock makes the result depend on the files alone.
         nodes=NodeCache(clock=lambda: now, overdue_seconds=policy.overdue_seconds),
         progress=progress,
         scope=InstallationScope.of(Settings()),  # no object says where the operator runs
@@ -249,6 +259,7 @@ def _empty_state(
 
 
 def _statuses(manifests: Iterable[ManifestDocument], *, kind: str) -> Mapping[str, Json]:
+    # A status may have a newer format. Readers of the status check its content.
     """Return statuses by name. They contain the usage of queues and the evidence against nodes."""
     return {
         manifest.namespaced_name[1]: cast("Json", status)
@@ -263,6 +274,7 @@ def _asks_for_nodes(manifest: ManifestDocument) -> bool:
 
 
 def _remarks(state: ClusterCache, installation: Installation) -> list[str]:
+    # Reasons from the scheduler and from the controller are merged, because users see one list.
     classless = [
         f"{job.key}: PriorityClassNotFound: {job.spec.priority_class_name} does not exist"
         for job in state.scheduling.jobs_without_priority_class()
@@ -282,6 +294,7 @@ def _remarks(state: ClusterCache, installation: Installation) -> list[str]:
 def _refused(state: ClusterCache) -> list[Job]:
     """Return the jobs that the operator refuses."""
     return [
+        # A running job keeps its nodes even if a newer operator would refuse its spec.
         job
         for job in state.jobs.all()
         if job.status.assignment is None and not job.finished and not job.unreadable
@@ -291,6 +304,7 @@ def _refused(state: ClusterCache) -> list[Job]:
 
 def _unselected(state: ClusterCache) -> list[str]:
     """Queues whose selector means nothing, as no namespace is known."""
+    # Without Namespace objects, a selector matches nothing. Users need a warning about this.
     if state.namespaces.are_known:
         return []
     return [
@@ -314,6 +328,7 @@ def _uncounted(state: ClusterCache) -> list[str]:
 
 def _unguarded(state: ClusterCache, installation: Installation) -> list[str]:
     """Queues whose pods are victims in guarded pools alone, where nobody says which these are."""
+    # Only the chart's values contain the list of guarded pools. No object in the cluster has it.
     if installation.guarded_pools is not None:
         return []
     return [
@@ -327,6 +342,7 @@ def _unguarded(state: ClusterCache, installation: Installation) -> list[str]:
 
 def _progress(job: Job) -> Progress | None:
     """Return the job's last progress by its status: no agent can be asked here."""
+    # `totalSteps` may be unknown. Zero then means that no end can be computed.
     if job.status.step is None:
         return None
     return Progress(
@@ -338,8 +354,10 @@ def _progress(job: Job) -> Progress | None:
 
 def _job(state: ClusterCache, manifest: ManifestDocument) -> None:
     view = _decoded(manifest, codec.training_job)
+    # The cache accepts a job with a broken spec, because its pods still hold GPUs.
     state.on_job(None, view)  # what can be read of it counts
     try:
+        # This second, strict parse finds the exact field for the message.
         job_of(view)
     except ApiError as error:
         raise manifest.blame(error.path, f"{view.namespace}/{view.name}: {error}") from None
@@ -350,12 +368,14 @@ def _job(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 def _queue(state: ClusterCache, manifest: ManifestDocument) -> None:
     view = _decoded(manifest, codec.custom_object)
+    # The cache would only return the problem. This check adds the file, line and field.
     _check(manifest, TrainingQueueSpec, view.spec)
     state.on_queue(None, view)
 
 
 def _pool(state: ClusterCache, manifest: ManifestDocument) -> None:
     view = _decoded(manifest, codec.custom_object)
+    # Without a valid spec the pool selects no node, so the user must see this error.
     _check(manifest, GpuPoolSpec, view.spec)
     state.on_pool(None, view)
 
@@ -407,6 +427,7 @@ def _workload(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 
 def _slice(state: ClusterCache, manifest: ManifestDocument) -> None:
+    # The node cache recounts GPUs only when a device object of the node changed.
     nodes = state.nodes
     nodes.devices_changed(nodes.devices.on_slice(None, _decoded(manifest, device_slice)))
 
@@ -449,11 +470,13 @@ def _check(manifest: ManifestDocument, model: type[ApiModel], spec: Mapping[str,
 
 def _decoded(manifest: ManifestDocument, decode: Callable[[bytes], T]) -> T:
     try:
+        # The decoder is the operator's, and it reads bytes. One more encoding keeps both identical.
         return decode(json.dumps(_completed(manifest)).encode())
     except RecursionError:
         name = "/".join(manifest.namespaced_name)
         raise manifest.blame("", f"{manifest.kind} {name} is nested too deep to read") from None
     except codec.Undecodable as error:
+        # msgspec reports the path at the end of its message. The line in the file needs this path.
         problem, separator, field = str(error).rpartition(" - at `$.")
         path = field.rstrip("`") if separator else ""
         raise manifest.blame(path, f"{path}: {problem}" if separator else str(error)) from None
@@ -462,10 +485,12 @@ def _decoded(manifest: ManifestDocument, decode: Callable[[bytes], T]) -> T:
 def _completed(manifest: ManifestDocument) -> Json:
     """Return the object with what the API server would have added."""
     metadata: object = manifest.raw.get("metadata")
+    # `uid` and `creationTimestamp` are required by the decoders, but no manifest contains them.
     if not isinstance(metadata, dict):
         return manifest.raw  # the decoder says so
     namespace, name = manifest.namespaced_name
     made = {"uid": f"{namespace}/{name}", "creationTimestamp": timestamp(manifest.as_of)}
     if manifest.kind in _NAMESPACED:
         made["namespace"] = namespace
+    # Own fields win over defaults, so objects from a cluster keep their uids.
     return {**manifest.raw, "metadata": {**made, **cast("Json", metadata)}}

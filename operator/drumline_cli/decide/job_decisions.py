@@ -33,6 +33,7 @@ from drumline_scheduler.model import Admitted, Gang, Pool, Snapshot
 class JobVerdict(StrEnum):
     """Decision about a job in this cycle."""
 
+    # The text of each member is part of the JSON output. Scripts compare it.
     PLACED = "Placed"
     ADMITTED = "Admitted"
     """Pods that are no TrainingJob's: its queue has room, so they are let go in this pool, where
@@ -118,6 +119,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         alternatives: What it could do instead of waiting, with the price of each.
     """
 
+    # Required fields come first. `omit_defaults` then keeps the JSON of a waiting job short.
     job: str
     uid: str
     queue: str
@@ -171,22 +173,28 @@ def job_decisions(
         pending: the waiting gangs of that cycle.
         starts: forecasts of when waiting gangs will start.
     """
+    # Phase 1: index the gangs by uid. A pending gang replaces the admitted gang of the same job.
     admitted = {admission.gang.uid: admission for admission in snapshot.admitted}
     gangs = {uid: admission.gang for uid, admission in admitted.items()}
     gangs |= {gang.uid: gang for gang in pending}
+    # A surplus gang has its own uid, but it is reachable only through its job.
     beside = [gang.surplus for gang in gangs.values() if gang.surplus is not None]
     known = _Known(gangs={gang.uid: gang for gang in beside} | gangs, admitted=admitted)
+    # Phase 2: index the parts of the decision that add details to a waiting row.
     reserved = {reservation.uid: reservation.start_at for reservation in decisions.reservations}
     preemptions = {preemption.uid: preemption for preemption in decisions.preemptions}
     expected = {start.uid: start for start in starts}
     needs = {need.uid: _nodes_needed(need) for need in decisions.needs_nodes}
     pools = {pool.name: pool for pool in snapshot.pools}
+    # Phase 3: make the rows in the order of the docstring.
     rows = (
         *(_placed(placed, known) for placed in decisions.placed),
         *(_resized(resized, known) for resized in decisions.resized),
         *(row for preemption in decisions.preemptions for row in _victims(preemption, known)),
         *(_moved(move, known) for move in decisions.moves),
         *(_leaves(eviction, known) for eviction in decisions.evictions),
+        # A waiting job needs details of four sources: its preemption, reservation, nodes and
+        # forecast.
         *(
             _with_forecast(
                 _waiting(
@@ -201,6 +209,7 @@ def job_decisions(
             for blocked in decisions.blocked
         ),
     )
+    # Phase 4: add prices, and replace the uid of a surplus gang by the uid of its job.
     return [
         _of_job(_with_cost(row, pools.get(row.pool), known.gangs[row.uid]), known.gangs[row.uid])
         for row in rows
@@ -222,6 +231,7 @@ def topology_asked(gang: Gang) -> tuple[str, ...]:
 
 def _of_job(row: JobDecision, gang: Gang) -> JobDecision:
     """Return the row of a surplus gang as one of its job."""
+    # Users know the job, not the internal gang for its spot nodes.
     return replace(row, uid=gang.surplus_of, surplus=True) if gang.surplus_of else row
 
 
@@ -235,12 +245,16 @@ def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
     """With what its places cost: those it gets, or will get once its victims have ended."""
     if pool is None:
         return row
+    # In a pool with partitions, the scheduler counts parts. Prices are per whole GPU.
     row, gpus = replace(row, parts_per_gpu=pool.parts_per_gpu), pool.in_gpus(row.gpus)
+    # A job that leaves its nodes costs nothing there.
     if row.verdict in (JobVerdict.PREEMPTED, JobVerdict.LEAVES):
         return row
+    # A pool without a price still has a capacity type, which users want to see.
     if pool.price is None:
         return replace(row, capacity=str(pool.capacity))
     longest = gang.max_runtime_seconds
+    # Without a maximum runtime there is no upper bound for the cost.
     seconds = None if longest is None else gpus * ceil(longest)
     return replace(
         row,
@@ -254,13 +268,16 @@ def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
 
 def _placed(placed: Placed, known: _Known) -> JobDecision:
     gang = known.gangs[placed.uid]
+    # A repair replaces some pods of a running gang. All other placements start a gang.
     verdict = JobVerdict.REPAIRED if placed.replaced else JobVerdict.PLACED
     return JobDecision(
         job=placed.key,
         uid=placed.uid,
         queue=gang.queue,
         pods=len(placed.assignment),
+        # `gpus_at` takes the number of main pods, and adds the GPUs of the role pods itself.
         gpus=gang.gpus_at(len(placed.assignment) - gang.extras),
+        # kube-scheduler binds foreign pods, so the nodes here are only an estimate.
         verdict=JobVerdict.ADMITTED if gang.is_foreign else verdict,
         asks=topology_asked(gang),
         pool=placed.pool,
@@ -273,6 +290,7 @@ def _placed(placed: Placed, known: _Known) -> JobDecision:
 
 def _resized(resized: Resized, known: _Known) -> JobDecision:
     gang, held = known.gangs[resized.uid], known.admitted[resized.uid]
+    # Kept positions stay first. Ranks are renumbered in this order.
     nodes = (*(held.assignment[position] for position in resized.kept), *resized.added)
     return JobDecision(
         job=resized.key,
@@ -297,6 +315,7 @@ def _victims(preemption: Preemption, known: _Known) -> Iterator[JobDecision]:
 
 def _victim(victim: Victim, *, by: str, known: _Known) -> JobDecision:
     gang = known.gangs[victim.uid]
+    # A victim either moves, shrinks to `kept`, or leaves all its nodes.
     moves = bool(victim.moves_to)
     pods = len(victim.moves_to or victim.kept or known.admitted[victim.uid].assignment)
     return JobDecision(
@@ -315,6 +334,7 @@ def _victim(victim: Victim, *, by: str, known: _Known) -> JobDecision:
     )
 
 
+# A move without freed domains escapes a bad node. The reason says which case applies.
 def _moved(move: Move, known: _Known) -> JobDecision:
     gang = known.gangs[move.uid]
     freed = f"frees {many(move.domains_freed, 'domain')}" if move.domains_freed else ""
@@ -334,6 +354,7 @@ def _moved(move: Move, known: _Known) -> JobDecision:
 
 
 def _leaves(eviction: QueueEviction, known: _Known) -> JobDecision:
+    # The queue's stopPolicy evicts the job. No other job receives the nodes by this decision.
     held = known.admitted[eviction.uid]
     return JobDecision(
         job=eviction.key,
@@ -363,6 +384,7 @@ def _nodes_needed(need: NeedsNodes) -> NodesNeeded:
                 ephemeral_bytes=share.ephemeral_bytes,
                 extended=dict(share.extended),
             )
+            # Equal nodes are grouped, because a gang of 500 nodes would print 500 equal lines.
             for share, nodes in Counter(need.shares).items()
         ),
     )
@@ -377,7 +399,9 @@ def _waiting(
     needs_nodes: NodesNeeded | None,
 ) -> JobDecision:
     gang = known.gangs[blocked.uid]
+    # With a preemption in this cycle, the target nodes are known.
     pool, nodes = (preemption.pool, preemption.assignment) if preemption else ("", ())
+    # Otherwise an earlier cycle chose the nodes, and the victims are still saving.
     if preemption is None and blocked.reason is BlockReason.WAITING_FOR_VICTIMS:
         pool, nodes = gang.nominated_pool, gang.nominated  # of an earlier cycle
     return JobDecision(

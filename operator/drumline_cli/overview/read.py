@@ -84,9 +84,11 @@ async def from_cluster(
     Raises:
         NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
     """
+    # Phase 1: several commands need pools, because pools define the unit of GPUs.
     want_pools = wanted.nodes or wanted.places or wanted.queues or wanted.pods
     want_pods = wanted.nodes or wanted.pods
     try:
+        # Phase 2: read all lists at the same time. The slowest list sets the duration.
         async with cluster_client(credentials) as client, asyncio.TaskGroup() as reads:
             read_jobs = reads.create_task(_jobs(client, wanted.namespace, own=own))
             read_queues = reads.create_task(
@@ -102,8 +104,10 @@ async def from_cluster(
             read_slices = reads.create_task(_slices(client, wanted=wanted.nodes))
             read_pods = reads.create_task(_pods(client, own=own, wanted=want_pods))
             read_workload = reads.create_task(_workload(client, wanted.workload, namespace=own))
+    # A task group wraps errors. Users expect the first one, without a traceback.
     except BaseExceptionGroup as failed:  # the other reads have been cancelled and have ended
         raise failed.exceptions[0] from None
+    # Phase 3: merge. A pod may arrive both by its name and through a label selector.
     jobs, queues, priorities = read_jobs.result(), read_queues.result(), read_priorities.result()
     pools, nodes, slices = read_pools.result(), read_nodes.result(), read_slices.result()
     pods, asked = read_pods.result(), read_workload.result()
@@ -114,14 +118,17 @@ async def from_cluster(
         queues=queues.objects,
         priorities=priorities.objects,
         pools=pools.objects,
+        # The uid removes duplicates. The named pod is newer, so it wins.
         nodes=nodes.objects,
         slices=slices,
         pods=tuple({pod.metadata.uid: pod for pod in (*pods.objects, *asked.pods)}.values()),
         workloads=asked.workloads,
         remarks=tuple(remark for listed in lists for remark in listed.remarks),
     )
+    # Phase 4: read the unlabelled pods only if GPUs are missing. This list may be very long.
     if not (wanted.nodes and _misses_holders(cluster)):
         return cluster
+    # The first client is closed. A new client costs one more connection, in rare cases only.
     async with cluster_client(credentials) as client:
         unnamed = await _pods_without_queue(client)
     return replace(
@@ -136,6 +143,7 @@ def _misses_holders(cluster: ClusterObjects) -> bool:
     held: Counter[str] = Counter()
     for row in node_rows(cluster):
         held[row.pool] += row.held_gpus
+    # An absent status means a pool that the operator has not counted yet.
     return any(
         (pool.status.used_gpus or 0) > held[plain(pool.metadata.name)] for pool in cluster.pools
     )
@@ -146,11 +154,13 @@ async def _pods_without_queue(client: KubeClient) -> _Listed[PodObject]:
     try:
         return await _read(client, PODS, PodObject, namespace=None, labels=_UNNAMED)
     except errors.KubeError as error:
+        # A missing right here is common. The view remains useful with a remark.
         what = refusal(error, what="pods")
         return _Listed(remarks=(f"GPUs of pods that name no queue look free here: {what}.",))
 
 
 async def _nodes(client: KubeClient, wanted: WantedKinds) -> _Listed[builtin.Node]:
+    # For `places` the nodes only improve the order, so a refusal is silent.
     if wanted.places and not wanted.nodes:
         listed = await _optional(client, NODES, builtin.Node, wanted=True)
         return replace(listed, remarks=())  # most users may not list nodes
@@ -160,13 +170,16 @@ async def _nodes(client: KubeClient, wanted: WantedKinds) -> _Listed[builtin.Nod
 async def _jobs(client: KubeClient, namespace: str | None, *, own: str) -> _Listed[JobObject]:
     try:
         return await _read(client, TRAINING_JOBS, JobObject, namespace=namespace)
+    # A 404 for the collection means that the CRD is not installed.
     except errors.NotFound:
         raise NotAnswered(NOT_SERVED) from None
+    # RBAC often grants a user one namespace. Then retry with that namespace.
     except errors.Forbidden as error:
         if namespace is not None:
             raise not_answered(error, what=f"trainingjobs of {namespace}") from None
     except errors.KubeError as error:
         raise not_answered(error, what="trainingjobs") from None
+    # This recursion has depth one, because the second call names a namespace.
     listed = await _jobs(client, own, own=own)
     remark = f"Showing only jobs of namespace {own}: you may not read other namespaces."
     return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
@@ -179,6 +192,7 @@ async def _optional(
         return _Listed()
     try:
         return await _read(client, resource, kind, namespace=None)
+    # An expired login affects every request. Partial output would hide it.
     except errors.Unauthorized as error:  # ends the other reads
         raise not_answered(error, what=resource.plural) from None
     except errors.KubeError as error:
@@ -193,6 +207,7 @@ async def _slices(client: KubeClient, *, wanted: bool) -> tuple[builtin.Resource
         return (await _read(client, RESOURCE_SLICES, builtin.ResourceSlice, namespace=None)).objects
     except errors.Unauthorized as error:
         raise not_answered(error, what=RESOURCE_SLICES.plural) from None
+    # Clusters without DRA do not serve this group, and most users may not read it.
     except errors.KubeError:
         return ()
 
@@ -203,12 +218,14 @@ async def _pods(client: KubeClient, *, own: str, wanted: bool) -> _Listed[PodObj
         return _Listed()
     try:
         return await _read(client, PODS, PodObject, namespace=None, labels=_FOREIGN)
+    # A refusal for all namespaces is not final. The own namespace may be allowed.
     except errors.Forbidden:
         pass
     except errors.Unauthorized as error:
         raise not_answered(error, what="pods") from None
     except errors.KubeError as error:
         return _Listed(remarks=(f"Missing here: {refusal(error, what='pods')}.",))
+    # A second refusal is reported as a remark, because jobs alone are still worth showing.
     try:
         listed = await _read(client, PODS, PodObject, namespace=own, labels=_FOREIGN)
     except errors.KubeError as error:
@@ -231,10 +248,12 @@ async def _workload(
     resource, name = named
     try:
         raw = await reads.get(client, resource, name=name, namespace=namespace)
+    # A missing workload is reported by the caller, which knows the name that the user typed.
     except errors.NotFound:
         return _NamedWorkload()
     except errors.KubeError as error:
         raise not_answered(error, what=f"{resource.plural} {name!r}") from None
+    # The workload keeps the type of its kind. Pods have a decoder of their own.
     if resource is PODS:
         return _NamedWorkload(pods=decoded([raw], PodObject).objects)
     objects = decoded([raw], WorkloadObject).objects
@@ -263,6 +282,7 @@ async def _read(
     labels: str = "",
 ) -> _Listed[T]:
     raws = await reads.list_all(client, resource, namespace=namespace, label_selector=labels)
+    # A newer server may store objects that this version cannot decode. Count and report them.
     listed = decoded(raws, kind)
     count, plural = listed.unreadable, resource.plural
     remarks = (
@@ -287,6 +307,7 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
         if len(text) > MOST_FILE_BYTES:
             raise BadInput(f"the file is longer than {MOST_FILE_BYTES} bytes")
         for kind, raw in _documents(text):
+            # Objects of several files are merged by kind. `kubectl get` mixes kinds in one list.
             by_kind.setdefault(kind, []).append(raw)
     jobs = decoded(by_kind.get(TRAINING_JOBS.kind, ()), JobObject)
     queues = decoded(by_kind.get(TRAINING_QUEUES.kind, ()), StoredTrainingQueue)
@@ -296,6 +317,7 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
     slices = decoded(by_kind.get(RESOURCE_SLICES.kind, ()), builtin.ResourceSlice)
     pods = decoded(by_kind.get(PODS.kind, ()), PodObject)
     lists = (jobs, queues, pools, nodes, priorities, slices, pods)
+    # One figure for all kinds. Files of other systems contain many objects of no interest.
     unreadable = sum(each.unreadable for each in lists)
     return ClusterObjects(
         as_of=as_of,
@@ -305,6 +327,7 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
         nodes=nodes.objects,
         priorities=priorities.objects,
         slices=slices.objects,
+        # Pods of jobs are represented by the job. Counting both would double their GPUs.
         pods=tuple(pod for pod in pods.objects if not pod.metadata.label(JOB)),
         workloads={
             f"{each.metadata.namespace}/{resource.plural}/{each.metadata.name}": each
@@ -320,9 +343,11 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
 def _documents(text: bytes) -> list[tuple[str, bytes]]:
     try:
         document = msgspec.json.decode(text, type=_Typed)
+        # An object without `items` is a single object, as `kubectl get KIND NAME` prints it.
         if document.items is None:
             return [(document.kind, text)]
         return [(msgspec.json.decode(raw, type=_Typed).kind, bytes(raw)) for raw in document.items]
+    # Deep nesting exhausts the recursion limit of the decoder, so it is treated as bad input.
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadInput(f"not the output of kubectl get -o json: {error}") from None
 
@@ -333,6 +358,7 @@ def only_job(cluster: ClusterObjects, *, namespace: str, name: str) -> JobObject
     Raises:
         NotAnswered: there is none.
     """
+    # Names are unique per namespace, so the key is unique.
     by_key: Mapping[str, JobObject] = {job.key: job for job in cluster.jobs}
     job = by_key.get(f"{namespace}/{name}")
     if job is None:

@@ -38,6 +38,7 @@ _FRESH_SECONDS: Final = 5.0
 
 def starts(row: JobRow | WorkloadRow | LineRow | ShareRow | WorkloadCard, *, now: float) -> str:
     """Return when a waiting job starts: `in 12 min to 40 min`, or why that is not known."""
+    # A queue's row has the forecast of its next job, which has no reason of its own.
     if isinstance(row, ShareRow):
         return start_text(row.next_start, row.next_start_by, now=now)
     return start_text(row.expected_start, row.expected_start_by, now=now, reason=row.reason)
@@ -46,6 +47,7 @@ def starts(row: JobRow | WorkloadRow | LineRow | ShareRow | WorkloadCard, *, now
 def dated(row: JobRow | LineRow, *, now: float) -> str:
     """Return the message of a row. Figures of other jobs that are old get their age."""
     age = None if row.message_at is None else now - row.message_at
+    # Only messages about holders contain figures that change while a job waits.
     if age is None or age < _FRESH_SECONDS or row.reason not in WAITS_FOR_HOLDERS:
         return row.message
     return f"{row.message} ({duration(age)} ago)"
@@ -61,6 +63,7 @@ def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
     if not rows:
         return "no jobs\n"
     heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "AGE", "DETAIL")
+    # One tuple per row. `_text` aligns the columns after all widths are known.
     cells = [
         (
             f"{row.namespace}/{row.name}" if namespaces else row.name,
@@ -74,6 +77,7 @@ def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
         )
         for row in rows
     ]
+    # Text columns are left-aligned, and numbers are right-aligned.
     return _text([heads, *cells], left=(0, 1, 2, 7))
 
 
@@ -86,6 +90,7 @@ def step(row: JobRow) -> str:
 
 def detail(row: JobRow, *, now: float) -> str:
     """Its place in line, or when it ended or ends, with the reason."""
+    # Three exclusive states: pending, ended, or running with an expected end.
     if row.position is not None:
         return f"position {row.position}, starts {starts(row, now=now)}: {row.reason}"
     if row.finished_at is not None:
@@ -102,6 +107,7 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
 
 
 def _queue_head(row: QueueRow) -> str:
+    # A deleted queue may still have jobs. Its line must remain visible.
     quotas = ", ".join(map(quota_sentence, row.quotas)) or (
         "the queue does not exist, or has no quota"
     )
@@ -109,6 +115,7 @@ def _queue_head(row: QueueRow) -> str:
     workloads = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
     waits = f"{many(len(row.waiting), 'job')} for {gpus(row.waiting_gpus)}{workloads} pending"
     running = many(row.admitted_jobs, "job")
+    # stopPolicy comes first, because it explains why all other lines wait.
     stopped = stop_text(row)
     return (
         f"{row.queue}: {stopped and f'{stopped}; '}{quotas}{budget and f', {budget}'};"
@@ -118,6 +125,7 @@ def _queue_head(row: QueueRow) -> str:
 
 def stop_text(row: QueueRow) -> str:
     """Return the effect of the queue's stopPolicy on its jobs, or empty text."""
+    # A draining queue still has admitted jobs, so its GPUs are not free yet.
     match row.stop_policy:
         case "HoldAndDrain" if row.admitted_jobs:
             verb = "has" if row.admitted_jobs == 1 else "have"
@@ -143,18 +151,22 @@ def budget_text(budget: BudgetRow | None) -> str:
 
 def _bounds(budget: BudgetRow) -> Iterator[str]:
     """Return a part for each limit: of all jobs, in cost, and of users near theirs."""
+    # A budget refills by calendar, or over a sliding window of days.
     time = _REFILLS.get(budget.refill) or f"of {many(budget.window_days, 'day')}"
     text = f"{many(budget.spent_gpu_hours, 'GPU-hour')} {time} had"
     if budget.gpu_hours:
         whole = f"{many(budget.gpu_hours, 'GPU-hour')} {time}"
         text = f"{budget.spent_gpu_hours} of {whole} spent"
+    # A credit comes from the next refill. It extends the budget beyond its limit.
     if budget.credit_gpu_hours:
         text = f"{text} ({budget.credit_gpu_hours} more on credit)"
     yield text + _then(budget.spent_at, budget.back_at)
+    # Cost is a limit of its own. A queue may have both limits.
     if budget.cost:
         money = budget.money or MoneyOutlook()
         spent = f"{budget.spent_cost or 0} of {budget.cost} in cost used"
         yield spent + _then(money.spent_at, money.back_at)
+    # Users near their limit come first. Equal users are sorted by name for stable output.
     near = sorted(
         (user for user in budget.users if _is_near(user, budget)),
         key=lambda user: (-user.spent_gpu_hours, user.user),
@@ -163,6 +175,7 @@ def _bounds(budget: BudgetRow) -> Iterator[str]:
         had = f"{user.user or 'jobs without a user'}: {user.spent_gpu_hours:g}"
         whole = many(budget.user_gpu_hours, "GPU-hour")
         yield f"{had} of {whole} per user used{_then(user.spent_at, user.back_at)}"
+    # A long list would hide the queue's own figures, so the rest is counted only.
     if len(near) > _USERS:
         yield f"{many(len(near) - _USERS, 'more user')} near that"
 
@@ -173,6 +186,7 @@ def _is_near(user: UserBudgetRow, budget: BudgetRow) -> bool:
 
 
 def _then(spent_at: float | None, back_at: float | None) -> str:
+    # A budget that will run out matters more than one that refills.
     if spent_at is not None:
         return f", used up on {day(spent_at)} at the current rate"
     return "" if back_at is None else f", some becomes available again on {day(back_at)}"
@@ -182,8 +196,10 @@ def quota_sentence(quota: QuotaRow) -> str:
     """Return the used part of a quota."""
     foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
     whole = many(quota.nominal_gpus, "GPU")
+    # A pool with partitions counts parts, and the line names the unit.
     if quota.parts_per_gpu > 1:
         whole = f"{count(quota.nominal_gpus)} parts ({quota.parts_per_gpu} a GPU)"
+    # A reader without rights on TrainingQueues still sees jobs. The quota is unknown then.
     if not quota.is_known:
         used = many(quota.used_gpus, "GPU")
         return f"{used} of {quota.pool} held{foreign}; the quota is not readable by you, or deleted"
@@ -196,6 +212,7 @@ def _gpus(row: JobRow | HolderRow) -> str:
 
 def _line(row: QueueRow, *, now: float) -> str:
     """Jobs and what waits beside them."""
+    # Jobs and other workloads are merged in the operator's order.
     line = whole_line(row)
     if not line:
         return ""
@@ -212,6 +229,7 @@ def _line(row: QueueRow, *, now: float) -> str:
         )
         for each in line
     ]
+    # The rows contain only the first workloads. The remaining number must not be lost.
     left = row.workloads - len(row.waiting_workloads)
     more = f"  and {many(left, 'other workload')} more\n" if left > 0 else ""
     return _text([heads, *cells], left=(1, 4, 5, 6)) + more
@@ -221,6 +239,7 @@ def why(card: WhyCard, *, now: float) -> str:
     """Return the card as a sentence and a line for each part of it."""
     job = card.job
     head = f"{job.namespace}/{job.name}: {job.phase}"
+    # Continuation lines repeat no name, so users can scan the first column.
     lines = [f"{head}, {job.reason}" if job.reason else head]
     lines += [f"  {name:<10}{text}" for name, text in _card(card, now=now) if text]
     return "".join(f"{line.rstrip()}\n" for line in lines)
@@ -228,6 +247,7 @@ def why(card: WhyCard, *, now: float) -> str:
 
 def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
     job = card.job
+    # Empty parts are dropped by the caller. The order is cause, position, limits, remedy.
     yield "because", dated(job, now=now)
     if job.surplus_pool:
         yield "pool", f"{job.pool}, surplus in {job.surplus_pool}"
@@ -237,6 +257,7 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
         before = f"; {gpus(card.gpus_ahead)} are requested before it" if card.ahead else ""
         yield "place", f"{job.position} of {card.waiting_jobs} in queue {job.queue}{before}"
         yield "starts", starts(job, now=now)
+    # Only the first row of a list carries its label.
     for name, row in zip(("after", *[""] * len(card.ahead)), card.ahead, strict=False):
         yield (
             name,
@@ -247,6 +268,7 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
     yield from holders(card.holders, now=now)
     for name, sentence in zip(("to do", *[""] * len(card.advice)), card.advice, strict=False):
         yield name, sentence
+    # The last line links to the page about this reason.
     yield "see", page_of(job.reason)
 
 
@@ -288,6 +310,7 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
     """Return one line per queue."""
     if not rows:
         return "no queues\n"
+    # Figures of shares may be fractions, because usage decays with time.
     heads = ("QUEUE", "COHORT", "GPUS", "BORROWED", "WEIGHT", "DUE", "HAD", "OWED", "NEXT")
     cells = [
         (
@@ -298,6 +321,7 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
             str(row.weight),
             percent(row.due),
             _NOTHING if row.had is None else percent(row.had),
+            # A positive value means that the queue received less than its share.
             _NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
             f"{row.next_job}, {starts(row, now=now)}" if row.next_job else "nobody waits",
         )
@@ -308,6 +332,7 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
 
 def _sums(rows: Sequence[ShareRow]) -> str:
     """Return how the share of each queue adds up, for queues with GPUs of several pools."""
+    # Single-pool queues with weight 1 need no explanation. Their sum is obvious.
     weighted = any(part.weight != 1 for row in rows for part in row.parts)
     summed = [row for row in rows if len(row.parts) > 1 or (weighted and row.parts)]
     if not summed:
@@ -327,6 +352,7 @@ def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
     if not rows:
         return "no GPUs were held\n"
     heads = (*map(str.upper, by), "JOBS", "GPU-HOURS", "PRODUCTIVE", "STARTING", "REPEATED")
+    # Sums first. The optional columns depend on them.
     whole = UsageRow(
         by=(),
         jobs=sum(row.jobs for row in rows),
@@ -339,6 +365,7 @@ def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
         workloads=sum(row.workloads for row in rows),
         estimated_gpu_seconds=sum(row.estimated_gpu_seconds for row in rows),
     )
+    # Optional columns appear only if a row has a value, so that a narrow terminal suffices.
     foreign = ("FOREIGN", "NO JOBS") if whole.foreign else ()
     guessed = ("ESTIMATED",) if whole.estimated_gpu_seconds else ()
     limited = ("BUDGET",) if any(row.budget for row in rows) else ()
@@ -353,11 +380,13 @@ def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
             for row in rows
         ),
         (
+            # The label of the sum takes the first group column. The others stay empty.
             *("all", *[""] * (len(by) - 1)),
             *_amounts(whole, whole=whole),
             *((_NOTHING,) if limited else ()),
         ),
     ]
+    # A budget is text, so it is left-aligned like the group columns.
     last = (len(lines[0]) - 1,) if limited else ()
     return _text(lines, left=(*range(len(by)), *last))
 
@@ -367,6 +396,7 @@ def _amounts(row: UsageRow, *, whole: UsageRow) -> tuple[str, ...]:
     parts = [row.productive, row.starting, row.repeated, row.recovering]
     parts += [row.estimated_gpu_seconds] if whole.estimated_gpu_seconds else []
     parts += [row.foreign] if whole.foreign else []
+    # A job that never held a GPU has no shares. A division by zero must not end the command.
     shares_of = (percent(part / row.gpu_seconds) if row.gpu_seconds else _NOTHING for part in parts)
     workloads = (count(row.workloads),) if whole.foreign else ()
     return (count(row.jobs), f"{row.gpu_seconds / _HOUR:.1f}", *shares_of, *workloads)

@@ -60,17 +60,20 @@ def refusals(raw: Mapping[str, Any]) -> list[ServerRefusal]:
     Args:
         raw: decoded JSON of an object. An object of another group is not judged.
     """
+    # Core kinds have no slash in `apiVersion`. Only our group has a schema here.
     group, slash, version = str(raw.get("apiVersion", "")).partition("/")
     if not slash or group != GROUP:
         return []
     kind = str(raw.get("kind", ""))
     definition = _KINDS.get(kind)
     if definition is None:
+        # A typing mistake in a kind is common, so suggest the nearest kind.
         near = difflib.get_close_matches(kind[:_MAX_SHOWN], _KINDS, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(_KINDS)}"
         return [ServerRefusal("kind", f"{GROUP} has no kind {kind[:_MAX_SHOWN]!r}; {remedy}")]
     if version != VERSION:
         return [ServerRefusal("apiVersion", f"{version!r} is not served; write {GROUP}/{VERSION}")]
+    # The server stops at the first failing stage. Later checks assume a valid structure.
     for stage in (_unknown, _metadata, _structure):
         reasons = list(stage(definition, raw))
         if reasons:
@@ -84,17 +87,20 @@ def check(manifest: Mapping[str, Any]) -> None:
     Raises:
         BadInput: the API server would refuse it.
     """
+    # The first reason suffices: the command stops, and the user sees one problem at a time.
     for refusal in refusals(manifest):
         raise BadInput(str(refusal))
 
 
 def _unknown(definition: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
+    # Unknown fields are errors only with strict validation, which kubectl requests by default.
     for name in sorted(raw.keys() - _TOP):
         there = ", ".join(sorted(_TOP))
         yield ServerRefusal(
             name, f'strict decoding error: unknown field "{name}"; there are {there}'
         )
     spec = raw.get("spec")
+    # A wrong type of `spec` is reported by a later stage, in the server's words.
     if isinstance(spec, dict):
         model = cast("type[ApiModel]", definition.model.model_fields["spec"].annotation)
         for problem in unknown_fields(model, cast("dict[str, Any]", spec), at="spec"):
@@ -110,8 +116,10 @@ def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
         return
     fields = cast("dict[str, Any]", metadata)
     name, namespace = fields.get("name"), fields.get("namespace")
+    # The server appends five characters to generateName. One is enough for the pattern.
     if name is None and isinstance(fields.get("generateName"), str):
         name = f"{fields['generateName']}x"
+    # RFC 1123 subdomain, 253 characters at most. Namespaces are labels, 63 at most.
     if not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
         yield ServerRefusal(
             "metadata.name",
@@ -122,6 +130,7 @@ def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
         isinstance(namespace, str) and len(namespace) <= 63 and _NAMESPACE.fullmatch(namespace)
     ):
         yield ServerRefusal("metadata.namespace", f"Invalid value: {str(namespace)[:_MAX_SHOWN]!r}")
+    # YAML reads `yes`, `1` and `null` as other types. Users often forget the quotes.
     for field in ("labels", "annotations"):
         texts: Any = fields.get(field) or {}
         if not isinstance(texts, dict) or not all(
@@ -134,6 +143,7 @@ def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
 
 def _structure(definition: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     schema = _schema(definition.kind)
+    # The server reports a missing spec before any field in it.
     if "spec" in schema.get("required", []) and raw.get("spec") is None:
         yield ServerRefusal("spec", "Required value")
         return
@@ -142,13 +152,16 @@ def _structure(definition: Definition, raw: Mapping[str, Any]) -> Iterator[Serve
 
 def _rules(definition: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     schema = _schema(definition.kind)
+    # Rules can read metadata and spec only. A status is a subresource.
     known = {name: value for name, value in raw.items() if name in ("metadata", "spec")}
+    # Defaults apply before rules run, so a rule sees the stored form.
     value = _with_defaults(schema, {**known, "metadata": _of_rules(raw)})
     yield from _broken(schema, value, at="")
 
 
 def _of_rules(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that rules may read."""
+    # The server exposes exactly these two fields of metadata to CEL.
     metadata = cast("Mapping[str, Any]", raw["metadata"])
     return {name: metadata[name] for name in ("name", "generateName") if name in metadata}
 
@@ -160,18 +173,22 @@ def _schema(kind: str) -> Schema:
 
 def _mismatches(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
     """Return what in a value contradicts its schema; the children too."""
+    # Null is allowed only where the schema has `nullable`.
     if value is None:
         if not schema.get("nullable"):
             yield ServerRefusal(at, "Required value: null is no value here")
         return
     if schema.get("x-kubernetes-int-or-string"):
+        # In Python a bool is an int, but in JSON it is not.
         if not isinstance(value, (int, str)) or isinstance(value, bool):
             yield _invalid(at, value, "must be an integer or a text")
             return
+    # A wrong type makes further checks of this value pointless.
     elif (wanted := schema.get("type")) is not None and not _has_type(value, wanted):
         yield _invalid(at, value, f"{at} in body must be of type {wanted}")
         return
     yield from _out_of_bounds(schema, value, at=at)
+    # Children are checked even if the value itself is out of bounds, as the server does.
     if isinstance(value, dict):
         yield from _mismatches_of_fields(schema, cast("dict[str, Any]", value), at=at)
     elif isinstance(value, list):
@@ -184,6 +201,7 @@ def _mismatches(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusa
 def _has_type(value: Any, wanted: str) -> bool:
     if isinstance(value, bool):
         return wanted == "boolean"
+    # JSON has one number type. The server accepts 2.0 for an integer.
     if wanted == "integer" and isinstance(value, float):
         return value.is_integer()
     return isinstance(value, _TYPES[wanted])
@@ -194,6 +212,7 @@ def _mismatches_of_fields(
 ) -> Iterator[ServerRefusal]:
     fields: Schema = schema.get("properties") or {}
     for name in schema.get("required", []):
+        # A default fills a required field, so the field may be absent.
         if value.get(name) is None and "default" not in fields.get(name, {}):
             yield ServerRefusal(f"{at}.{name}", "Required value")
     for name, below in value.items():
@@ -201,6 +220,7 @@ def _mismatches_of_fields(
             # The server drops a null where a field is optional.
             if below is not None:
                 yield from _mismatches(fields[name], below, at=f"{at}.{name}")
+        # Fields without a schema are reported as unknown by an earlier stage.
         elif isinstance(free_keys := schema.get("additionalProperties"), dict):
             yield from _mismatches(cast("Schema", free_keys), below, at=f"{at}.{name}")
 
@@ -211,6 +231,7 @@ def _out_of_bounds(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRef
         yield ServerRefusal(
             at, f"Unsupported value: {_shown(value)}: supported values: {supported}"
         )
+    # The schema has inclusive bounds. A missing bound compares the value with itself.
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if value < schema.get("minimum", value):
             words = f"{at} in body should be greater than or equal to {schema['minimum']}"
@@ -218,6 +239,7 @@ def _out_of_bounds(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRef
         if value > schema.get("maximum", value):
             words = f"{at} in body should be less than or equal to {schema['maximum']}"
             yield _invalid(at, value, words)
+    # One table covers the three sized types, because only their words differ.
     sized = isinstance(value, (str, list, dict))
     size = len(cast("str", value)) if sized else 0
     for kind, low, high, unit in (
@@ -230,6 +252,7 @@ def _out_of_bounds(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRef
                 yield _invalid(at, value, f"{at} in body should have at least {schema[low]} {unit}")
             if size > schema.get(high, size):
                 yield ServerRefusal(at, _excess(kind, size, schema[high]))
+    # The server searches the pattern anywhere in the text. Anchors are part of the pattern.
     pattern = schema.get("pattern")
     if isinstance(value, str) and pattern and re.search(pattern, value) is None:
         yield _invalid(at, value, f"{at} in body should match '{pattern}'")
@@ -237,6 +260,7 @@ def _out_of_bounds(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRef
 
 def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[ServerRefusal]:
     kind = schema.get("x-kubernetes-list-type")
+    # Atomic lists may contain duplicates. Maps compare keys, and sets compare whole items.
     if kind not in ("map", "set"):
         return
     keys: list[str] = schema.get("x-kubernetes-list-map-keys", [])
@@ -248,7 +272,9 @@ def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[Server
         named = cast("object", item)
         if kind == "map":
             entry = cast("dict[str, Any]", item)
+            # A key may come from a default, so two items can collide without naming it.
             named = {key: entry.get(key, fields.get(key, {}).get("default")) for key in keys}
+        # Sorted keys make equal objects equal texts.
         text = json.dumps(named, sort_keys=True)
         if text in seen:
             yield ServerRefusal(f"{at}[{number}]", f"Duplicate value: {text[:_MAX_SHOWN]}")
@@ -266,9 +292,11 @@ def _with_defaults(schema: Schema, value: Any) -> Any:
     stored = {
         name: _with_defaults(_field_of(schema, name), each)
         for name, each in cast("dict[str, Any]", value).items()
+        # The server prunes nulls of fields without `nullable` before it stores the object.
         if each is not None
     }
     for name, field in fields.items():
+        # A copy per object: a shared default would leak changes between jobs.
         if name not in stored and "default" in field:
             stored[name] = _with_defaults(field, copy.deepcopy(field["default"]))
     return stored
@@ -278,11 +306,13 @@ def _field_of(schema: Schema, name: str) -> Schema:
     """Return the schema of a field, or of any field that the schema does not name."""
     fields: Schema = schema.get("properties") or {}
     free: Any = schema.get("additionalProperties")
+    # `properties` wins over `additionalProperties`. A field in neither has no schema.
     return fields.get(name) or (cast("Schema", free) if isinstance(free, dict) else {})
 
 
 def _broken(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
     """Return the rules that a value breaks, and those that its children break."""
+    # Rules of the parent come first, as in the server's list of causes.
     for rule in schema.get("x-kubernetes-validations", []):
         message = broken_rule(rule, value)
         if message is not None:
@@ -298,6 +328,7 @@ def _broken(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
 
 def _excess(kind: type, size: int, most: int) -> str:
     if kind is str:
+        # The server says bytes, although the limit counts characters.
         return f"Too long: may not be more than {most} bytes"
     return f"Too many: {size}: must have at most {most} items"
 
