@@ -33,12 +33,14 @@ from drumline_console.ui.links import job_path, more_quota_path
 from drumline_console.ui.parts import NOTHING, anchor, document, foot, section, table
 from drumline_console.ui.rack_map import colours_of, rack_map
 
+# Limits keep a page small even in a cluster of thousands of jobs.
 MOST_RUNNING: Final = 200
 MOST_WAITING: Final = 25
 """Maximum per queue."""
 MOST_ENDED: Final = 30
 MOST_DRAWN: Final = 60
 """Maximum number of jobs in the chart over time."""
+# Seconds before and after now that the chart covers.
 _PAST: Final = 6 * 3600.0
 _FUTURE: Final = 12 * 3600.0
 
@@ -56,22 +58,28 @@ def overview(
         archive: whether the archive has a page.
         account: whether there is a page to log in and out.
     """
+    # Phase 1: make the rows from one set of objects, so that all figures agree.
     now = cluster.as_of
     places = positions(lines(cluster.jobs, cluster.priorities))
     rows = job_rows(cluster.jobs, now=now, places=places, units=PoolUnits(cluster.pools))
+    # A running job has a pool and no end. A pending job has a position.
     running = [row for row in rows if row.pool and row.finished_at is None]
     waiting = sum(row.position is not None for row in rows)
+    # Phase 2: the figures in the head describe the cluster, not the filter.
     nodes = node_rows(cluster)
     summary = f"{_held(running, nodes)}, {many(waiting, 'job')} pending"
     promised = (job for node in nodes for job in node.promised_to)
+    # Colours are assigned before the filter, so a job keeps its colour in all views.
     colours = colours_of(chain((f"{row.namespace}/{row.name}" for row in running), promised))
     queues = [_matching(row, words) for row in queue_rows(cluster)]
     shown = [row for row in rows if _matches(row, words)]
     running = [row for row in running if _matches(row, words)]
     ended = [row for row in shown if row.finished_at is not None]
+    # Phase 3: apply the filter. The head then also names the number of matches.
     if words:
         summary = f"{len(shown)} of {many(len(rows), 'job')} match; {summary}"
         queues = [row for row in queues if row.waiting or words.lower() in row.queue.lower()]
+    # Phase 4: render links and sections. A section without content disappears.
     links = {"What if\N{HORIZONTAL ELLIPSIS}": "what-if"} | (
         {"Account": "login"} if account else {}
     )
@@ -90,6 +98,7 @@ def overview(
         element("div", head, element("div", *buttons, class_="actions"), class_="top"),
         _pages(sections, words=words),
         *(section(title, content, pane=True) for title, content in sections.items()),
+        # Remarks explain missing rights, so they appear even on an empty page.
         foot(cluster.remarks, as_of=now),
     )
     return document("Drumline", joined(*parts), up="", look="overview")
@@ -98,6 +107,7 @@ def overview(
 def _held(running: Sequence[JobRow], nodes: Sequence[NodeRow]) -> str:
     """Return how many GPUs jobs and foreign pods hold."""
     held = gpus(sum(row.whole_gpus for row in running))
+    # Nodes count parts in pools with partitions. People think in whole GPUs.
     foreign = sum(node.foreign_gpus / node.parts_per_gpu for node in nodes)
     more = f", {gpus(foreign)} by foreign pods" if foreign else ""
     return f"{held} held by {many(len(running), 'job')}{more}"
@@ -115,12 +125,14 @@ def _pages(titles: Iterable[str], *, words: str) -> Markup:
         aria_label="Filter jobs by name, queue, user, phase or reason",
         spellcheck="false",
     )
+    # The form uses GET, so users can bookmark a filter.
     form = element("form", field, element("button", "Filter"), method="get", action="./")
     return element("nav", *links, form, class_="pages", aria_label="Sections")
 
 
 def _matches(row: JobRow, words: str) -> bool:
     """Return whether a job has all words of a filter in its names, queue, phase or reason."""
+    # Words can match across fields, such as a user and a reason.
     texts = (row.namespace, row.name, row.queue, row.user, row.pool, row.phase, row.reason)
     text = "/".join(texts).lower()
     return all(word in text for word in words.lower().split())
@@ -131,16 +143,19 @@ def _matching(row: QueueRow, words: str) -> QueueRow:
     if not words:
         return row
     waiting = tuple(job for job in row.waiting if _matches(job, words))
+    # Positions stay those of the whole line. A filter must not suggest a shorter wait.
     return msgspec.structs.replace(row, waiting=waiting)
 
 
 def job(job_input: JobInput, cluster: ClusterObjects) -> str:
     """Render one job: why it waits, its buttons, and its report."""
     key = f"{job_input.namespace}/{job_input.name}"
+    # A job can be absent from the list when the reader may not list its namespace.
     known = next((each for each in cluster.jobs if each.key == key), None)
     card = None if known is None else why_card(cluster, known)
     report = build_report(job_input)
     back = element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href="../../"))
+    # Only a pending job has a reason to wait. Others show the report alone.
     waits = card is not None and card.job.position is not None
     why = _why(card, now=cluster.as_of) if card is not None and waits else ""
     above = element("div", back, job_buttons(job_input), class_="top")
@@ -157,17 +172,21 @@ def refused(reason: str, *, title: str, up: str) -> str:
     """
     parts = (
         element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href=up or "./")),
+        # `alert` makes screen readers announce the failure.
         element("h1", title),
         element("p", reason, class_="lead", role="alert"),
     )
+    # No script: a page about a failure must not reload itself.
     return document("Drumline", joined(*parts), up=up, script=None)
 
 
 def _queue(row: QueueRow, *, now: float) -> Markup:
+    # Text above the table: quotas, budget and stopPolicy, each on a line.
     lines = [_quota(each) for each in row.quotas]
     lines += [text for text in (budget_text(row.budget), stop_text(row)) if text]
     listed = element("ul", *(element("li", line) for line in lines), class_="quotas")
     quotas = joined(listed, burn_down(row.queue, row.budget) if row.budget else "")
+    # The link asks about the first pool only. One question per queue keeps the head short.
     more = [
         element("a", "what if it had more GPUs?", href=more_quota_path(row.queue, quota.pool))
         for quota in row.quotas[:1]
@@ -176,6 +195,7 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
     running = element("small", f"{many(row.admitted_jobs, 'job')} running")
     head = element("h3", row.queue, running, *(element("small", link) for link in more))
     workloads = _workloads(row, now=now)
+    # A queue without pending jobs needs no table.
     if not row.waiting:
         return joined(head, quotas, workloads)
     cells = (
@@ -189,6 +209,7 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
         )
         for each in row.waiting[:MOST_WAITING]
     )
+    # The command shows all jobs, so the page names it instead of a second page.
     left = len(row.waiting) - MOST_WAITING
     more = element("p", f"{many(left, 'job')} more: drumline queue {row.queue}", class_="soft")
     heads = ("#", "job", "GPUs", "waits", "starts", "why")
@@ -217,8 +238,10 @@ def _workloads(row: QueueRow, *, now: float) -> Markup:
 
 def _quota(quota: QuotaRow) -> Markup:
     """Render a bar of the usage, scaled to the larger of quota and usage."""
+    # One is the minimum, because the SVG is scaled by this number.
     whole = max(quota.nominal_gpus, quota.used_gpus, 1)
     own = min(quota.used_gpus, quota.nominal_gpus) / whole * 100
+    # Usage above the quota is borrowed, and it gets a different colour.
     beyond = max(0, quota.used_gpus - quota.nominal_gpus) / whole * 100
     foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
     nominal = many(quota.nominal_gpus, "GPU") if quota.is_known else "an unknown quota"
@@ -238,6 +261,7 @@ def _quota(quota: QuotaRow) -> Markup:
 
 def _over_time(jobs: Sequence[JobRow], *, now: float) -> Markup:
     since, until = now - _PAST, now + _FUTURE
+    # Jobs without a bar in the period are left out, so an old cluster stays readable.
     rows = rows_of(jobs, now=now, since=since, until=until)
     if not rows:
         return Markup("")
@@ -269,6 +293,7 @@ def _running(rows: Sequence[JobRow], colours: Mapping[str, int], *, now: float) 
 
 
 def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
+    # One queue has nobody to share with.
     if len(rows) < 2:
         return Markup("")
     cells = (
@@ -287,6 +312,7 @@ def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
 
 
 def _ended(rows: Sequence[JobRow], *, now: float, archive: bool) -> Markup:
+    # The archive link stays even if no ended job is in the cluster.
     if not rows and not archive:
         return Markup("")
     cells = (
@@ -313,12 +339,14 @@ def _why(card: WhyCard, *, now: float) -> Markup:
             gpus_of(each.gpus, each.partition),
             starts(each, now=now),
         )
+        # Generators suffice: the table reads its cells once.
         for each in card.ahead
     )
     holders = (
         (
             element("a", each.job, href=f"../../{job_path(each.job)}"),
             gpus_of(each.gpus, each.partition),
+            # A holder without a runtime limit has no forecast of its end.
             "nobody knows"
             if each.expected_end is None
             else f"in {duration(each.expected_end - now)}",
