@@ -33,14 +33,14 @@ class InstallationScope:
         )
 
     def covers(self, namespace: str) -> bool:
-        """Whether the jobs of this namespace are this installation's."""
+        """Whether this installation manages the jobs of this namespace."""
         return not self.namespaces or namespace in self.namespaces
 
     def may_check(self, namespace: str) -> bool:
-        """Whether jobs of this namespace may ask for quarantined nodes.
+        """Whether jobs of this namespace may request quarantined nodes.
 
-        The platform's own may, that check them. Tenants may not: who speaks against nodes would
-        have them to himself.
+        Jobs of the platform that check nodes may. Tenants may not: otherwise a tenant could report
+        a node as bad and then use it alone.
         """
         return bool(self.home) and namespace == self.home
 

@@ -35,8 +35,8 @@ def archived_jobs(
     """Return the jobs that ended, newest first.
 
     Args:
-        url: of the archive; None: that of the environment.
-        environment: of the process.
+        url: URL of the archive; None: that of the environment.
+        environment: environment variables of the process.
         since: moments before it need not be read, in seconds since the epoch; None: all.
         namespace: only of this one.
         name: only of this name.

@@ -55,7 +55,7 @@ class Command:
     Attributes:
         name: as it is typed.
         summary: a line about it.
-        parser: of its arguments.
+        parser: parser of its arguments.
     """
 
     name: str

@@ -106,7 +106,7 @@ def read_text(name: str, *, longest: int = MOST_CHARS) -> tuple[str, float]:
     """The text and the time at which it was written, in seconds since the epoch.
 
     Args:
-        name: of the file; `-` is standard input.
+        name: name of the file; `-` is standard input.
         longest: characters after which no more is read.
 
     Raises:

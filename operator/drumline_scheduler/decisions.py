@@ -105,11 +105,11 @@ NEVER_FITS: Final = frozenset(
 
 
 class RemedyKind(StrEnum):
-    """Kinds of changes with which a rejected gang starts."""
+    """Kinds of changes that let a rejected gang start."""
 
     WAIT_FOR = "WaitFor"
-    """The `blockers` end. No action is needed. If `where` names a queue, it may reclaim by fair
-    share instead."""
+    """The gang starts when its `blockers` end. No action is needed. If `where` names a queue, that
+    queue may reclaim by fair share instead."""
     ASK_FOR_LESS = "AskForLess"
     """The gang requests at most `amount` pods."""
     ASK_FOR_SMALLER_PODS = "AskForSmallerPods"
@@ -119,7 +119,7 @@ class RemedyKind(StrEnum):
     RAISE_USER_LIMIT = "RaiseUserLimit"
     """The queue's (`where`) limit for each user grows by `amount` GPUs."""
     ADD_NODES = "AddNodes"
-    """`amount` more nodes like the largest that is open to it, in `where`."""
+    """`where` gets `amount` more nodes like the largest node that the gang may use."""
     RETURN_NODES = "ReturnNodes"
     """`amount` nodes in `where` come back into service."""
     RELAX_TOPOLOGY = "RelaxTopology"
@@ -132,7 +132,7 @@ class RemedyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """The smallest change that was found to unblock a gang, all else as in the snapshot."""
+    """The smallest change found that unblocks a gang, if nothing else in the snapshot changes."""
 
     kind: RemedyKind
     amount: int = 0

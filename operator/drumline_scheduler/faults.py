@@ -97,11 +97,11 @@ def message_of(fault: GangFault) -> str:
 
 
 def fault_about(key: str, *, uid: str, stage: str, error: BaseException) -> GangFault:
-    """Return the fault that an exception is, without any path of this machine.
+    """Convert an exception to a fault, without paths of this machine.
 
     Args:
         key: `namespace/name` of the gang.
-        uid: of the gang.
+        uid: UID of the gang.
         stage: part of the cycle that raised.
         error: the exception.
     """

@@ -38,7 +38,7 @@ def link_stays_inside(path: str, target: str) -> bool:
     way. `a/b/../..` is rejected, because b may be a link that leads to another place.
 
     Args:
-        path: of the link, relative to the folder.
+        path: path of the link, relative to the folder.
         target: the link's content.
     """
     steps = target.split("/")

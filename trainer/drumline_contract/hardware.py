@@ -147,7 +147,7 @@ class GpuCluster:
 
     @property
     def domain(self) -> int:
-        """GPUs of the innermost level: those that tensor parallelism should not leave."""
+        """GPUs in a domain of the innermost level. Tensor parallelism should not exceed it."""
         return min(self.levels[0].gpus, self.gpus) if self.levels else 1
 
 

@@ -13,8 +13,8 @@ def launcher_environment(
 
     Args:
         nodes: pods of the gang.
-        index: of this pod.
-        gpus: of each pod.
+        index: index of this pod.
+        gpus: GPUs of each pod.
         host: name or address of the first pod; IPv6 without brackets.
         port: on which its rendezvous listens.
         hostfile: path of MPI's host file.

@@ -133,8 +133,8 @@ def shards_gradients(layout: Layout, config: TrainerConfig, *, learning: int | N
     The result depends only on the model, so it is the same at every size of the job.
 
     Args:
-        layout: of the ranks.
-        config: of the run.
+        layout: layout of the ranks.
+        config: configuration of the run.
         learning: number of trained weights; None: computed from the model's shapes.
     """
     chosen = config.memory.shard_gradients

@@ -41,7 +41,7 @@ class Constants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConstants(Constants):
-    """Constants for one pool, by the measured step parts of its jobs (`calibration.calibrated`)."""
+    """Constants for one pool, fitted to the step parts of its jobs (`calibration.calibrated`)."""
 
     parts: tuple[tuple[StepPart, float], ...] = ()
     """Correction factors of the exposed messages of an axis, beyond the other fields."""

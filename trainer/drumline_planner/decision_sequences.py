@@ -121,7 +121,7 @@ def with_batch(goal: Goal, batch: int) -> Goal:
 def _keeping(goal: Goal, degrees: dict[str, int]) -> Goal:
     """Return the goal with these degrees fixed.
 
-    If the user has set another degree, it stays, and the measure has no layout.
+    A degree that the user has set stays. If the search then finds no layout, the measure has none.
     """
     kept: KeptChoices = goal.kept
     for axis, degree in degrees.items():

@@ -341,9 +341,9 @@ def _data_parallel(setup: TrainingSetup, axes: Fabric, passes: Sequence[Passes])
     With ZeRO the updated weights travel beside the next step's first forward pass.
 
     Args:
-        setup: of the run.
+        setup: setup of the run.
         axes: its links.
-        passes: of a micro-batch, on the stages of the first rank.
+        passes: passes of a micro-batch, on the stages of the first rank.
     """
     layout, software = setup.layout, setup.software
     dense, experts = largest_learning(setup)

@@ -49,7 +49,7 @@ class CheckpointWeights(Mapping[str, Tensor]):
         """Verify all files.
 
         Args:
-            files: of the checkpoint.
+            files: files of the checkpoint.
             average: read the average of the weights, not the weights.
 
         Raises:
@@ -133,10 +133,10 @@ def export_checkpoint(
     Classes of images get their names in the data.
 
     Args:
-        files: of the checkpoint.
-        config: of the run.
+        files: files of the checkpoint.
+        config: configuration of the run.
         target: the new folder.
-        dtype: of the written weights.
+        dtype: dtype of the written weights.
         average: whether to export the average of the weights.
         print_line: called with progress.
 
@@ -234,7 +234,7 @@ def export_adapters(
 
     Raises:
         CorruptCheckpointError: the checkpoint does not verify.
-        ConfigError: the run has no adapters or no base in a folder, or they are another base's.
+        ConfigError: the run has no adapters or no base folder, or the adapters have another base.
         HuggingFaceError: as `write_peft`.
     """
     if config.lora is None or config.model_from is None:

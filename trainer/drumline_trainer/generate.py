@@ -45,8 +45,8 @@ def answer(
     """Return the model's continuation of a prompt.
 
     Args:
-        files: of a committed checkpoint.
-        config: of the run that saved it.
+        files: files of a committed checkpoint.
+        config: configuration of the run that saved it.
         prompt: text.
         codec: converts between text and tokens.
         sampling: settings of the choice of tokens.

@@ -31,8 +31,8 @@ def initialize_weights(
     Args:
         parallel_model: assembled; what `start` restored is filled.
         start: where training begins.
-        config: of the run.
-        device: of the tensors that travel between ranks.
+        config: configuration of the run.
+        device: device of the tensors that travel between ranks.
         progress: called between two weights.
 
     Raises:

@@ -110,8 +110,8 @@ def agree(
     """Return once all ranks are here, have the same facts and the same groups.
 
     Args:
-        store: of this membership alone (a prefix of its own).
-        rank: of this process.
+        store: store of this membership alone (a prefix of its own).
+        rank: rank of this process.
         world_size: how many must come.
         facts: `environment_facts`.
         groups: `groups_of`.

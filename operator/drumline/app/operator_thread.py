@@ -40,12 +40,12 @@ class OperatorThread:
             callback()
 
     def call(self, callback: Callable[[], None]) -> None:
-        """Have this called in the loop; nothing happens once it is closed."""
+        """Schedule a call in the loop. Do nothing if the loop is closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run this in the operator's loop, awaited in the caller's."""
+        """Run a coroutine in the operator's loop, and await it in the caller's loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def join(self) -> None:

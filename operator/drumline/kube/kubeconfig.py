@@ -56,7 +56,7 @@ class SimpleKubeconfig:
         ca_path: the CA bundle to trust; None trusts the system's.
         certificate_path: a client certificate, with `private_key_path` its key.
         insecure: trust any server certificate.
-        namespace: of the context.
+        namespace: namespace of the context.
         impersonation: the identity to act as, as headers.
     """
 
@@ -116,7 +116,7 @@ def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None
 def impersonation(path: Path | None, *, context: str | None) -> Headers:
     """Return the headers of the identity that a context acts as; for kubeconfigs of any form.
 
-    Of several files the first that has an entry counts, as for kubectl.
+    The first file that has an entry counts, as in kubectl.
 
     Args:
         path: the file; None takes the files of `$KUBECONFIG`, then `~/.kube/config`.

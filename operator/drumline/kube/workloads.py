@@ -126,7 +126,7 @@ def shape_of(
     """Equal pods of a workload.
 
     Args:
-        name: of the part.
+        name: name of the part.
         template: the spec of its pods.
         pods: how many.
         limit: seconds that their workload may run.

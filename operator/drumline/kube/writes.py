@@ -252,7 +252,7 @@ async def delete(
     namespace: str | None = None,
     grace_seconds: int | None = None,
 ) -> None:
-    """Ask for an object to be deleted; its children follow in the background.
+    """Delete an object. Its children are deleted in the background.
 
     Args:
         client: The client to send with.
@@ -260,7 +260,7 @@ async def delete(
         name: The object's name.
         uid: Delete only this very object, not a successor of the same name; None deletes any.
         namespace: The object's namespace, if its kind has one.
-        grace_seconds: Instead of the object's own grace period; 0 deletes at once.
+        grace_seconds: Replaces the object's own grace period; 0 deletes at once.
 
     Raises:
         NotFound: It is gone already.

@@ -153,7 +153,7 @@ def advice_for(reason: str, *, suspended: bool) -> tuple[str, ...]:
     """Sentences; none where nothing has to be done.
 
     Args:
-        reason: of the job's phase.
+        reason: reason of the job's phase.
         suspended: whether its spec can be changed already.
     """
     what = BY_REASON.get(reason)

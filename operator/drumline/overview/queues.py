@@ -250,7 +250,7 @@ def _due(
     Without jobs of its own, such a queue is entitled to nothing.
 
     Args:
-        name: of the queue.
+        name: name of the queue.
         known: all queues.
         tree: the queues above each, nearest first.
         busy: queues that have jobs of their own.

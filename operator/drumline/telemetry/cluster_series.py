@@ -25,8 +25,8 @@ class JobSeries:
     """One job that waits or holds GPUs.
 
     Attributes:
-        namespace: of the job.
-        name: of the job.
+        namespace: namespace of the job.
+        name: name of the job.
         queue: that it is in.
         user: as `spec.user` says; '' for none.
         gpu_pool: where it holds GPUs; '' while it waits.
@@ -48,7 +48,7 @@ class NodeSeries:
     """One node of a pool.
 
     Attributes:
-        name: of the node.
+        name: name of the node.
         gpu_pool: that it belongs to.
         domain: its topology domains, broadest first, joined by slashes.
     """

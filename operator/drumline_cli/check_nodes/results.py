@@ -1,7 +1,7 @@
 """Convert the output of a check to the failed nodes and the pool's new entries. Pure.
 
-The line is the trainer's (`drumline_trainer.node_check.verdicts`), but it comes from a pod: it is
-read as anybody's.
+The trainer writes the line (`drumline_trainer.node_check.verdicts`). It comes from a pod, so it is
+parsed as untrusted input.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def results_in(lines: Iterable[str], *, nodes: Sequence[str]) -> tuple[CheckResu
     """Return the results in the last line of a log that has some.
 
     Args:
-        lines: of the first pod.
-        nodes: of the pods, by index.
+        lines: lines of the first pod.
+        nodes: nodes of the pods, by index.
 
     Raises:
         NotAnswered: there is no such line, or it is not what it should be, or there are several:
@@ -79,7 +79,7 @@ def node_health(
 
     Args:
         before: the field as it is.
-        results: of this check.
+        results: results of this check.
         suspects: nodes that something speaks against.
         at: when the check ended.
     """

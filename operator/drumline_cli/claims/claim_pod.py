@@ -41,7 +41,7 @@ class ClaimPod:
     """The contents of a pod.
 
     Attributes:
-        name: of the pod.
+        name: name of the pod.
         image: with `python3`.
         claims: mount path -> name of the claim and whether it is read-only.
         user: UID and group of its files; None: the namespace assigns them.

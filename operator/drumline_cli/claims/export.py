@@ -104,7 +104,7 @@ def checkpoint_of(job: Json, *, step: int | None) -> KeptCheckpoint:
 
     Args:
         job: as the API server prints it.
-        step: of the checkpoint; None: the newest verified one.
+        step: step of the checkpoint; None: the newest verified one.
 
     Raises:
         BadInput: the job keeps no checkpoints.

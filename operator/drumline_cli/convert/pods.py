@@ -75,7 +75,7 @@ def pod_half(
 
     Args:
         pod_template: metadata and spec.
-        container_name: of the container that trains; None, or not there: the one with GPUs.
+        container_name: name of the container that trains; None, or not there: the one with GPUs.
         supervised: whether an agent is to start the command.
 
     Raises:

@@ -40,8 +40,8 @@ def role_of(
     Args:
         pod_template: metadata and spec.
         to: where the role is, for the notes.
-        template: of the job; it gets the volumes.
-        container_name: of the container that counts; None, or not there: the first.
+        template: template of the job; it gets the volumes.
+        container_name: name of the container that counts; None, or not there: the first.
 
     Raises:
         ConversionError: there is no container.

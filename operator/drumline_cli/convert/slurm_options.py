@@ -128,7 +128,7 @@ def parse_options(
 
     Args:
         words: as a shell splits them.
-        line: of the script.
+        line: line of the script.
         stop_at_command: whether a word that is no option begins the command, as of srun.
 
     Raises:

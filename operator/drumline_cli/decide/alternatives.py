@@ -97,7 +97,7 @@ def alternatives(
 
     Args:
         cycle: the arguments of this cycle.
-        decisions: of this cycle.
+        decisions: decisions of this cycle.
         starts: forecasts, by uid.
     """
     snapshot = cycle.snapshot

@@ -38,7 +38,7 @@ def decided(
 
     Args:
         cluster_input: what it sees.
-        policy: of the operator.
+        policy: policy of the operator.
         forecast: whether the starts of waiting jobs are forecast.
         priced: whether what these could do instead is worked out, with its price.
         as_written: whether the objects are the cluster's own. Then a job that waits for the reason

@@ -54,7 +54,7 @@ def known_demands(
     Args:
         placeholders: the pods that ask for nodes.
         pools: specs by name.
-        statuses: of the pools, by name.
+        statuses: statuses of the pools, by name.
     """
     supply = supply_of(statuses)
     demands = NodeDemands(open=demands_in(placeholders), backoffs=supply.backoffs)

@@ -69,7 +69,7 @@ class ProbeSite:
 
     Attributes:
         run: names this run's objects, in a label.
-        image: of all pods; has `python3`.
+        image: image of all pods; has `python3`.
         seconds: after which a pod ends by itself.
         user: whom the programs run as; None: whom the namespace assigns.
         pull_secrets: names of Secrets of the namespace.
@@ -162,7 +162,7 @@ class ProbePod:
 
     Attributes:
         name: `node-0`, `open`, `closed` or `client`.
-        address: of the pod, once it runs.
+        address: address of the pod, once it runs.
         over: it has ended, or its kubelet has said why it cannot start.
         problem: why it did not do its work; empty: it did, or is still at it.
         message: what it wrote.

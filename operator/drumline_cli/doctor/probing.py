@@ -41,12 +41,12 @@ async def probe(
 
     Args:
         credentials: may create and delete pods and NetworkPolicies in the namespace.
-        facts: of the cluster, read before.
+        facts: facts of the cluster, read before.
         namespace: where the pods run.
-        image: of the pods.
+        image: image of the pods.
         seconds: after which a step that goes on has failed; an image may have to be pulled.
         user: whom the pods run as; None: whom the namespace assigns.
-        pull_secrets: of the namespace, for the image.
+        pull_secrets: pull secrets of the namespace, for the image.
     """
     if isinstance(facts.nodes, Unread):
         return facts.nodes

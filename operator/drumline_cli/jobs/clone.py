@@ -30,7 +30,7 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
 
     Args:
         job: the one that is there, as the API server prints it.
-        name: of the new one.
+        name: name of the new job.
         changes: `path=value`, below spec; a value is JSON, else text; `null` removes the field.
         command: instead of the template's command and arguments; empty: these stay.
 
@@ -65,7 +65,7 @@ def retried(job: Json, *, name: str) -> Json:
 
     Args:
         job: the failed one, as the API server prints it.
-        name: of the new one.
+        name: name of the new job.
     """
     metadata: Json = job["metadata"]
     spec: Json = copy.deepcopy(job["spec"])

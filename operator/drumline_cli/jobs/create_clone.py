@@ -16,7 +16,7 @@ async def create_clone(client: KubeClient, manifest: dict[str, Any], *, original
 
     Args:
         client: the cluster.
-        manifest: of the new job.
+        manifest: manifest of the new job.
         original: the job that it is a copy of, as people call it.
 
     Raises:

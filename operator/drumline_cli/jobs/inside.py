@@ -73,7 +73,7 @@ def chosen_pod(job: Json, pods: Sequence[StartedPod], *, rank: int | None) -> St
     Args:
         job: the TrainingJob as the API server prints it.
         pods: those that have started, by index.
-        rank: of the job.
+        rank: rank of the job.
 
     Raises:
         BadInput: the job has no such rank.

@@ -1,7 +1,7 @@
 """Select lines of a job's logs: those of one rank, or those around an incident.
 
-The agent of a pod with several ranks tags every line with its rank (`[rank 3] ...`). A pod with one
-rank tags none: all its lines are that rank's.
+The agent of a pod with several ranks tags every line with its rank (`[rank 3] ...`). Lines of a pod
+with one rank have no tag. All of them belong to that rank.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LogSelection:
 
     Attributes:
         tag: what the lines begin with.
-        index: of the only pod.
+        index: index of the only pod.
         begins: not before this moment, in seconds since the epoch.
         ends: not after this one.
     """
@@ -44,7 +44,7 @@ class LogSelection:
 
     @property
     def since(self) -> str:
-        """The begin in whole seconds, as the API server takes it; empty: the log's."""
+        """The begin in whole seconds, as the API server takes it. Empty: the log's begin."""
         if self.begins is None:
             return ""
         return datetime.fromtimestamp(self.begins - 1, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

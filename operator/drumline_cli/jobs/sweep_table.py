@@ -29,10 +29,10 @@ class SweepJob:
     """One job of a sweep.
 
     Attributes:
-        name: of the job.
+        name: name of the job.
         parameters: `lr=3e-4 seed=1`.
-        phase: of the job.
-        reason: of the phase.
+        phase: phase of the job.
+        reason: reason of the phase.
         step: finished steps; None: not known.
         loss: as reported; empty: not known.
     """

@@ -17,8 +17,8 @@ async def written_lines(
     Args:
         client: the cluster.
         selection: which lines are wanted.
-        uid: of the job.
-        namespace: of the job.
+        uid: UID of the job.
+        namespace: namespace of the job.
 
     Raises:
         NotAnswered: the pods cannot be read.

@@ -27,7 +27,7 @@ def cluster_of(
 
     Args:
         chosen: has file, context, kubeconfig and, mostly, namespace.
-        environment: of the process.
+        environment: environment variables of the process.
         wanted: what is read of a cluster; of files it is everything.
 
     Raises:

@@ -53,7 +53,7 @@ class WantedKinds:
     """Selection of the kinds to read.
 
     Attributes:
-        namespace: of the jobs; None: all that may be read.
+        namespace: namespace of the jobs; None: all that may be read.
         queues: the queues, the priority classes, which make the order of a line, and the pools,
             which say what of a GPU is counted.
         nodes: the nodes and their pools, and other pods that hold GPUs of them.

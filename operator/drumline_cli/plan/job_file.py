@@ -67,7 +67,7 @@ def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
     """Return the one TrainingJob of a file, with the GpuPools beside it.
 
     Args:
-        name: of the file.
+        name: name of the file.
         like: what a model that a folder describes is taken for.
 
     Raises:

@@ -2,8 +2,8 @@
 
 A `JobReport` is built by `builder` from an object of the API server; the renderers (`text`, `html`,
 `json_output`) only lay it out. Its texts are plain (see `contract.plain`), its times are seconds
-since the epoch. The stages of an incident follow each other without gaps: their milliseconds add up
-to the incident's.
+since the epoch. The stages of an incident follow each other without gaps. Their milliseconds add up
+to the duration of the incident.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def code_in_bucket(
         text: `s3://BUCKET/PREFIX`.
         folder: with the code.
         secret: name of the Secret from which pods have their key; empty: none.
-        environment: of this process: AWS_ENDPOINT_URL, AWS_REGION.
+        environment: environment variables of this process: AWS_ENDPOINT_URL, AWS_REGION.
 
     Raises:
         BadInput: it is no such place, or the folder cannot be packed.

@@ -63,7 +63,7 @@ class CodeInGit:
     folder: str = ""
     """Within the repository, where the command starts."""
     image: str = ""
-    """With git and a shell; empty: the job's."""
+    """An image that contains git and a shell. Empty: the image of the job."""
 
     def within(self, template: Json) -> Json:
         """Return the template with an init container that fetches the commit."""
@@ -90,11 +90,11 @@ def code_from(
     """Return the place of the code.
 
     Args:
-        text: of `--code-from`.
-        folder: whose repository and commit it is, for `git` alone.
-        image: that has git; empty: the job's.
-        environment: of this process.
-        secret: from which pods have the key of a bucket; empty: none.
+        text: value of `--code-from`.
+        folder: folder with the code. `git` and `s3` read it; the other forms do not.
+        image: image that contains git. Empty: the image of the job.
+        environment: environment variables of this process.
+        secret: Secret that gives pods the key of a bucket. Empty: none.
 
     Raises:
         BadInput: it is of no such form, or the commit is not one that pods can fetch.

@@ -42,7 +42,7 @@ _OFF: Final = {
 }
 """Settings that switch off one named filter or hook; their names are free, so they are listed."""
 _TRUSTED: Final = ("system", "global", "command")
-"""Scopes of the configuration that are the user's."""
+"""Scopes of git's configuration that the user controls, not the repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def ask_git(
     Args:
         arguments: of git.
         at: the folder it is run in.
-        environment: of this process; git's own variables in it do not count.
+        environment: environment variables of this process; git's own variables in it do not count.
         missing: what to say where git is not installed.
         given: its standard input.
 

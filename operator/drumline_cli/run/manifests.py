@@ -81,7 +81,7 @@ def launch_of(command: Sequence[str], *, ranks: int) -> str:
 def job_stem(command: Sequence[str]) -> str:
     """Return the script's name as the beginning of a job's name.
 
-    Without a script: the program's.
+    Without a script: the program's name.
     """
     scripts = [word for word in command if word.endswith((".py", ".sh"))]
     stem = PurePosixPath(scripts[0] if scripts else command[0]).stem.lower()
@@ -170,7 +170,7 @@ def code_manifests(
 
     Args:
         packed: the code.
-        namespace: of the job; None: not said.
+        namespace: namespace of the job. None: not given.
         prefix: of their names. Those of SHARED_CODE go with the last job that owns them.
     """
     digits = packed.digest.removeprefix("sha256:")[:_DIGITS_IN_NAME]

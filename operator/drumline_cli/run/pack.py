@@ -80,7 +80,7 @@ def pack(
     Args:
         folder: to which the paths are relative.
         paths: of files and symbolic links.
-        limits: of the place where it is kept.
+        limits: limits of the place where it is kept.
 
     Raises:
         BadInput: there are none, too many or too large ones, or one that cannot be carried.

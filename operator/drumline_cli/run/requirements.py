@@ -110,7 +110,7 @@ def with_requirements(template: Json, requirements: str, *, env: Sequence[Json])
     """Return the template with what installs them.
 
     Args:
-        template: of the job.
+        template: template of the job.
         requirements: the text.
         env: the job's variables, which pip has too: PIP_INDEX_URL, say.
     """

@@ -30,7 +30,7 @@ def source_files(folder: Path, environment: Mapping[str, str]) -> list[str]:
 
     Args:
         folder: a repository, a folder inside of it, or any other folder.
-        environment: of this process; git's own variables in it do not count.
+        environment: environment variables of this process; git's own variables in it do not count.
 
     Raises:
         BadInput: there is no such folder, no git, or git refuses.

@@ -49,7 +49,7 @@ def values_of(
 
     Args:
         texts: `NAME=VALUE`, or `NAME` for the value in this process's environment.
-        environment: of this process.
+        environment: environment variables of this process.
 
     Raises:
         BadInput: a name is not one of a variable, or has no value here.

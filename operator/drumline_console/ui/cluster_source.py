@@ -75,7 +75,7 @@ class Caller:
     """The caller of a request.
 
     Attributes:
-        credentials: of the user.
+        credentials: credentials of the user.
         key: tells these credentials from all others.
         share: names the caller whose turns are taken; one may have many credentials.
     """
@@ -102,7 +102,7 @@ class LiveCluster:
 
     Args:
         caller: whose they are.
-        limits: of this process.
+        limits: limits of this process.
         read: reads the cluster.
         memory: of the caller's share.
     """

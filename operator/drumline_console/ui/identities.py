@@ -33,7 +33,7 @@ class Sender:
     """The machine that a request comes from.
 
     Attributes:
-        address: of the connection.
+        address: address of the connection.
         forwarded: the address that the last proxy names. A sender may invent it, so it divides
             the share of `address`.
     """
@@ -67,7 +67,7 @@ class Identities:
 
         Args:
             credentials: with the caller's token.
-            digest: of the token.
+            digest: digest of the token.
             sender: whose turn it takes.
 
         Raises:

@@ -70,10 +70,11 @@ class GrownCluster:
         return True
 
     def start(self, gang: Gang, *, offer: NodeOffer, most: int) -> GangStart | None:
-        """Start a gang, in its largest size that fits, with the fewest nodes of an offer.
+        """Start a gang in its largest size that fits, with the fewest new nodes of an offer.
 
-        If the new nodes are in one zone, the gang is placed in that zone alone. Otherwise it would
-        use free nodes elsewhere, and request them again, because placeholders go to the zone.
+        If the new nodes are in one zone, the gang is placed in that zone alone. Otherwise it could
+        use free nodes in other zones. Placeholders only fit in the zone, so those nodes would be
+        requested again.
 
         Args:
             gang: the gang.
@@ -81,7 +82,7 @@ class GrownCluster:
             most: largest number of new nodes.
 
         Returns:
-            The start; None if not even `most` nodes are enough.
+            The start. None if `most` nodes are not enough.
         """
         gang = _within_zone(gang, offer)
         nodes = [self._new_node(offer, number) for number in range(most)]

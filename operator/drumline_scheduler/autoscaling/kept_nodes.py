@@ -62,7 +62,7 @@ def kept_nodes(
     """
     if not timeouts:
         return ()
-    # 1. Places that were promised in pools that may grow.
+    # 1. Collect the promised places in pools that may grow.
     gangs = {gang.uid: gang for gang in pending}
     promises = [
         promise
@@ -74,7 +74,7 @@ def kept_nodes(
     ]
     if not promises:
         return ()
-    # 2. Nodes on which the promised share is free now. Of several promises the first one counts.
+    # 2. Keep nodes on which the promised share is free now. The first promise of a node counts.
     nodes = {node.name: node for node in snapshot.nodes}
     free = _free(nodes, snapshot)
     kept: dict[str, KeptNode] = {}

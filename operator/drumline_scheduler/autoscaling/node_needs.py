@@ -19,7 +19,7 @@ More empty nodes never keep a gang from starting, so the fewest are found by bis
 the top, because usually each pod takes a new node.
 
 Example: a pool of 0 nodes, limit 6, nodes of 8 GPUs. A (4 pods of 8) needs 4 nodes. B (4 pods of 4)
-needs 2. C (1 pod of 8) finds the limit reached and waits. Four nodes come: they are A's.
+needs 2. C (1 pod of 8) finds the limit reached and waits. Four nodes come: A gets them.
 
 A node that is still being set up has no slots yet. It counts as one of the requested nodes, not in
 addition to them.

@@ -225,7 +225,10 @@ def _autoscaler(node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _accelerators(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """Yield GPU health: EKS' monitoring agent names the XID, NVSentinel its recommendation."""
+    """Yield disruptions from GPU health conditions.
+
+    The monitoring agent of EKS reports the XID. NVSentinel reports a recommended action.
+    """
     for condition in node.conditions:
         if condition.type == "AcceleratedHardwareReady" and condition.status == "False":
             start = now if condition.since is None else condition.since

@@ -69,7 +69,7 @@ class PredecessorState(StrEnum):
     WAITED_FOR = "WaitedFor"
     """It has not ended."""
     FAILED = "Failed"
-    """It has ended in failure, but had to succeed."""
+    """The predecessor failed, but the gang may start only after it succeeds."""
     NOT_FOUND = "NotFound"
     CIRCULAR = "Circular"
     """It waits for this gang itself."""

@@ -33,7 +33,7 @@ class Taint:
 
 
 class TolerationOperator(StrEnum):
-    """Comparison of a toleration's value with a taint's."""
+    """Comparison of a toleration's value with a taint's value."""
 
     EQUAL = "Equal"
     EXISTS = "Exists"

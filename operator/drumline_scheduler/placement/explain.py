@@ -235,7 +235,7 @@ def why_blocked(search: Search, *, names: bool = True) -> Rejection:
 
 
 def _noting_inexact(search: Search, rejection: Rejection) -> Rejection:
-    """Add to the message that the search was not exact, if that is so."""
+    """Extend the message of a rejection whose search was not exact."""
     if is_exact(search):
         return rejection
     pods = counted(sum(search.demand.roles), "role pod")

@@ -93,7 +93,10 @@ class Packer:
         return shares if self.balances(depth) or len(shares) == 1 else []
 
     def balances(self, depth: int) -> bool:
-        """Return whether pods in a domain are balanced directly over the domains of the level."""
+        """Return whether pods in a domain of `depth` are spread directly over the balanced level.
+
+        This is not so if a slice level lies between. Then slices are filled first.
+        """
         goal = self.spread_depth
         return depth < goal and not any(
             depth < slice_level.depth < goal for slice_level in self.slice_levels

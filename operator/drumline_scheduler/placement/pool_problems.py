@@ -1,7 +1,7 @@
-"""Words for a pool that cannot hold a job, each with the command that shows the cause.
+"""Messages about a pool that cannot hold a job, each with the command that shows the cause.
 
-Rejections of the scheduler, and so `drumline decide` and a job's status, share them with the
-doctor. Pure: text from values.
+The scheduler uses them in rejections, which `drumline decide` and a job's status show. The doctor
+uses the same messages. Pure: text from values.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def larger_than_any_node(*, pool: str, asked: str, most: str, node: str, resourc
         asked: the request of one pod, such as `16 GPUs`.
         most: the amount that the largest node offers, in the same unit.
         node: the name of that node.
-        resource: by its name in Kubernetes, or by the scheduler's.
+        resource: name of the resource in Kubernetes or in the scheduler.
     """
     return (
         f"a pod requests {asked}, which is larger than any node of pool {pool}: the largest,"

@@ -27,7 +27,7 @@ from drumline_scheduler.placement.slicing import whole_slices
 from drumline_scheduler.placement.what_if import Circumstances, capacity_with
 
 _FEW: Final = 4
-"""Number of domains that are tried if a try is expensive."""
+"""Maximum number of domains that are tried if a try is expensive."""
 
 
 def remedy_for(search: Search, *, away: bool) -> Remedy | None:

@@ -1,7 +1,8 @@
 """Filter and order pools by capacity type and price.
 
 Both queue and gang have a rule (`PriceRule`), and a pool must satisfy both. So a gang narrows the
-choice of its queue and never widens it. The gang's `spot` rule sets the order, else the queue's.
+choice of its queue and never widens it. The `spot` rule of the gang sets the order.
+Without one, the queue's rule does.
 
     h100 2.50 OnDemand; h100-spot 0.90 Spot, a fifth of its work is lost to reclaims: 1.08
 

@@ -145,7 +145,7 @@ class ClientSocket:
 
         Args:
             path: at most 107 bytes long, in a writable folder.
-            ranks: of the pod; bounds the connections.
+            ranks: ranks of the pod; bounds the connections.
             on_message: called with each message.
             on_closed: called once a connection is closed.
         """

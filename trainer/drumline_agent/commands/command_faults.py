@@ -1,16 +1,17 @@
-"""From the end of a command's process to the `Fault` that is reported.
+"""Convert the end of a command's process to the `Fault` that the agent reports.
 
-A command has no exit codes of ours and reports no exception, so its last lines tell:
+A command does not use Drumline's exit codes and reports no exception. So the agent searches the
+command's last lines for the cause:
 
     Traceback (most recent call last): ...
     ValueError: boom                                     <- the cause: the last exception
     torch.distributed....ChildFailedError: train.py FAILED  <- of a launcher: no cause
     [W] destroy_process_group() was not called           <- not the last line
 
-Without an exception the cause is the exit code or the signal. The last line is quoted beside it.
+Without an exception the cause is the exit code or the signal. The fault also quotes the last line.
 
-A rank whose peer has died ends too, with an error of its collective library: that is a
-consequence, and the leader waits for its cause.
+A rank whose peer has died also ends, with an error of its collective library. This error is a
+consequence. The leader waits for the cause.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LAUNCHER = re.compile(
 """Exceptions of torchrun, accelerate and `mp.spawn` about a rank that ended."""
 _CHILD_SIGNAL = re.compile(r"Signal \d{1,2} \((SIG[A-Z]{1,8})\) received by PID \d{1,10}")
 _TERMINATED = re.compile(r"\s*what\(\):\s{1,4}(\S.*)")
-"""C++'s words for an uncaught exception."""
+"""The message of C++ for an uncaught exception."""
 _PEER_LOST: Final = re.compile(
     r"connection (?:was )?(?:likely )?(?:closed|reset)(?: by (?:remote )?peer)?"  # Gloo, TCPStore
     r"|broken pipe"

@@ -168,7 +168,7 @@ def rank_process(
 
     Args:
         started: the process, perhaps a standby.
-        placement: of the rank.
+        placement: placement of the rank.
         on_line: called with each line.
         progress: reads steps from lines.
         preloaded: whether the process was a standby.
@@ -200,7 +200,7 @@ def _spawn(
 
     Args:
         command: program and arguments.
-        environment: of the process.
+        environment: environment variables of the process.
         output: file descriptor for both output streams.
         inherits: file descriptors that the process keeps.
 

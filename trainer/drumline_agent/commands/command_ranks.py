@@ -84,11 +84,11 @@ class CommandRanks:
 
         Args:
             plan: what to start.
-            settings: of the agent.
+            settings: settings of the agent.
             status: what the agent reports.
             listener: receives what happens to the processes.
             reaper: waits for them.
-            clients: of the ranks that use one.
+            clients: clients of the ranks that use one.
             link: to the leader.
             inherited: the environment of the image, which they get.
         """
@@ -149,7 +149,7 @@ class CommandRanks:
             return
         for process in processes:
             placement = process.placement
-            # A single rank may start ranks: there are no others that would do the same.
+            # A single rank may start ranks: no other rank starts the same ranks again.
             if placement.world_size == 1:
                 continue
             size = nested_world_size(

@@ -47,9 +47,9 @@ class CommandStarter:
 
         Args:
             plan: what to start.
-            settings: of the agent.
+            settings: settings of the agent.
             reaper: waits for the processes.
-            clients: of the ranks that use one.
+            clients: clients of the ranks that use one.
             inherited: environment of the image, which the processes inherit.
         """
         self._plan = plan

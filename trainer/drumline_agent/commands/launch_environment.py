@@ -28,7 +28,7 @@ def launch_variables(
     """Return the environment variables of one process of an attempt.
 
     Args:
-        placement: of the process.
+        placement: placement of the process.
         launch: whether it is one rank, or starts the ranks of its pod itself.
         gpus: number of GPUs of its pod.
         gang_folder: contains the hostfile.

@@ -34,7 +34,7 @@ def nested_world_size(
         world_size: the rank's own.
         run_id: the rank's own TORCHELASTIC_RUN_ID, which its children inherit.
         processes: the parent and the processor seconds of each process, by process id.
-        folder: of the kernel's process files.
+        folder: folder of the kernel's process files.
     """
     for pid in process_tree(root, processes)[1:_MAX_PROCESSES]:
         worker = _launched(folder / str(pid) / "environ")

@@ -41,8 +41,8 @@ class PatternReader:
 
         Args:
             patterns: the first that matches a line is used.
-            budget: of the pod.
-            watch: of the pod; is notified which patterns match.
+            budget: budget of the pod.
+            watch: watch of the pod; is notified which patterns match.
             clock: in seconds.
         """
         self._matchers = [(pattern.groups, LineMatcher(pattern)) for pattern in patterns]

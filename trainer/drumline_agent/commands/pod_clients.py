@@ -219,8 +219,8 @@ def snapshot_info(
     """Describe a snapshot that a rank has written. None: the message is implausible.
 
     Args:
-        message: of the rank's client.
-        placement: of its process, or of the launcher that started it.
+        message: message of the rank's client.
+        placement: placement of its process, or of the launcher that started it.
         rank: that wrote the snapshot.
         ranks_per_process: number of ranks that a launcher starts.
     """

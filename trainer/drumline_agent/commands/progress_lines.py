@@ -76,7 +76,7 @@ class ProgressReader:
     def __init__(self) -> None:
         self._bar: tuple[int, int] | None = None
         self._trained: int | None = None
-        """Length of the progress bar that a loss has been printed for: the training's."""
+        """Length of the training's progress bar: the bar for which a loss has been printed."""
         self._loss: str = ""
 
     def read(self, line: str) -> ProgressLine | None:

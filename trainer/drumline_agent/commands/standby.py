@@ -74,8 +74,8 @@ class Standby:
         """Listen to a process that imports.
 
         Args:
-            slot: of the standby.
-            start: of the rank that it was started beside.
+            slot: slot of the standby.
+            start: start of the rank that it was started beside.
             started: its process.
             channel: to it.
         """

@@ -55,8 +55,8 @@ class StepHistory:
 
         Args:
             shown: the line's figures, or None.
-            placement: of the process.
-            now: of this machine's monotonic clock.
+            placement: placement of the process.
+            now: time of this machine's monotonic clock.
         """
         if shown is None:
             uses_client = placement.restore_snapshot is not None  # and so will say its steps
@@ -96,10 +96,10 @@ class StepHistory:
 
         Args:
             report: the newest state of the rank.
-            placement: of its process.
+            placement: placement of its process.
             checkpoint_step: the newest checkpoint that the ranks have reported complete.
-            tokens_per_second: of all ranks.
-            now: of this machine's monotonic clock.
+            tokens_per_second: tokens per second of all ranks.
+            now: time of this machine's monotonic clock.
         """
         self._total_steps = report.total_steps or self._total_steps
         if report.step is None:

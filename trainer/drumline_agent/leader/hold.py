@@ -26,7 +26,7 @@ class Hold:
     """The wait of the leader before it ends the pods.
 
     Args:
-        status: of the agent; shows the end of the hold.
+        status: status of the agent; shows the end of the hold.
         job: its name.
         seconds: length of the hold from the record; None: no hold.
         sleep: waits for a number of seconds.

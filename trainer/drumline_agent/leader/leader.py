@@ -219,7 +219,7 @@ class Leader:
         """Run one attempt, until all ranks are done or faults end it.
 
         Args:
-            membership: of this attempt.
+            membership: membership of this attempt.
             incident: what ended the previous attempt; None for the first.
         """
         # 1. Phase "prepare": a new store on a new port, so ranks of earlier attempts cannot join

@@ -46,7 +46,7 @@ def plan_restore(
 
     Args:
         record: the gang.
-        inventories: of all its members.
+        inventories: inventories of all its members.
         saved_step: newest step known to be on storage.
         excluded: steps that could not be restored before.
         ranks_per_process: a launcher's, which it starts in the order of the pods.

@@ -1,8 +1,8 @@
-"""The storage of checkpoints fails: the gang waits and tries again, for as long as it takes.
+"""Handle an outage of the checkpoint storage: the gang waits and retries without a time limit.
 
-No rank makes steps while it waits. Of the restarts that the record allows an outage takes one,
-until a checkpoint is committed again, however often it is tried; each try is an incident of its
-own. The sentence is in the agent's status, so in the job's.
+No rank makes steps while the gang waits. An outage uses one restart of the budget, even if the gang
+retries often, until a checkpoint is committed again. Each retry is an incident of its own. The
+agent's status has the sentence, and the operator copies it to the job's status.
 
     waits before the next attempt: 5, 10, 20, 40, 60, 60, ... s
 """
@@ -25,7 +25,7 @@ class StorageOutage:
     """State of an outage as the leader sees it; initially there is none.
 
     Args:
-        status: of the agent; shows the outage.
+        status: status of the agent; shows the outage.
         sleep: waits for a number of seconds.
     """
 

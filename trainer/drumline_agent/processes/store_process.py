@@ -41,7 +41,7 @@ class AttemptStore(Protocol):
     async def open(
         self, address: str, *, peers: Sequence[str], on_end: Callable[[str], None]
     ) -> int:
-        """Replace the store of the previous attempt. Returns the port of this attempt's."""
+        """Replace the store of the previous attempt. Return the port of the new store."""
         ...
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class RendezvousStore:
 
         Args:
             address: the store listens on it.
-            peers: networks whose connections it hears; none: everybody's.
+            peers: networks whose connections it accepts. Empty: all networks.
             on_end: called with a reason if the store ends without `close`.
 
         Returns:

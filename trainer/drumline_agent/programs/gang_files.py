@@ -31,9 +31,9 @@ def render(
 
     Args:
         record: the gang.
-        own_index: of this pod.
+        own_index: index of this pod.
         own_name: this pod's hostname, which must resolve too.
-        slots: of each host, where that is not the number of its ranks in the record.
+        slots: slots of each host, where that is not the number of its ranks in the record.
     """
     hostfile = [
         f"{member.host} slots={slots or member.ranks}\n"

@@ -45,7 +45,7 @@ def install(
     """Copy the bundle, unpack the code, write the hosts file.
 
     Args:
-        environ: of the init container.
+        environ: environment of the init container.
         source: the bundle in this image.
         target: the volume that gets it.
         code_parts: the parts of the job's code.

@@ -202,7 +202,7 @@ def _take_name(path: str, kinds: dict[str, bool]) -> None:
     """Note the path, and the folders above it: no name is taken twice, none is file and folder.
 
     Args:
-        path: of the entry.
+        path: path of the entry.
         kinds: whether each path so far is a folder; gets this one.
     """
     if path in kinds:

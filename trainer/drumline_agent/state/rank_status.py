@@ -70,7 +70,7 @@ def step_point(heartbeat: Heartbeat, *, usual_seconds: float | None) -> StepPoin
     """Build a point of the series for the step that a rank finished last.
 
     Args:
-        heartbeat: of the lowest rank of the pod.
+        heartbeat: heartbeat of the lowest rank of the pod.
         usual_seconds: step time as the agent counted it, used if the rank reports none.
     """
     seconds = seconds_by_part(heartbeat.step_parts or {})

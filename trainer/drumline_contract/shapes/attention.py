@@ -16,7 +16,7 @@ def attention_runs(length: int, window: int) -> Iterator[tuple[int, int, int]]:
     """Split queries into runs. Yield begin, end and the first visible key; the last is end - 1.
 
     Args:
-        length: of the sequence, in positions.
+        length: length of the sequence, in positions.
         window: number of positions that a query sees; `length` for all earlier ones.
     """
     run = _LEAST_RUN if window >= length else max(window, _LEAST_RUN)

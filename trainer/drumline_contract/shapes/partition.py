@@ -125,7 +125,7 @@ def repartition(
 
     Args:
         current: the present partition.
-        costs: of the layers, the embedding and the head.
+        costs: costs of the layers, the embedding and the head.
         seconds: measured time of each stage.
         gain: least improvement of the largest stage, as a share.
 

@@ -148,8 +148,8 @@ def initialize_base(
 
     Args:
         slices: to fill.
-        stages: of this rank.
-        config: of the run.
+        stages: stages of this rank.
+        config: configuration of the run.
         device: of messages between ranks, if ranks share the reading; None: each rank reads.
         progress: called before each weight.
 

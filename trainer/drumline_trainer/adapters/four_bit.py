@@ -80,7 +80,7 @@ class Packed:
 
         Args:
             features: I.
-            dtype: of the result.
+            dtype: dtype of the result.
         """
         table = _table(self.codes.device)
         both = torch.stack((self.codes >> 4, self.codes & 15), dim=-1).flatten(1)[:, :features]

@@ -289,8 +289,8 @@ def merge_adapter(
     If the base was packed, W is its quantized value, which the adapters were trained with.
 
     Args:
-        name: of the weight.
-        weight: of the base, whole [O, I].
+        name: name of the weight.
+        weight: weight of the base, whole [O, I].
         adapters: whole, by the names that `adapt` gave them: A [rank, I], B [O, rank].
         config: they were trained with.
 

@@ -94,9 +94,9 @@ def write_peft(
         adapters: whole, by the names that `adapt` gave them.
         folder: made where it does not exist.
         lora: they were trained with.
-        model: of the base.
+        model: model of the base.
         base: the folder of the base, whose tokenizer and chat template go along.
-        dtype: of the tensors in the file.
+        dtype: dtype of the tensors in the file.
 
     Raises:
         HuggingFaceError: the base keeps an adapted projection in one tensor with others.
@@ -156,7 +156,7 @@ def read_peft(
 
     Args:
         folder: with adapter_config.json and adapter_model.safetensors.
-        model: of the base.
+        model: model of the base.
         base: the folder of the base.
         layers: names of a transformers module's linear layers; models of our own need none.
 

@@ -81,7 +81,7 @@ def to_ours(
     Args:
         stored: the tensors of experts.
         parameters: `target_parameters`.
-        model: of the base.
+        model: model of the base.
 
     Raises:
         ValueError: a name or a shape is none of this model's.
@@ -111,7 +111,7 @@ def _alternating(rows_XOR: Tensor) -> Tensor:
 
 
 def _apart(rows_XOR: Tensor) -> Tensor:
-    """Return gate's rows, then up's."""
+    """Return the rows of gate, then the rows of up."""
     return torch.cat((rows_XOR[:, ::2], rows_XOR[:, 1::2]), dim=1)
 
 
@@ -121,7 +121,7 @@ def holds_experts(name: str) -> bool:
 
 
 def expected(parameters: Sequence[str], model: ModelConfig) -> set[str]:
-    """Return the names of ours that a file with these `target_parameters` has: every mixture's."""
+    """Return our names, for every mixture, that a file with these `target_parameters` has."""
     known = {each.rpartition(".")[2] for each in parameters}
     return {
         f"layers.{layer}.{_OURS}.{ours}.{part}"

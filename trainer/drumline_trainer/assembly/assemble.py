@@ -93,7 +93,7 @@ def assemble(
     """Return the model on this rank's device, with undefined contents. Collective.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         world: the ranks.
         plan: the layers of each pipeline stage; None: by cost.
 

@@ -36,7 +36,7 @@ def compile_layers(
 
     Args:
         stage: a model or stage whose layers are not wrapped.
-        config: of the run; decides which modules stay eager.
+        config: configuration of the run; decides which modules stay eager.
         backend: of torch.compile.
     """
     # in this process: others would import torch each, in the memory of the pod

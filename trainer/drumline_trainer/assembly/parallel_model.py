@@ -74,7 +74,7 @@ class ParallelModel:
 
     @property
     def frozen(self) -> tuple[TensorSlice, ...]:
-        """Weights that no update changes and no checkpoint holds: a base's, or a reference's."""
+        """Weights of a base or a reference. No update changes them and no checkpoint holds them."""
         copy = None if self.preferences is None else self.preferences.reference
         return (*self.weights.frozen, *(() if copy is None else copy.weights.frozen))
 

@@ -48,7 +48,7 @@ class Preferences:
         """Return the summed loss (a scalar) of a micro-batch's pairs. Each answer is a document.
 
         Args:
-            model: of this rank.
+            model: model of this rank.
             inputs_BS: tokens.
             targets_BS: tokens, or IGNORED.
             separate: the answers.

@@ -61,7 +61,7 @@ class BackgroundSave:
         Args:
             write: writes this rank's files and returns its report; calls its argument regularly.
             commit: commits all ranks' reports, on rank 0; its encoded outcome goes to all ranks.
-            device: of the tensors in small messages.
+            device: device of the tensors in small messages.
         """
         self._commit = commit
         self._device = device

@@ -183,9 +183,9 @@ class Checkpointer:
         """Claim the storage of the job's checkpoints; None where it has none.
 
         Args:
-            placement: of this rank.
+            placement: placement of this rank.
             keep: number of verified checkpoints to keep.
-            device: of the tensors in small messages between ranks.
+            device: device of the tensors in small messages between ranks.
             continue_from: see `takeover.claim`.
             progress: see the field.
 

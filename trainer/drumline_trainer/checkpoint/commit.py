@@ -86,7 +86,7 @@ def commit(
         files: that all ranks have written.
         step: finished optimizer steps; names the checkpoint.
         trainer: JSON values of the trainer's own state.
-        reports: of all ranks.
+        reports: reports of all ranks.
     """
     # 1. A failed rank makes the whole checkpoint fail, before anything is visible.
     decoded = [decode_report(report) for report in reports]

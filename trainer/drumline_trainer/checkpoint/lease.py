@@ -137,7 +137,7 @@ def is_alive(
     """Watch a lease until it changes or expires.
 
     Args:
-        place: of the lease.
+        place: place of the lease.
         clock: seconds of this machine.
         sleep: waits, and may raise to end the watch.
         here: the seat of this process.

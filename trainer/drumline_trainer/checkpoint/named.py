@@ -97,7 +97,7 @@ def list_checkpoints(place: str, *, verify: bool, write: Callable[[str], None]) 
     """Write a line for each committed step, newest first.
 
     Args:
-        place: of a run.
+        place: place of a run.
         verify: read all files and compare their digests.
         write: receives the lines.
 

@@ -74,7 +74,7 @@ class RankWriter:
         """Write durably.
 
         Args:
-            files: of the new checkpoint; the last one this writer wrote is committed.
+            files: files of the new checkpoint; the last one this writer wrote is committed.
             slices: `slices_to_write`.
             check: called between chunks; an exception that it raises ends the writing.
 

@@ -87,7 +87,7 @@ def restore(
         storage: claimed by rank 0.
         slices: what this rank holds; overwritten in place. After an error their contents are
             undefined.
-        device: of the tensors in small messages.
+        device: device of the tensors in small messages.
         acknowledged_step: no older checkpoint is used; None where none was acknowledged.
         acknowledged_digest: digest the manifest of that very step must have; empty for any.
         check: called with the trainer's own state before any tensor is read, and decides alike on

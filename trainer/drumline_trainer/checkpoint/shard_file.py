@@ -32,7 +32,7 @@ def write_shard_file(
     """Write the tensors, fsync, and return size and digest of exactly what was written.
 
     Args:
-        path: of the file.
+        path: path of the file.
         tensors: by name.
         check: called between chunks; what it raises ends the writing.
 

@@ -58,11 +58,11 @@ def fill_slices(
     """Verify every file of a checkpoint, and fill the targets of this rank's plan. Collective.
 
     Args:
-        files: of the checkpoint.
-        manifest: of the checkpoint.
+        files: files of the checkpoint.
+        manifest: manifest of the checkpoint.
         plan: `reading_plan`.
         cache: `page_cache` of this rank.
-        device: of the tensors that travel.
+        device: device of the tensors that travel.
         progress: called between chunks of what is read and parts of what is filled.
 
     Returns:

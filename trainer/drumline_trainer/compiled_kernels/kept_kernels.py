@@ -132,10 +132,10 @@ class KeptKernels:
         """Set torch's folder and fill it with kept kernels, before the first layer is compiled.
 
         Args:
-            config: of the run.
-            layout: of this membership.
-            placement: of this rank.
-            device: of this rank.
+            config: configuration of the run.
+            layout: layout of this membership.
+            placement: placement of this rank.
+            device: device of this rank.
             report: prints a line, on the ranks that print.
             above: a folder of this machine that only this user can write to; created if missing.
             environ: the process's environment.

@@ -92,7 +92,7 @@ class KernelFolder:
             return None
 
     def write(self, name: str, body: bytes) -> None:
-        """See `KernelPlace`: of several writers the last one's stays."""
+        """See `KernelPlace`. If several ranks write, the last file stays."""
         program, file = name.split("/")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with (

@@ -74,7 +74,7 @@ def _user_secret(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Make the key whole or not at all, and once: of several ranks the first one's stays."""
+    """Make the key atomically and once. If several ranks make one, the first key stays."""
     own = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -44,9 +44,9 @@ def random_crop(width: int, height: int, *, seed: int, sample: int) -> Crop:
     """Return a random part of an image. It is the middle if none of ten tries fits.
 
     Args:
-        width: of the image, in pixels.
-        height: of the image, in pixels.
-        seed: of the run.
+        width: width of the image, in pixels.
+        height: height of the image, in pixels.
+        seed: seed of the run.
         sample: number of the sample in the run.
     """
     # Philox is counter based: the key is the state. Seed and sample fill the 128 bits without

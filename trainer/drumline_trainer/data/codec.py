@@ -30,7 +30,7 @@ def codec_of(config: TrainerConfig, *, chat: bool | None) -> Codec:
     """Return what the run reads its data with.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         chat: whether a prompt is what a user says. None: it is if the model has a chat template.
 
     Raises:

@@ -30,7 +30,7 @@ def micro_batch_ranges(
     Args:
         cursor: number of the batch's first sample.
         batch: samples of the global batch.
-        rank: of the data ranks.
+        rank: index of this rank among the data ranks.
         world_size: number of data ranks.
         size: maximum samples of a micro-batch; None: one micro-batch.
     """

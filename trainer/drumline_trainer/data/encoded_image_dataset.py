@@ -110,7 +110,7 @@ class EncodedImageDataset(Dataset):
     def notes(self) -> tuple[str, ...]:
         """Describe the number of each class if folders name them.
 
-        Of many only the first and last.
+        If there are many, only the first and last.
         """
         names = self.files.classes
         if not names:

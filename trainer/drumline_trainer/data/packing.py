@@ -21,7 +21,7 @@ def best_fit(lengths: npt.NDArray[np.int64], *, capacity: int) -> list[list[int]
 
     Args:
         lengths: of the documents, each from 1 to `capacity`.
-        capacity: of a window.
+        capacity: capacity of a window.
     """
     windows: list[list[int]] = []
     waiting: defaultdict[int, list[int]] = defaultdict(list)

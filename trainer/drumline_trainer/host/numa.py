@@ -24,7 +24,7 @@ def bind_near_gpu(identity: str, *, root: Path = Path("/")) -> None:
 
     Args:
         identity: `GPU-` and its UUID; a part of a GPU (MIG) is not known to the bus.
-        root: of the file system.
+        root: root of the file system.
     """
     allowed = os.sched_getaffinity(0)
     near = allowed & processors_near_gpu(identity, root=root)

@@ -39,11 +39,11 @@ DERIVED_PORTS = range(20000, 29000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """One launcher. Of several variables the first that is set counts."""
+    """A launcher. If a field lists several variables, the first one that is set counts."""
 
     name: str
     known_by: tuple[str, ...]
-    """It is this launcher where all of these are set."""
+    """Variables that are all set if this launcher started the process."""
     rank: tuple[str, ...]
     world_size: tuple[str, ...]
     local_rank: tuple[str, ...] = ("LOCAL_RANK",)

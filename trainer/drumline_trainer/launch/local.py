@@ -116,7 +116,7 @@ def _first_failure(processes: list[ForkProcess]) -> int:
     running = {process.sentinel: process for process in processes}
     while running:
         for sentinel in wait(list(running)):
-            process = running.pop(cast("int", sentinel))  # a sentinel is a descriptor
+            process = running.pop(cast("int", sentinel))  # a sentinel is its descriptor
             process.join()
             if process.exitcode:
                 return process.exitcode if process.exitcode > 0 else ExitCode.APPLICATION

@@ -16,7 +16,7 @@ def preload(config: TrainerConfig, *, ranks: int | None = None) -> None:
     """Import what ranks of this configuration import before their first step.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         ranks: how many there are; None where that may change.
     """
     for module in modules_of(config, ranks=ranks):

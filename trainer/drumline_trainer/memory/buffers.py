@@ -1,10 +1,10 @@
 """A pool of buffers in an offload store, reused by groups of tensors whose sizes may vary.
 
-What experts are sent differs in every step, and so does what autograd saves of them. A buffer is
-made a little larger than needed, and is lent for whatever fits into it. The pool never keeps more
-buffers than were in use at once, nor more bytes than were needed at once: free buffers are dropped
-first, the largest first, as they would be lent for something small. Once all sizes have been seen,
-few are made; none, where sizes repeat.
+The number of tokens per expert differs in every step, and so do the sizes of the activations that
+autograd saves. The pool makes a buffer a little larger than needed, and reuses it for any group
+that fits. It never keeps more buffers or bytes than were in use at once. To stay within this limit
+it drops free buffers, the largest first, because a large one would be used for a small group. Once
+the pool has seen all sizes, it makes few new buffers, and none if sizes repeat.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from drumline_trainer.sharding.storage import OffloadStore, OpenStore
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Buffer:
-    """Lent to one group at a time."""
+    """A part of the store. One group of tensors uses it at a time."""
 
     store: OffloadStore
     bytes: Tensor
-    """At least as many as were asked for."""
+    """uint8, at least as many bytes as the group requested."""
 
 
 @dataclass(slots=True)

@@ -54,10 +54,10 @@ class OffloadedLayers(nn.Module):
         """Wrap a layer loop, after `recompute` has replaced it.
 
         Args:
-            layer_loop: the model's.
-            open_store: for buffers of these sizes.
-            device: of the activations.
-            least_bytes: smaller storages stay; None: LEAST_BYTES.
+            layer_loop: layer loop of the model.
+            open_store: opens a store for buffers of given sizes in bytes.
+            device: device of the activations.
+            least_bytes: smaller storages are not offloaded. None: LEAST_BYTES.
         """
         super().__init__()
         self.layer_loop = layer_loop

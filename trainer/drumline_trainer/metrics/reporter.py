@@ -159,7 +159,7 @@ class RunReporter:
         Args:
             summary: the layout in one line.
             seconds: predicted for a step, or None.
-            reasons: of the choice; empty if the layout was configured.
+            reasons: reasons of the choice; empty if the layout was configured.
             parts: predicted seconds of a step by part.
         """
         # A new layout has new predictions, so the comparison starts again.
@@ -201,7 +201,7 @@ class RunReporter:
         Args:
             step: finished steps.
             tier: source of the restored state.
-            loss: of the last finished step.
+            loss: loss of the last finished step.
             unwritten: steps and losses that are not in the losses file yet.
         """
         self._set(step=step, loss=loss, restored_step=step, restored_from=tier)
@@ -247,7 +247,7 @@ class RunReporter:
 
         Args:
             config: with the number of steps that the data gives.
-            layout: of the ranks.
+            layout: layout of the ranks.
             stages: modules of this rank.
             state: tensors of the optimizer.
         """
@@ -282,10 +282,10 @@ class RunReporter:
             step: finished steps.
             losses: newly known losses by step: none or several where ranks synchronize rarely.
             gradient_norm: before clipping.
-            learning_rate: of the step.
-            skipped_steps: of the whole run.
+            learning_rate: learning rate of the step.
+            skipped_steps: number of skipped steps of the whole run.
             staleness: since all ranks last synchronized, where they do so rarely.
-            rewards: of the step's pairs, where there are any.
+            rewards: rewards of the step's pairs, where there are any.
         """
         # The first step after a restore ends the start. The next heartbeat is sent at once.
         self._mark = self._mark or self.figures.step == self.figures.restored_step

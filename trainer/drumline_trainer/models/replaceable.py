@@ -229,7 +229,7 @@ def window_mask(begin: int, end: int, first: int, *, window: int, device: torch.
 
 
 class LayerLoop(nn.Module):
-    """The way through the layers: one after the other."""
+    """Applies the layers one after the other."""
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
         """Return hidden states after the last layer; `rest` goes to every layer."""
@@ -239,7 +239,7 @@ class LayerLoop(nn.Module):
 
 
 class TokenEmbedding(nn.Embedding):
-    """A vector for every word of the vocabulary; where embeddings are tied also the head."""
+    """A vector for every word of the vocabulary. It is also the head if embeddings are tied."""
 
     head_weight: Tensor | None = None
     """Weight [V, D] of the head, if that is another copy of the embedding."""

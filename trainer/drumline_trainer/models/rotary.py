@@ -33,7 +33,7 @@ def rotary_tables(
     Of shape S R/2 from positions of shape S, of shape B 1 S R/2 from B S.
 
     Args:
-        positions: of the tokens.
+        positions: positions of the tokens.
         turned: R.
         theta: the base.
         scaling: None: none.

@@ -61,7 +61,7 @@ def clip_gradients(
         loss: this rank's part of the loss of the global batch; 0 on ranks without the last stage.
             The ranks of a tensor group all have the same part.
         world: the ranks.
-        max_norm: of the gradient that is left.
+        max_norm: maximum norm of the gradient that is left.
         vote: what this rank has to say to all, to be summed (`TieredCheckpointer.vote`).
         scale: what the loss was multiplied by before its backward pass, and gradients with it;
             they and the totals are rid of it.

@@ -47,7 +47,7 @@ def changed_rate(saved: Mapping[str, Any], config: TrainerConfig, *, step: int) 
 
     Args:
         saved: the trainer's own state in the checkpoint.
-        config: of the resumed run.
+        config: configuration of the resumed run.
         step: finished steps.
 
     Returns:

@@ -17,10 +17,10 @@ _C10D: Any = import_module("torch._C._distributed_c10d")
 
 
 def nccl_progress(rank: int) -> CollectiveProgress | None:
-    """Read the recorder, from any thread; asks CUDA for events, and so may not return.
+    """Read the recorder. Any thread may call it. It queries CUDA events, so it may never return.
 
     Returns:
-        None where the default group is not NCCL's.
+        None if the default group does not use NCCL.
 
     Raises:
         KeyError, TypeError, ValueError: this version of torch writes another format.
@@ -32,7 +32,7 @@ def nccl_progress(rank: int) -> CollectiveProgress | None:
 
 
 def flight_records() -> str | bytes | None:
-    """Return torch's records as JSON, or None if the default group is not NCCL's."""
+    """Return torch's records as JSON, or None if the default group does not use NCCL."""
     if not dist.is_initialized() or dist.get_backend() != dist.Backend.NCCL:
         return None
     write = _C10D._dump_nccl_trace_json  # noqa: SLF001 - see above
@@ -40,7 +40,7 @@ def flight_records() -> str | bytes | None:
 
 
 def forget_collectives() -> None:
-    """Begin anew for another membership, whose groups are named and counted as the last one's."""
+    """Reset the recorder for a new membership, which reuses names and counts of the last one."""
     reset = getattr(_C10D, "_reset_fr_recording_nccl", None)
     if reset is not None:  # a torch with NCCL
         reset()

@@ -40,8 +40,8 @@ def rehearse(config: TrainerConfig, layout: Layout, *, target: Path) -> int:
     """Train the smallest slice of a run here, and write what it was and what it held.
 
     Args:
-        config: of the whole run, with its layout written out.
-        layout: of the whole run.
+        config: configuration of the whole run, with its layout written out.
+        layout: layout of the whole run.
         target: JSON file to write: `host`, `slice`, `measured`.
 
     Returns:

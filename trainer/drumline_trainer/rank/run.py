@@ -247,9 +247,9 @@ def _train(
     """Train for one membership, from joining to the end of the run.
 
     Args:
-        config: of the run.
-        reporter: of this rank.
-        device: of this rank.
+        config: configuration of the run.
+        reporter: reporter of this rank.
+        device: device of this rank.
         compiled: where this machine's ranks compile; None: they do not.
         control: orders of the agent, if there is one.
     """

@@ -68,9 +68,9 @@ class RankSnapshots:
 
         Args:
             slices: of weights and moments; read and filled in place.
-            config: of the run.
+            config: configuration of the run.
             placement: with a snapshot folder.
-            device: of the slices.
+            device: device of the slices.
             tell: called from the writing thread when a file is complete.
         """
         self._shards = {

@@ -30,11 +30,11 @@ def serve_store(
     Args:
         port: TCP port; 0 lets the kernel choose.
         address: the one address it listens on.
-        peers: networks, beside loopback, whose connections are heard; none: everybody's.
+        peers: networks, in addition to loopback, whose connections it accepts. Empty: all networks.
         ready: called with the port once it accepts connections.
 
     Raises:
-        OSError: the port is taken or the address is not this machine's.
+        OSError: the port is taken, or this machine does not have the address.
     """
     listener = listen(port, address=address, peers=peers)
     store = store_on(listener)

@@ -35,7 +35,7 @@ def device_of_rank(
     GPU, this is trusted here, and `preflight` compares their names.
 
     Args:
-        local_rank: of this process among those of its pod or machine.
+        local_rank: local rank of this process among those of its pod or machine.
         of: number of ranks there.
         environ: the process's environment; None: the present one.
         gpus: the GPUs that the process sees; None: through torch.

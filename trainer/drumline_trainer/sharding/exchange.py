@@ -73,7 +73,7 @@ def exchange(
         receive: takes what is for this rank, some rows at a time; they lie on the device, or where
             they did if they are this rank's own.
         refusals: errors of `outgoing` and `receive` that end the exchange on all ranks alike.
-        device: of the tensors that travel.
+        device: device of the tensors that travel.
         progress: called in every round.
 
     Returns:

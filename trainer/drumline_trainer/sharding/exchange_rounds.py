@@ -172,7 +172,7 @@ def shares(wanted: Sequence[tuple[int, int]], *, limit: int) -> list[int]:
 
     Args:
         wanted: bytes in all, and the least that is of use. The first of them gets at least that.
-        limit: of the sum; more only if the first needs it.
+        limit: limit of the sum; more only if the first needs it.
     """
     given = [0] * len(wanted)
     rest, even = limit, limit // max(1, len(wanted))

@@ -1,4 +1,5 @@
-"""Files of tensors in the format safetensors: `layout` their bytes, `ranges` parts of a bucket's.
+"""Files of tensors in the safetensors format. They contain no pickle.
 
-Checkpoints and folders of Hugging Face are made of them. No pickle.
+Checkpoints and Hugging Face folders consist of such files. `layout` defines their bytes. `ranges`
+reads parts of a file in a bucket.
 """

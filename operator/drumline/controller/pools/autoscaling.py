@@ -146,7 +146,7 @@ def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
         if text.startswith("{"):
             with suppress(msgspec.MsgspecError):
                 records[uid] = _RECORD.decode(text)
-    # Phase 2: an incomplete demand is left out. It is deleted, and asked for again.
+    # Phase 2: skip incomplete demands. They are deleted, and their nodes are requested again.
     return tuple(
         _demand_of(record, uid=uid)
         for uid, record in records.items()

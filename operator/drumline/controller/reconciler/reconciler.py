@@ -389,8 +389,8 @@ async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) ->
         NotLeader: this process may not write any more.
     """
     while True:
-        # A queue that is full hands keys out without a pause, and a plan without an action takes
-        # none: ten thousand keys at the start of a term would keep the first decision waiting.
+        # Yield to the event loop. `get` of a full queue and a plan without actions never yield, so
+        # ten thousand keys at the start of a term would delay the first decision.
         await asyncio.sleep(0)
         key = await queue.get()
         started = time.perf_counter()

@@ -121,7 +121,7 @@ class StartCheck:
         )
 
     def _kinds_of_pods(self, job: Job) -> list[tuple[int, Json]]:
-        """Return a pod of each role and one of the main pods, with their numbers."""
+        """Return one pod of each role and one main pod, each with the number of such pods."""
         indices: dict[str, list[int]] = {}
         for member in members_of(job.status):
             role = role_pod(job.spec, member.index)

@@ -14,7 +14,7 @@ from typing import Final
 from drumline.lifecycle.model.observed import PodEvent, PodEvents, PodFacts
 
 UNTOLD_REASONS: Final = ("ContainerCreating", "PodInitializing")
-"""Waiting reasons without information. Images are pulled and volumes mounted meanwhile."""
+"""Waiting reasons without information. They also cover pulls of images and mounts of volumes."""
 _PROGRESS: Final = ("Pulling", "Pulled", "Created", "Started")
 """Events of a pod that starts normally."""
 _NO_TROUBLE: Final = ("Unhealthy",)

@@ -105,7 +105,7 @@ def with_agent(pod: PodInput, spec: Json, *, template: PodTemplate) -> Json:
     Args:
         pod: of the template.
         spec: with the main container as the kubelet would start it.
-        template: of the pod.
+        template: template of the pod.
     """
     if pod.launch is not None:
         return _supervised(pod, spec, template=template, launch=pod.launch)

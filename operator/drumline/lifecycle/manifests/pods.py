@@ -53,9 +53,9 @@ def pod_manifests(
 
     Args:
         job: has an assignment.
-        indices: of the members.
+        indices: indices of the members.
         gpus: GPUs of their pool, and the additions of its administrator.
-        settings: of the installation.
+        settings: settings of the installation.
         own_budget: whether the job has a PodDisruptionBudget of its own whatever its size, as jobs
             of earlier versions have.
 

@@ -22,7 +22,7 @@ def with_profile(pod: Json, profile: PodProfile | None) -> Json:
 
     Args:
         pod: a whole manifest whose first container trains.
-        profile: of the pool that the job was admitted to.
+        profile: profile of the pool that the job was admitted to.
     """
     if profile is None:
         return pod

@@ -48,16 +48,16 @@ def shared_policy(
     """Return the policy that admits the gang's own traffic, and the operator to the agents.
 
     Pods with agents reach each other on every port. The operator reaches the port of the agent. A
-    NetworkPolicy does not cover host-network pods and RDMA. Policies add up: what that of a job
-    of an earlier version allows stays allowed.
+    NetworkPolicy does not cover host-network pods and RDMA. Policies add up: traffic
+    that the policy of an earlier version's job allows stays allowed.
 
     Args:
         namespace: whose pods it selects and admits.
         operator_namespace: namespace from which the operator connects.
         metrics_from: NetworkPolicyPeers that may scrape metrics from the agent's port.
     """
-    # Pods of all gangs share one label, so one policy covers the namespace. Separation of jobs is
-    # not a goal of it: the token authenticates agents.
+    # Pods of all gangs share one label, so one policy covers the namespace. The policy does not
+    # separate jobs from each other: agents authenticate by a token.
     gangs = {"matchLabels": {LABEL_GANG_NETWORK: "true"}}
     operator = {"matchLabels": {"kubernetes.io/metadata.name": operator_namespace}}
     return {

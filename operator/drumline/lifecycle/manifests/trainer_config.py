@@ -53,7 +53,7 @@ def trainer_config(
     """Return the configuration of every rank, without the model if a folder describes it.
 
     Args:
-        spec: of the job.
+        spec: spec of the job.
         hardware: GPUs and network that its pool declares. Overrides win.
 
     Raises:
@@ -164,7 +164,7 @@ def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | No
 
 
 def checkpoint_path(path: str, *, name: str, uid: str) -> str:
-    """Return the folder inside the claim, or the prefix below the bucket's.
+    """Return the checkpoint folder inside the claim, or the prefix below the bucket's prefix.
 
     Without spec.checkpoint.path its name contains the job's uid, so that a new job of the same name
     never continues an earlier run by accident; with a path it does so on purpose.

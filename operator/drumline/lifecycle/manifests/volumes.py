@@ -61,8 +61,8 @@ def template_volumes(
     """Return the volumes of a template's pod, and its main container's mounts.
 
     Args:
-        template: of the pod.
-        node: of the pod.
+        template: template of the pod.
+        node: node of the pod.
         home: whether the operator gives the container a home.
     """
     volumes = [_template_volume(volume, node=node) for volume in template.volumes or []]

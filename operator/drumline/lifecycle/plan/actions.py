@@ -124,7 +124,7 @@ def delete_actions(
     One request deletes a whole generation in which no member's pod was created.
 
     Args:
-        pods: pods to delete; none is a member's.
+        pods: pods to delete. None of them represents a member.
         members: members whose pods stay.
     """
     # A generation with a member's pod cannot be deleted as a whole: its other pods go one by one.

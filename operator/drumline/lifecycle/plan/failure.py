@@ -39,7 +39,7 @@ from drumline_api.jobstatus import TrainingJobStatus
 from drumline_contract import FaultClass, Progress, pod_name
 
 PEER_LOST_PATIENCE_SECONDS: Final = 10.0
-"""Time for which members may blame a peer before that peer's own end must be visible."""
+"""Time after the first end within which the end of a blamed peer must become visible."""
 MAX_REPEATS: Final = 3
 """Faults of the program in a row, without a step in between, after which the job fails."""
 MAX_NAMED: Final = 3

@@ -20,14 +20,14 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Keys that are translated together, both ways."""
+    """Keys that are translated together, in both directions."""
 
     keys: frozenset[str]
     """All config.json keys that `read` uses."""
     read: Callable[[Raw], dict[str, Any]]
-    """Their keys to our fields. Raises HuggingFaceError."""
+    """Translates config.json keys to fields of `ModelConfig`. Raises HuggingFaceError."""
     write: Callable[[ModelConfig], dict[str, Any]]
-    """Our model to their keys."""
+    """Translates a `ModelConfig` to config.json keys."""
 
 
 class TensorNames(StrEnum):

@@ -154,7 +154,7 @@ def caps(*, attention: float | None, logits: float | None) -> Part:
 
     Args:
         attention: what a missing cap of scores means.
-        logits: of the head.
+        logits: logits of the head.
     """
 
     def read(raw: Raw) -> dict[str, Any]:

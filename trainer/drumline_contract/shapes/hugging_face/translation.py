@@ -84,7 +84,7 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
 
     Args:
         config: ours.
-        dtype: of the tensors.
+        dtype: dtype of the tensors.
         like: the config.json that the model came with: its special tokens, its longest sequence and
             all that does not change what is computed are taken over.
 

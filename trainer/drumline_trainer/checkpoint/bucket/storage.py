@@ -68,7 +68,7 @@ class BucketStorage:
         """Open the storage for one membership.
 
         Args:
-            url: of the prefix.
+            url: URL of the prefix.
             owner: the job and its membership.
             claim: unique id of this claim, part of the names of everything it writes.
 

@@ -136,7 +136,7 @@ def conversation_of(record: Record, *, words: frozenset[str] = frozenset()) -> C
     """Return the conversation of a normalized record.
 
     Args:
-        record: of the kind `CONVERSATION`.
+        record: record of the kind `CONVERSATION`.
         words: names that its chat template reads.
 
     Raises:

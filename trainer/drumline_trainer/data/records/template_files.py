@@ -25,7 +25,7 @@ def chat_templates_of(folder: AnyPath, *, choice: str | None, ends: Ends) -> Cha
     """Return the templates of a model's folder, or the one in the file `choice`.
 
     Args:
-        folder: of the tokenizer.
+        folder: folder of the tokenizer.
         choice: `data.chat_template`, the name of one of the folder's templates or a file.
         ends: tokens that end turns.
 

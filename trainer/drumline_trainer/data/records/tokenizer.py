@@ -129,7 +129,7 @@ class LoadedTokenizer:
         """Return the tokens around a text.
 
         Args:
-            folder: of the tokenizer, with the settings of the model.
+            folder: folder of the tokenizer, with the settings of the model.
             end: the token that ends texts. None: the post-processor's, otherwise `eos_token`.
 
         Raises:

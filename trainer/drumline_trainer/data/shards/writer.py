@@ -54,9 +54,10 @@ class ShardWriter:
         self._file.close()
 
     def add(self, document: list[int], *, learned: npt.NDArray[np.int64] | None = None) -> None:
-        """Append a document of at least one token; `learned` as `records.EncodedDocument`'s.
+        """Append a document of at least one token.
 
-        Either all documents say what of them is learned, or none.
+        `learned` has the format of `records.EncodedDocument.learned`. Set it for all documents or
+        for none.
         """
         if learned is not None:
             self._learned = self._learned or []

@@ -44,10 +44,10 @@ def load_for_copies(
     """Do `load_hugging_face` on all ranks, but read once what several of them hold.
 
     Args:
-        folder: of the weights.
+        folder: folder of the weights.
         slices: what this rank holds.
-        config: of the model.
-        device: of the tensors that travel.
+        config: configuration of the model.
+        device: device of the tensors that travel.
         progress: called between two weights.
 
     Returns:

@@ -115,9 +115,9 @@ def export_hugging_face(
     Args:
         weights: by our names. Only `weights[name]` is read, and rarely more than one at a time, so
             a mapping may load them lazily.
-        config: of the model.
+        config: configuration of the model.
         folder: created if it does not exist.
-        dtype: of the tensors in the files, but for those that are always kept in fp32.
+        dtype: dtype of the tensors in the files, but for those that are always kept in fp32.
         max_file_bytes: a larger model becomes several files and an index.
         like: the folder that the model came from: its model type, special tokens, tokenizer, chat
             template and generation settings are copied.
@@ -199,7 +199,7 @@ class _CheckedFolder:
     """Tensors by their names in the files."""
 
     def begun_anew(self, config: ModelConfig) -> frozenset[str]:
-        """Return our names of tensors that begin anew, such as a new classifier's.
+        """Return our names of the tensors that start untrained, such as those of a new classifier.
 
         Raises:
             HuggingFaceError: the folder holds another model.

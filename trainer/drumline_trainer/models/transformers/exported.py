@@ -37,9 +37,9 @@ def export_module(
 
     Args:
         weights: by the names of the module; each is asked for once.
-        config: of the model.
+        config: configuration of the model.
         folder: made where it does not exist.
-        dtype: of the tensors in the files.
+        dtype: dtype of the tensors in the files.
         max_file_bytes: a larger model becomes several files and an index.
         like: the folder that the model came from: tokenizer, chat template and generation settings
             are taken over.

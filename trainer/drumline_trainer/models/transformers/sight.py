@@ -36,8 +36,8 @@ def check_sight(module: CausalModule, *, words: int, device: torch.device) -> No
 
     Args:
         module: with weights.
-        words: of its vocabulary.
-        device: of the module.
+        words: words of its vocabulary.
+        device: device of the module.
     """
     whole = cast("nn.Module", module)
     tokens_BS = (torch.arange(2 * _HALF, device=device) * 7 + 3).remainder(words).unsqueeze(0)

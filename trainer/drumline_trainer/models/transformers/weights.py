@@ -40,10 +40,10 @@ def fill_slices(
     """Fill whatever parts of the weights this rank holds.
 
     Args:
-        slices: of the weights and of the buffers that belong to them.
+        slices: slices of the weights and of the buffers that belong to them.
         module: whose slices they are.
-        config: of the run.
-        names: of the module's own weights; None: all that it has are its own.
+        config: configuration of the run.
+        names: names of the module's own weights; None: all that it has are its own.
         progress: called between two weights.
 
     Raises:

@@ -170,7 +170,7 @@ class _Ring:
         Args:
             q: [B, H, S, E], this rank's queries.
             kv: [2, B, G, S, E], keys and values of another rank.
-            step: of the ring.
+            step: step of the ring.
         """
         origin = (self.rank - step) % self.size
         part = visible(rank=self.rank, origin=origin, length=q.shape[2], causal=self.causal)

@@ -61,7 +61,7 @@ def data_parallel(
         world: the ranks; its layout says which kind.
         precision: what the stages compute in.
         backwards: how many backward passes a step makes through each stage: the micro-batches.
-        bucket_bytes: of the gradients that ddp and zero send at once.
+        bucket_bytes: bytes of the gradients that ddp and zero send at once.
         memory: what is offloaded; None for nothing.
 
     Raises:

@@ -30,7 +30,7 @@ class BucketedModel:
             weights: with storage, in the order of the model.
             parts: ranks that a bucket is scattered to; 1 where it is summed whole, and 0 where
                 there is a single rank: then there is no bucket.
-            bucket_bytes: of the gradients that are sent at once.
+            bucket_bytes: bytes of the gradients that are sent at once.
             expected: how many gradients each parameter gets in a round.
             rounds: how often in a step every bucket is sent.
             send: starts the collective of the bucket with this number.

@@ -45,7 +45,7 @@ class ModelWithConstants:
 
         Args:
             inner: the model.
-            constants: of its stages.
+            constants: constants of its stages.
             moving: mixtures whose corrections follow the load.
             group: the ranks that see other tokens; None for one.
         """

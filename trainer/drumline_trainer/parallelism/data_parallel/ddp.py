@@ -44,7 +44,7 @@ class DdpModel(BucketedModel):
             weights: with storage, in the order of the model.
             group: over which gradients are summed; None for one rank.
             backwards: how many backward passes a step has.
-            bucket_bytes: of the gradients that are sent at once.
+            bucket_bytes: bytes of the gradients that are sent at once.
             open_store: for fp32 weights beside the model's own; None for the device.
         """
         super().__init__(

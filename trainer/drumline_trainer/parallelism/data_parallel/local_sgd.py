@@ -56,7 +56,7 @@ class LocalSgd:
         Args:
             inner: of this copy of the model, over `slices`.
             slices: fp32 weights of this rank, written in place.
-            config: of the outer step.
+            config: configuration of the outer step.
             copies: the ranks that hold the same slices, one in each copy; None where there is one.
             steps: of the whole run.
         """

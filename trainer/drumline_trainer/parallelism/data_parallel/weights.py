@@ -64,7 +64,7 @@ class ModelWeight:
             box: part of the local parameter; None: all of it.
             copies: number of ranks of the group that hold this slice.
             copy: index of this rank among them.
-            store: of the values, if they are offloaded.
+            store: store of the values, if they are offloaded.
         """
         inner = box or Box(offsets=(0,) * len(self.cut.box.shape), shape=self.cut.box.shape)
         starts = zip(self.cut.box.offsets, inner.offsets, strict=True)

@@ -46,7 +46,7 @@ class _Transfer:
     number: int
     """Index of the bucket."""
     row: Tensor
-    """This rank's."""
+    """The row of this rank."""
     matrix: Tensor
     """A row for each rank."""
     work: dist.Work
@@ -72,7 +72,7 @@ class ZeroModel(BucketedModel):
             group: among which the update is divided.
             backwards: how many backward passes a step has.
             every_backward: ZeRO-2: send the gradients of each of them.
-            bucket_bytes: of the gradients that are sent at once.
+            bucket_bytes: bytes of the gradients that are sent at once.
             open_store: for fp32 weights beside the model's own; None for the device.
         """
         super().__init__(

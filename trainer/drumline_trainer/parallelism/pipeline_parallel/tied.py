@@ -76,7 +76,7 @@ def sum_tied_gradients(
 
     Args:
         slices: all of this rank, untied weights too.
-        gradients: of the slices, in their order.
+        gradients: gradients of the slices, in their order.
         tied: from `tied_group`.
     """
     mine = [g for s, g in zip(slices, gradients, strict=True) if s.name == TIED_WEIGHT]

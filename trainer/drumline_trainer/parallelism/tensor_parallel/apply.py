@@ -174,9 +174,10 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
 
 
 def _mark_latents(attention: MultiHeadLatentAttention, region: Region) -> None:
-    """Mark latents as made alike on all ranks, of which each makes its own heads, as a router's.
+    """Mark latents as equal on all ranks, as the output of a router is.
 
-    At the seams, as the layers between them may still be replaced.
+    Each rank computes its own heads from them. The hooks are on the seams before and after, because
+    the layers between may still be replaced.
     """
     attention.before_latents.register_forward_hook(partial(_after, region.divide_gradient))
     attention.after_latent.register_forward_hook(partial(_after, region.sum_gradient))

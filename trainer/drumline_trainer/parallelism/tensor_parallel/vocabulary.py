@@ -26,7 +26,7 @@ from drumline_trainer.parallelism.tensor_parallel.layers import Region, own_piec
 
 
 class VocabularyEmbedding(nn.Module):
-    """The vectors of this rank's words; where embeddings are tied also the head."""
+    """The vectors of this rank's words. It is also the head if embeddings are tied."""
 
     head_weight: Tensor | None = None
     """Weight [words, D] of the head, if that is another copy of the embedding."""

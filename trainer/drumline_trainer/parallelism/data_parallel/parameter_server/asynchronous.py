@@ -60,8 +60,8 @@ class AsynchronousServers:
         """Divide the weights of a worker's slices among the servers. Collective.
 
         Args:
-            slices: of the worker's model.
-            config: of the run.
+            slices: slices of the worker's model.
+            config: configuration of the run.
             build: makes a server's optimizer.
             whole: all ranks.
             worker: the ranks of this worker.

@@ -59,7 +59,7 @@ class ServerTopology:
         """Make the groups of leaders and workers. Collective over all ranks.
 
         Args:
-            config: of the servers.
+            config: configuration of the servers.
             whole: all ranks.
             worker: the ranks of this rank's worker.
         """

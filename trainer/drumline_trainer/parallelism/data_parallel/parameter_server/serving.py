@@ -59,9 +59,9 @@ class AsynchronousServer:
 
         Args:
             weights: in host memory.
-            optimizer: of the slices in that row.
+            optimizer: optimizer of the slices in that row.
             unpack: a row of gradients as gradients of those slices.
-            clocks: of the workers.
+            clocks: clocks of the workers.
         """
         self._weights = weights
         self._optimizer = optimizer
