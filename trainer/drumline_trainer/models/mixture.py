@@ -57,7 +57,7 @@ class Experts(nn.Module):
         self.gate_bias, self.up_bias, self.down_bias = biases
 
     def forward(self, rows_RD: Tensor, counts_X: Tensor) -> Tensor:
-        """Apply experts to rows [rows, hidden], sorted by expert. counts[0] rows are of expert 0."""
+        """Apply experts to rows [R, D], sorted by expert. Expert 0 has counts[0] rows."""
         times = by_expert(rows_RD, self.gate, counts_X)
         gate_RF, up_RF = self.inner(times, rows_RD, counts_X)
         hidden_RF = self._gated(gate_RF, up_RF, counts_X)
