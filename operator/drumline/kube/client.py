@@ -30,6 +30,7 @@ from drumline.kube.credentials import Credentials
 from drumline.kube.request import JSON, Request, Verb
 from drumline.kube.retry import RetryPolicy
 
+# The server ends a request after 60 s by default. A list that takes half of that is lost.
 READ_DEADLINE_SECONDS: Final = 30.0
 WRITE_DEADLINE_SECONDS: Final = 5.0
 """Time after its fence check in which a write may still take effect."""
@@ -52,6 +53,7 @@ about this option there.
 """
 
 
+# Deletes take options, not fields, so `fieldValidation` does not apply to them.
 _FIELD_WRITES: Final = frozenset({Verb.CREATE, Verb.UPDATE, Verb.PATCH})
 
 
@@ -101,6 +103,7 @@ class KubeClient:
         self._observe = observe or _ignore
         self._retry = retry or RetryPolicy()
         self._write_limit = write_limit
+        # The semaphore, not the pool's limit: the wait must end before the fence is checked.
         self._write_slots = asyncio.Semaphore(write_limit)
         self._user_agent = user_agent
         self._strict = strict
@@ -110,8 +113,10 @@ class KubeClient:
         self._writes: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
+        # A plain http server is a local proxy (`kubectl proxy`), so there is no CA to load.
         context: ssl.SSLContext | None = None
         if self._credentials.server.startswith("https:"):
+            # Loading a CA bundle reads files, so it must not block the loop.
             context = await asyncio.to_thread(self._credentials.ssl_context)
         self._reads = await self._stack.enter_async_context(self._session(context, limit=0))
         self._writes = await self._stack.enter_async_context(
@@ -137,6 +142,7 @@ class KubeClient:
             KubeError: the failure of the last attempt, with a type of `errors`.
         """
         policy = request.sending.retry or self._retry
+        # One loop for both kinds of retry. A renewed token needs no pause before the next attempt.
         attempt = 0
         renewed = maybe_done = False
         while True:
@@ -175,12 +181,15 @@ class KubeClient:
             KubeError: the watch was rejected, broke off, or became silent. A normal end raises
                 nothing.
         """
+        # A watch has no total deadline: the server ends it after `timeoutSeconds`.
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds
         )
         started = time.monotonic()
         try:
             async with self._open(self._reads, request, timeout=timeout) as response:
+                # The attempt is observed at its headers. Counting the minutes of a watch would hide
+                # slow opens.
                 self._note(request, code=response.status, started=started)
                 await self._raise_for_status(response)
                 chunks = _chunks(response)
@@ -189,11 +198,13 @@ class KubeClient:
                 finally:
                     await chunks.aclose()
         except errors.Unauthorized:
+            # No retry here: the informer owns the pauses of its streams.
             self._credentials.token.forget()
             raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(error) from error
 
+    # Two sessions keep a burst of 64 creates from taking the connections of watches.
     def _session(self, context: ssl.SSLContext | None, *, limit: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -208,10 +219,12 @@ class KubeClient:
                 "Accept-Encoding": "identity",
                 "User-Agent": self._user_agent,
             },
+            # More than aiohttp's 64 KiB: lists have megabytes, and each refill costs a wake-up.
             read_bufsize=1 << 18,
         )
 
     async def _attempt(self, request: Request) -> bytes:
+        # A lease renewal uses the read pool. It must not queue behind the writes that it protects.
         if request.reads or not request.sending.fenced:
             return await self._exchange(self._reads, request)
         async with self._write_slots:
@@ -225,6 +238,8 @@ class KubeClient:
         session: aiohttp.ClientSession,
         request: Request,
     ) -> bytes:
+        # The clock starts before the connection, so a TLS handshake counts as latency of the
+        # request.
         started = time.monotonic()
         code = NO_ANSWER
         timeout = aiohttp.ClientTimeout(total=_deadline(request), sock_connect=_CONNECT_SECONDS)
@@ -234,6 +249,7 @@ class KubeClient:
                 await self._raise_for_status(response)
                 return await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            # A broken body after a 2xx header also counts as no answer: the write may be done.
             code = NO_ANSWER
             raise _unreachable(error) from error
         finally:
@@ -247,17 +263,21 @@ class KubeClient:
         *,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own value, not a deadline
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        # The token comes before the request: reading it may block in a thread for an exec plugin.
         headers = [*self._credentials.impersonation]
         if (token := await self._credentials.token.current()) is not None:
             headers.append(("Authorization", f"Bearer {token}"))
         if request.sending.purpose:
+            # The server's access log and its audit log show this name.
             headers.append(("User-Agent", f"{self._user_agent}/{request.sending.purpose}"))
         if request.body is not None:
             headers.append(("Content-Type", request.content_type))
         query = dict(request.query)
         if not request.reads:
+            # The server aborts the write after this time, which bounds the fence on both sides.
             query["timeout"] = f"{_deadline(request):g}s"
         if self._strict and request.verb in _FIELD_WRITES:
+            # Strict answers 400 to an unknown field. The default only sends a Warning header.
             query["fieldValidation"] = "Strict"
         async with session.request(
             request.method,
@@ -266,6 +286,7 @@ class KubeClient:
             data=request.body,
             headers=headers,
             timeout=timeout,
+            # A redirect would take the request, and perhaps its token, to another host.
             allow_redirects=False,
         ) as response:
             yield response
@@ -301,8 +322,10 @@ def _deadline(request: Request) -> float:
 
 def _leaves_doubt(error: errors.KubeError) -> bool:
     """Return whether a request that failed like this may have taken effect."""
+    # A refused connection left no bytes at the server. A reset one may have.
     if isinstance(error, errors.Unreachable):
         return error.sent
+    # A 5xx may come from a proxy after the server has done the work.
     return isinstance(error, errors.ServerError)
 
 
@@ -312,5 +335,6 @@ def _ignore(*, verb: Verb, resource: str, code: int, seconds: float) -> None:
 
 def _unreachable(error: BaseException) -> errors.Unreachable:
     message = f"{type(error).__name__}: {error}" if str(error) else repr(error)
+    # Both errors come before the first byte of the request, so nothing can have taken effect.
     unsent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
     return errors.Unreachable(message, sent=not isinstance(error, unsent))

@@ -39,13 +39,17 @@ from drumline_api.objects.base import Metadata, ObjectPart, OwnerReference
 from drumline_api.overrides import MAX_BYTES, Overrides
 from drumline_contract import plain, plain_lines
 
+# A tenant controls the texts below. Each bound keeps one object from filling the memory of 40,000.
 OUR_PREFIX: Final = "drumline.dev/"
+# The kubelet cuts termination messages at 4,096 bytes. A virtual kubelet may not.
 MAX_TERMINATION_CHARS: Final = 4096
 _MAX_TEXT_CHARS: Final = 1024
+# A name has at most 255 characters, a tag 128 and a digest 71.
 _MAX_IMAGE_CHARS: Final = 640
 _MAX_CONDITION_CHARS: Final = 256
 _MAX_FINALIZERS: Final = 3
 _MAX_TERMS: Final = 64
+# Karpenter writes it on a node whose claim has a termination grace period.
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 T = TypeVar("T")
 
@@ -63,6 +67,8 @@ def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, RecursionError) as error:
+        # msgspec checks nesting by Python's recursion limit, so a hostile document raises
+        # RecursionError.
         raise Undecodable(f"{type(error).__name__}: {error}") from None
 
 
@@ -116,6 +122,8 @@ def _decoder(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec
         try:
             # A document that is nested too deep for the decoder is cut and decoded again.
             try:
+                # The first attempt is the fast path. Almost no document needs the copy that
+                # `flattened` makes.
                 return view(decode(raw))
             except RecursionError:
                 return view(decode(flattened(bytes(raw))))
@@ -127,9 +135,11 @@ def _decoder(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec
 
 def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
     metadata, spec, status = wire_pod.metadata, wire_pod.spec, wire_pod.status
+    # The API server keys conditions by type, so no type occurs twice.
     conditions = {condition.type: condition for condition in status.conditions or ()}
     disrupted = conditions.get("DisruptionTarget")
     return PodView(
+        # Namespaces, owners and nodes repeat across 40,000 pods. Interning stores each text once.
         namespace=sys.intern(metadata.namespace),
         name=metadata.name,
         uid=metadata.uid,
@@ -144,9 +154,12 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         reason=_text(status.reason),
         message=_text(status.message),
         terminating=bool(metadata.deletion_timestamp),
+        # A nomination of a bound pod is stale: its requests already count on its node.
         nominated_node="" if spec.node_name else sys.intern(status.nominated_node_name or ""),
         deletion_time=metadata.deletion_timestamp or "",
+        # Finalizers matter only in messages about a pod that does not go away.
         finalizers=_finalizers(metadata) if metadata.deletion_timestamp else (),
+        # A false DisruptionTarget is history: the eviction was withdrawn.
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
         requests=pod_requests(spec, status),
         channel_claim=channel_claim(status),
@@ -154,6 +167,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         init_containers=_init_container_views(spec, status),
         gate=gate_of(metadata, spec),
         deadline_seconds=spec.active_deadline_seconds,
+        # Only pods with a deadline need the time, so the other 40,000 do not keep one.
         start_time=(status.start_time or "") if spec.active_deadline_seconds else "",
     )
 
@@ -166,6 +180,7 @@ def _finalizers(metadata: Metadata) -> tuple[str, ...]:
 def _init_container_views(
     spec: builtin.PodSpec, status: builtin.PodStatus
 ) -> tuple[ContainerView, ...]:
+    # KEP-753: the kubelet restarts these, so their exit does not end the pod.
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     return tuple(
         _container_view(each, is_sidecar=each.name in sidecars)
@@ -192,11 +207,13 @@ def _container_view(status: builtin.ContainerStatus, *, is_sidecar: bool = False
 
 def _node_view(wire_node: builtin.Node) -> NodeView:
     metadata, spec, status = wire_node.metadata, wire_node.spec, wire_node.status
+    # `any` of an empty list is false: a node without a Ready condition is not ready.
     ready = [c for c in status.conditions or () if c.type == "Ready"]
     return NodeView(
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
+        # Pools and topology levels may name any label, so all of them are kept.
         labels=metadata.labels or {},
         annotations={
             name: text
@@ -204,6 +221,8 @@ def _node_view(wire_node: builtin.Node) -> NodeView:
             if name.startswith(OUR_PREFIX) or name == _END_OF_NODE
         },
         taints=tuple(spec.taints or ()),
+        # Healthy conditions repeat in every heartbeat. Keeping only faults makes most updates
+        # equal.
         conditions=tuple(map(_condition_view, filter(_is_bad, status.conditions or ()))),
         unschedulable=spec.unschedulable,
         allocatable={
@@ -218,6 +237,7 @@ def _node_view(wire_node: builtin.Node) -> NodeView:
 
 def _is_bad(condition: builtin.Condition) -> bool:
     """Return whether a condition names a fault or threat. `...Ready` is good when true."""
+    # The kubelet's `...Pressure` and node-problem-detector's conditions are True on a fault.
     return (condition.status == "True") != condition.type.endswith("Ready")
 
 
@@ -249,11 +269,13 @@ def _priority_class_view(wire_priority_class: builtin.PriorityClass) -> Priority
         resource_version=wire_priority_class.metadata.resource_version,
         value=wire_priority_class.value,
         global_default=wire_priority_class.global_default,
+        # Absent means PreemptLowerPriority, the server's default.
         preempts=wire_priority_class.preemption_policy != "Never",
     )
 
 
 def _training_job_view(stored: _TrainingJobDocument) -> TrainingJobView:
+    # An object without a spec still gets a view, so that the operator can report it.
     metadata, spec, dropped_bytes = stored.metadata, dict(stored.spec or {}), 0
     trainer = _trainer_decoder.decode(spec["trainer"]) if "trainer" in spec else None
     # Overrides have no schema. Large ones are dropped, and only their size is kept.
@@ -268,6 +290,7 @@ def _training_job_view(stored: _TrainingJobDocument) -> TrainingJobView:
         generation=metadata.generation,
         creation_time=metadata.creation_timestamp or "",
         deletion_time=metadata.deletion_timestamp or "",
+        # The encoder writes fields in their order, so equal specs give equal strings.
         spec_json=sys.intern(msgspec.json.encode(spec).decode()),  # sweeps repeat theirs
         dropped_overrides_bytes=dropped_bytes,
         status_json=bytes(stored.status),
@@ -296,12 +319,14 @@ def _storage_class_view(stored: builtin.StorageClass) -> StorageClassView:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         provisioner=stored.provisioner,
+        # An unset mode means Immediate, the server's default.
         binding_mode=stored.volume_binding_mode or "Immediate",
         topologies=tuple(
             tuple(
                 ExpressionView(key=label.key, operator="In", values=tuple(label.values or ()))
                 for label in term.match_label_expressions or ()
             )
+            # More terms than this are of no practical use. Each one costs a pass over all nodes.
             for term in (stored.allowed_topologies or ())[:_MAX_TERMS]
         ),
     )
@@ -316,6 +341,8 @@ def _volume_view(stored: builtin.PersistentVolume) -> VolumeView:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         affinity=tuple(
+            # `matchFields` knows only `metadata.name`, so one list can hold both kinds of
+            # expressions.
             tuple(map(_expression_view, (*(t.match_expressions or ()), *(t.match_fields or ()))))
             for t in terms[:_MAX_TERMS]
         ),
@@ -337,6 +364,7 @@ def _runtime_class_view(stored: builtin.RuntimeClass) -> RuntimeClassView:
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
+        # Sorted, so that equal overheads compare equal as tuples.
         overhead=tuple(sorted((name, amount(name, str(text))) for name, text in amounts.items())),
         node_selector=tuple(sorted(selector.items())),
         tolerations=tuple(tolerations),
@@ -356,6 +384,7 @@ def _claim_view(stored: builtin.PersistentVolumeClaim) -> ClaimView:
 
 
 def _event_view(stored: builtin.StoredEvent) -> EventView:
+    # The time of a series is newest. Components of the old API set only the deprecated field.
     series = stored.series.last_observed_time if stored.series is not None else None
     return EventView(
         reason=stored.reason or "",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
 SERVICE_ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# The kubelet rotates a token at 80 % of its hour, so a delay of one minute is safe.
 _TOKEN_AGE_SECONDS: Final = 60.0
 
 
@@ -62,9 +63,12 @@ class Token:
 
     async def current(self) -> str | None:
         """Return the token to send now, at most a minute old. None with client certificates."""
+        # The first check avoids the lock on each request. The second one follows another reader.
         if self._is_stale():
             async with self._reading.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 if self._is_stale():
+                    # A thread: an exec plugin may take seconds, and a mounted file may be on a
+                    # stuck disk.
                     self._value = await asyncio.to_thread(self._read)
                     self._read_at = self._clock()
         return self._value
@@ -116,8 +120,11 @@ class Credentials:
         """Return a new TLS context from the present files."""
         context = ssl.create_default_context(cafile=self.ca_path)
         if self.certificate_path is not None:
+            # The key must match the certificate. `load_cert_chain` raises at start, not at the
+            # first call.
             context.load_cert_chain(self.certificate_path, self.private_key_path)
         if self.insecure:
+            # `check_hostname` must be off first: Python rejects CERT_NONE while it is on.
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
@@ -128,6 +135,7 @@ class Credentials:
         Raises:
             NoCredentials: the kubeconfig impersonates another identity, which Kopf cannot do.
         """
+        # Kopf's ConnectionInfo has no field for headers, so the identity would silently be dropped.
         if self.impersonation:
             raise NoCredentials(
                 "an operator cannot impersonate another identity: remove `as` from the kubeconfig"
@@ -167,6 +175,7 @@ def from_service_account(
         namespace = (folder / "namespace").read_text().strip()
     except OSError as error:
         raise NoCredentials(f"no service account is mounted: {error}") from error
+    # An IPv6 address of a dual-stack Service needs brackets in a URL.
     address = f"[{host}]" if ":" in host else host
     token_path = folder / "token"
     return Credentials(
@@ -187,6 +196,7 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
     Raises:
         NoCredentials: the file is missing or invalid, or does not contain the context.
     """
+    # The fast path covers static tokens and client certificates, without a 64 MB import.
     known = simple(path, context=context)
     if known is not None:
         return Credentials(
@@ -203,6 +213,7 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
     named = " and ".join(map(str, files))
     if not any(file.exists() for file in files):
         raise NoCredentials(f"{named} does not exist")
+    # kubernetes ignores `as`. Without these headers the command would run as the wrong user.
     try:
         acts_as = impersonation(path, context=context)
     except ValueError as error:
@@ -210,6 +221,7 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
     loaded = _load_kubeconfig(path, context)
     return Credentials(
         server=str(loaded.host).rstrip("/"),
+        # An exec plugin's token expires, so each renewal loads the file and runs the plugin again.
         token=Token(lambda: _bearer(_load_kubeconfig(path, context))),
         ca_path=_path(loaded.ssl_ca_cert),
         certificate_path=_path(loaded.cert_file),
@@ -243,12 +255,14 @@ def _load_kubeconfig(path: Path | None, context: str | None) -> Configuration:
     kube_config = _kube_config()
     from kubernetes.client import Configuration  # noqa: PLC0415 - see _kube_config
 
+    # A fresh object: the package's global default would leak one context into the next.
     configuration = Configuration()
     try:
         kube_config.load_kube_config(
             config_file=_location(path),
             context=context,
             client_configuration=configuration,
+            # No write-back: a read-only home folder is common in a container.
             persist_config=False,
         )
     except (kube_config.ConfigException, OSError, ValueError, YAMLError) as error:

@@ -31,6 +31,7 @@ _CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
 _CHANNEL_CONFIG: Final = "ComputeDomainChannelConfig"
 
 
+# A device attribute is a union. Drumline reads two of its types, and the others stay unparsed.
 class _DeviceAttribute(ObjectPart, frozen=True):
     string: str | None = None
     int_: int | None = msgspec.field(default=None, name="int")
@@ -45,6 +46,8 @@ class _Device(builtin.Device, frozen=True):
 class _Pool(ObjectPart, frozen=True):
     name: str
     generation: int = 0
+    # A driver publishes a pool in several slices. The scheduler uses a pool only when all are
+    # there.
     resource_slice_count: int = 1
 
 
@@ -82,6 +85,7 @@ class _Exactly(ObjectPart, frozen=True):
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
+    # Selectors are CEL. They stay raw because only their presence matters.
     selectors: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -108,6 +112,7 @@ class _WireClaimSpec(ObjectPart, frozen=True):
     devices: _Requests | None = None
 
 
+# The driver's own config is opaque to the API server, so every field of it is unchecked.
 class _ChannelConfig(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
     domain: str = msgspec.field(default="", name="domainID")
@@ -171,6 +176,7 @@ def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
     document = decoded(_claim_decoder, raw)
     metadata, allocation = document.metadata, document.status.allocation
     results = (allocation.devices.results if allocation and allocation.devices else None) or ()
+    # A pod controls the claims that its template makes. A shared claim has no controller.
     owners = (owner.uid for owner in metadata.owner_references or () if owner.controller)
     return ResourceClaimView(
         namespace=metadata.namespace,
@@ -181,6 +187,7 @@ def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
         devices=tuple(
             DeviceName(result.driver, result.pool, result.device)
             for result in results
+            # Admin access does not reserve a device, so the device is still free for others.
             if not result.admin_access
         ),
         is_extended=(metadata.annotations or {}).get(EXTENDED_CLAIM) == "true",
@@ -192,18 +199,21 @@ def _channel(devices: _Requests | None) -> ChannelRequest | None:
     """Return the channel that a claim requests. None if it requests anything else, or more."""
     requests = (devices.requests if devices else None) or ()
     configs = (devices.config if devices else None) or ()
+    # One request with one config is the form of the template that NVIDIA's driver makes.
     if len(requests) != 1 or len(configs) != 1:
         return None
     (request,), (config,) = requests, configs
     exactly, opaque = request.exactly, config.opaque
     if exactly is None or opaque is None or opaque.driver != CHANNEL_DRIVER:
         return None
+    # The comparison covers count, mode and selectors: any other value asks for something else.
     if exactly != _Exactly(device_class_name=_CHANNEL_CLASS):
         return None
     try:
         read = _channel_decoder.decode(opaque.parameters)
     except msgspec.MsgspecError:
         return None
+    # A claim that names no domain could be for any domain, so it is not counted.
     if read.kind != _CHANNEL_CONFIG or not read.domain:
         return None
     return ChannelRequest(
@@ -219,6 +229,7 @@ def device_taint_rule(raw: bytes | msgspec.Raw) -> DeviceTaintRuleView:
     """
     document = decoded(_taint_rule_decoder, raw)
     metadata, selector = document.metadata, document.spec.device_selector
+    # An empty selector matches all devices. An absent one matches none.
     chosen = selector or _TaintSelector()
     return DeviceTaintRuleView(
         name=metadata.name,

@@ -53,6 +53,7 @@ class DeviceSliceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     namespace: str = ""
     driver: str
     pool: str
+    # Slices are replaced one by one, so two generations can be visible for a moment.
     generation: int = 0
     slices: int = 1
     node_name: str = ""
@@ -83,6 +84,7 @@ class DeviceTaintRuleView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def matches(self, name: DeviceName) -> bool:
         """Return whether the device has the taint."""
         wanted = ((self.driver, name.driver), (self.pool, name.pool), (self.device, name.device))
+        # None in a selector matches every value, as in the API.
         return self.selects and all(value in (None, actual) for value, actual in wanted)
 
 
@@ -115,6 +117,7 @@ class ResourceClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uid: str
     resource_version: str
     owner_uid: str = ""
+    # A claim without an allocation holds nothing. Its pod is still waiting.
     devices: tuple[DeviceName, ...] = ()
     is_extended: bool = False
     channel: ChannelRequest | None = None

@@ -32,6 +32,7 @@ import msgspec
 
 from drumline_contract import plain
 
+# An answer of an admission webhook can be as long as its author likes.
 _MAX_MESSAGE_CHARS = 2048
 
 
@@ -67,6 +68,7 @@ class Unreachable(KubeError):
 class Malformed(KubeError):
     """The answer's body is not what the API promises."""
 
+    # The status was 2xx, so the server has probably stored the object.
     maybe_done = True
 
 
@@ -151,6 +153,7 @@ _BY_CODE: dict[int, type[StatusError]] = {
 }
 
 
+# Every field has a default: a proxy may answer with JSON that is not a Status.
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: float | None = None
 
@@ -176,6 +179,8 @@ def from_answer(*, code: int, body: bytes, retry_after: str | None = None) -> St
     try:
         status = _decode_status(body)
     except msgspec.MsgspecError:
+        # A proxy or load balancer answers in HTML or text. Its first characters still name the
+        # cause.
         status = _Status(message=body[:_MAX_MESSAGE_CHARS].decode(errors="replace"))
     return from_status(
         code=code,
@@ -185,6 +190,7 @@ def from_answer(*, code: int, body: bytes, retry_after: str | None = None) -> St
     )
 
 
+# Inside a watch the HTTP status was 200, so the code is only in the Status object.
 def from_stream(raw: bytes) -> StatusError:
     """Return the typed error of an ERROR event's Status object inside a watch."""
     status = _decode_status(raw)
@@ -204,7 +210,9 @@ def from_status(
     retry_after_seconds: float | None = None,
 ) -> StatusError:
     """Return the typed error of a decoded Status."""
+    # Unlisted 4xx codes are final: a repeated request would get the same answer.
     kind = _BY_CODE.get(code, ServerError if code >= 500 else StatusError)
+    # Both are 409. Only the reason separates a taken name from a lost race.
     if kind is Conflict and reason == "AlreadyExists":
         kind = AlreadyExists
     return kind(
@@ -216,4 +224,5 @@ def from_status(
 
 
 def _seconds(header: str | None) -> float | None:
+    # The header may also be an HTTP date. The API server always writes seconds.
     return float(header) if header is not None and header.isdecimal() else None

@@ -26,12 +26,17 @@ from drumline.kube.errors import AlreadyExists, KubeError, NotFound
 from drumline.kube.kinds import EVENTS, Resource
 from drumline.kube.views import EventView
 
+# Four writes keep a crash loop from filling etcd: events are the largest part of many clusters.
 WRITE_AT: Final = frozenset({1, 2, 10, 100})
 """The counts at which a series is written."""
 _READ_EVENTS: Final = 50
+# Bounded by recency: an operator that lives for months must not remember every job.
 _REMEMBERED_OBJECTS: Final = 16_384
+# A full queue drops events. Waiting here would delay the reconciliation that reports them.
 _QUEUED_WRITES: Final = 1024
+# The API server rejects a note above 1,024 bytes (noteLengthLimit in pkg/apis/core/validation).
 _MAX_NOTE_BYTES: Final = 1024
+# The API server requires this namespace for events about cluster-scoped objects.
 _CLUSTER_EVENTS_NAMESPACE: Final = "default"
 
 
@@ -51,6 +56,7 @@ async def events_about(client: KubeClient, *, namespace: str, uid: str) -> list[
         field_selector=f"regarding.uid={uid}",
         limit=_READ_EVENTS,
     )
+    # A foreign controller may write an event that this decoder rejects. The others still help.
     return [event for raw in page.items if (event := _decoded(raw)) is not None]
 
 
@@ -133,6 +139,7 @@ class EventRecorder:
         counts = self._counts.setdefault(occurrence.regarding.uid, {})
         self._counts.move_to_end(occurrence.regarding.uid)
         count = counts[occurrence.reason] = counts.get(occurrence.reason, 0) + 1
+        # The oldest object is forgotten. Its next event continues the stored series by its name.
         if len(self._counts) > _REMEMBERED_OBJECTS:
             self._counts.popitem(last=False)
         if count in WRITE_AT:
@@ -149,6 +156,7 @@ class EventRecorder:
             try:
                 await self._write(write)
             except KubeError:
+                # Nothing depends on an event, so a failed write is counted and never repeated.
                 self.dropped_total += 1
             finally:
                 self._queue.task_done()
@@ -161,6 +169,7 @@ class EventRecorder:
         try:
             self._queue.put_nowait(write)
         except asyncio.QueueFull:
+            # The count stays visible as a metric. A silent drop would look like a quiet cluster.
             self.dropped_total += 1
 
     async def _write(self, write: _Write) -> None:
@@ -178,6 +187,8 @@ class EventRecorder:
         regarding = occurrence.regarding
         body: dict[str, Any] = {
             "metadata": {"name": _name(occurrence), "namespace": _namespace(regarding)},
+            # events.k8s.io/v1 requires eventTime and both reporting fields, otherwise it answers
+            # 422.
             "eventTime": write.time,
             "reportingController": "drumline.dev/operator",
             "reportingInstance": self._instance,
@@ -193,10 +204,12 @@ class EventRecorder:
                 "uid": regarding.uid,
             },
         }
+        # An event that expired and is created again continues its count.
         if write.count > 1:
             body["series"] = _series(write)
         await writes.create(self._client, EVENTS, namespace=_namespace(regarding), body=body)
 
+    # The note and other fields are immutable (ValidateEventUpdate), so only the series is sent.
     async def _count_on(self, write: _Write) -> None:
         await writes.merge_patch(
             self._client,
@@ -217,6 +230,7 @@ def _series(write: _Write) -> dict[str, Any]:
 def _name(occurrence: Occurrence) -> str:
     regarding = occurrence.regarding
     series = f"{regarding.uid}/{occurrence.reason}".encode()
+    # 253 characters is the limit of a name, and 200 + 1 + 16 leaves a margin.
     return f"{regarding.name[:200]}.{hashlib.sha256(series).hexdigest()[:16]}"
 
 
@@ -228,4 +242,5 @@ def _bounded(note: str) -> str:
     encoded = note.encode()
     if len(encoded) <= _MAX_NOTE_BYTES:
         return note
+    # Cut on bytes, and drop a partial character: the server measures bytes.
     return encoded[: _MAX_NOTE_BYTES - 3].decode(errors="ignore") + "..."

@@ -31,6 +31,7 @@ def headers_of(user: Mapping[str, Any]) -> Headers:
     if not isinstance(extra, dict):
         raise ValueError("as-user-extra must be a map of lists")  # noqa: TRY004 - of the file
     extras = [
+        # HTTP header names are case-insensitive, so the server compares the keys in lower case.
         (f"Impersonate-Extra-{quote(str(key).lower(), safe=_KEY_CHARACTERS)}", text)
         for key, texts in cast("dict[Any, Any]", extra).items()
         for text in _texts(texts, f"as-user-extra.{key}")
@@ -57,11 +58,13 @@ def headers(
         ValueError: a group, a uid or an extra without a user, or a control character.
     """
     if not user:
+        # The API server answers 401 to groups without a user, which hides the cause.
         if uid or groups or extras:
             raise ValueError("as-uid, as-groups and as-user-extra need a user: set as")
         return ()
     named = [("Impersonate-User", user), *([("Impersonate-Uid", uid)] if uid else [])]
     result = (*named, *(("Impersonate-Group", group) for group in groups), *extras)
+    # A line break in a value would start another header.
     if any(_CONTROL.search(value) for _, value in result):
         raise ValueError("a name to act as contains a control character")
     return result

@@ -141,10 +141,12 @@ class Informer(Generic[V]):
         )
         self._subscribers: list[Callable[[Event[V]], None]] = []
         self._rewind_subscribers: list[Callable[[], None]] = []
+        # Minus infinity makes an informer that never received anything stale from the start.
         self._heard_at = -math.inf
         self._changed = asyncio.Event()
         self._failures = 0
         self._silent_streams = 0
+        # A catch-up and `run` may both want to list. The lock keeps the older answer from winning.
         self._listing = asyncio.Lock()
 
     @property
@@ -193,6 +195,7 @@ class Informer(Generic[V]):
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
 
+    # Callers remember versions of their own writes. After a restore those versions may never come.
     def subscribe_to_rewinds(self, callback: Callable[[], None]) -> None:
         """Call back when a list is older than what was seen: the cluster was restored.
 
@@ -202,6 +205,8 @@ class Informer(Generic[V]):
 
     async def wait_for(self, predicate: Callable[[], bool]) -> None:
         """Return once the predicate holds; it is asked again whenever something was heard."""
+        # The event is replaced at every answer, so a waiter cannot miss the one between its two
+        # checks.
         while not predicate():
             await self._changed.wait()
 
@@ -233,10 +238,13 @@ class Informer(Generic[V]):
         attempt = 0
         while True:
             try:
+                # The caller has its own deadline, so this loop needs none. It only spaces out the
+                # attempts.
                 if self.is_forbidden:  # what was dropped is older than the version seen here
                     return await self._list()
                 return await self._catch_up()
             except errors.KubeError as error:
+                # Still 403 or 404: an empty cache is the best answer that this identity can get.
                 if self.is_forbidden and isinstance(error, errors.Unreadable):
                     return None
                 attempt += 1
@@ -247,12 +255,14 @@ class Informer(Generic[V]):
                 )
 
     async def _catch_up(self) -> None:
+        # Phase 1: get a version that covers every write answered before this call.
         version = await newest_version(
             self._client,
             self.resource,
             namespace=self._selection.namespace,
             query=self._selection.query(),
         )
+        # Phase 2: try to reach it with short watches, which cost less than a list.
         try:
             for _ in range(CATCH_UP_WATCHES):
                 if self.has_reached(version):
@@ -260,12 +270,15 @@ class Informer(Generic[V]):
                 await self._watch_until(version)
         except errors.KubeError:  # the version seen here is too old, or the server has no time
             pass
+        # Phase 3: list. The version belongs to an object outside the selector, or the watch failed.
         if not self.has_reached(version):
             await self._list()
 
     async def _watch_until(self, version: str) -> None:
         """Take in a short stream, as far as this version."""
         splitter = WatchLineSplitter()
+        # The main stream continues beside this one. Both write to the store, which ignores
+        # repetitions.
         request = self._watch_request(seconds=CATCH_UP_SECONDS)
         async with self._client.stream(
             request, silence_seconds=self._timing.silence_seconds
@@ -283,19 +296,27 @@ class Informer(Generic[V]):
         while True:
             try:
                 if stale:
+                    # A failed list leaves `stale` set, so the next round lists again.
                     await self._list()
                     stale = False
                 await self._watch()
             except errors.Gone:
+                # 410: etcd compacted the version (every 5 minutes by default), or the watch cache
+                # dropped it.
                 stale = True
                 await asyncio.sleep(self._jitter.uniform(0, self._timing.relist_spread_seconds))
             except errors.KubeError as error:
                 self._note_forbidden(error)
+                # 400: the server rejects the version itself, so only a list helps. After other
+                # errors it resumes.
                 stale = stale or self.is_forbidden or isinstance(error, errors.Invalid)
                 await self._pause(error)
+            # Two silent streams in a row may also mean a version in the future, where the server
+            # just waits.
             stale = stale or self._silent_streams >= self._timing.silent_streams
 
     def _note_forbidden(self, error: errors.KubeError) -> None:
+        # Any other answer breaks the series of 403, so the half minute starts again.
         if not isinstance(error, errors.Unreadable) or self._on_forbidden is None:
             self._forbidden_since = None
             return
@@ -305,8 +326,10 @@ class Informer(Generic[V]):
         lasts = now - self._forbidden_since >= self._timing.forbidden_seconds
         if lasts and not self.is_forbidden:
             self.is_forbidden = True
+            # The version stays: after the right returns, the next list must not look like a rewind.
             self._store.replace((), resource_version=self._store.resource_version)
             self._on_forbidden(error)
+        # A 403 is an answer: the server is reachable, so the cache does not count as stale.
         self._note_answer()
 
     async def _pause(self, error: errors.KubeError | None = None) -> None:
@@ -325,6 +348,7 @@ class Informer(Generic[V]):
     async def _replace_all(self) -> None:
         views: list[V] = []
         unread: set[Key] = set()
+        # All pages of one list carry the same version, so the last one may overwrite the others.
         version = ""
         pages = list_pages(
             self._client,
@@ -334,15 +358,20 @@ class Informer(Generic[V]):
             field_selector=self._selection.field_selector,
             limit=self._page_limit,
         )
+        # A 410 between two pages raises here, before anything was put into the store.
         async for page in pages:
             version = page.resource_version
             read, failed = self._decoder.items(page.items)
             views += read
             unread |= failed
         self.relists_total += 1
+        # Subscribers clear their remembered versions first. Otherwise the events look like old
+        # news.
         if self._store.is_rewind(version):
             for callback in self._rewind_subscribers:
                 callback()
+        # Undecodable objects keep their last good view: a broken manifest must not look like a
+        # deletion.
         self._store.replace(views, resource_version=version, keep=unread)
         self._heard()
 
@@ -354,14 +383,21 @@ class Informer(Generic[V]):
             path=self.resource.path(namespace=self._selection.namespace),
             query=self._selection.query()
             | {
+                # Bookmarks move the version forward on quiet kinds. Without them a resume would get
+                # 410.
                 "watch": "true",
                 "allowWatchBookmarks": "true",
+                # The server sends all events after this version. Without it, a watch starts with
+                # synthetic ADDEDs.
                 "resourceVersion": self._store.resource_version,
+                # The server ends the watch itself, so that load spreads again after an API server
+                # restart.
                 "timeoutSeconds": str(math.ceil(seconds)),
             },
         )
 
     async def _watch(self) -> None:
+        # The random part keeps the watches of one process from ending in the same second.
         seconds = self._timing.watch_seconds * self._jitter.uniform(1.0, 1.5)
         request = self._watch_request(seconds=seconds)
         self.reconnects_total += 1
@@ -370,6 +406,7 @@ class Informer(Generic[V]):
         async with self._client.stream(
             request, silence_seconds=self._timing.silence_seconds
         ) as chunks:
+            # Measured from the open: time for the connection must not count as silence.
             opened_at = self._clock()
             try:
                 async for chunk in chunks:
@@ -378,6 +415,8 @@ class Informer(Generic[V]):
                         self._decoder.line(line)
                     self._heard()
             finally:
+                # Only a stream that stayed open and silent is suspect. A refused one raised before
+                # this point.
                 if not heard and self._clock() >= opened_at + self._timing.silence_seconds:
                     self._silent_streams += 1
         if not heard:
@@ -393,9 +432,11 @@ class Informer(Generic[V]):
 
     def _note_answer(self) -> None:
         self._heard_at = self._clock()
+        # Swap before the set: a callback that waits again must wait for the next answer.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def _emit(self, event: Event[V]) -> None:
+        # The copy allows a subscriber to leave while it is called.
         for callback in tuple(self._subscribers):
             callback(event)

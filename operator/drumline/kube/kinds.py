@@ -51,6 +51,7 @@ class Resource:
             raise ValueError(f"{self.plural} are cluster-scoped, but got namespace {namespace!r}")
         if name is not None and namespace is None and self.namespaced:
             raise ValueError(f"{self.plural} are namespaced, but {name!r} came without a namespace")
+        # The core group has no name and lives below /api, every other group below /apis.
         segments = [f"/apis/{self.group}" if self.group else "/api", self.version]
         if namespace is not None:
             segments += ["namespaces", _segment(namespace)]
@@ -63,6 +64,7 @@ class Resource:
 
 
 def _segment(text: str) -> str:
+    # `..` would leave the namespace.
     if not text or text in {".", ".."}:
         raise ValueError(f"{text!r} is not a valid object name")
     return quote(text, safe="")
@@ -120,6 +122,7 @@ SELF_SUBJECT_REVIEWS: Final = Resource(
 )
 LEASES: Final = _grouped("coordination.k8s.io", "leases", "Lease")
 
+# resource.k8s.io/v1 is served since Kubernetes 1.34.
 RESOURCE_SLICES: Final = _grouped(
     "resource.k8s.io", "resourceslices", "ResourceSlice", namespaced=False
 )

@@ -23,6 +23,7 @@ from drumline.kube.impersonation import FIELDS, Headers, headers_of
 
 Json = Mapping[str, Any]
 
+# Only these fields are understood. Any other one sends the file to the kubernetes package.
 _CLUSTER: Final = frozenset(
     (
         "server",
@@ -43,6 +44,7 @@ _USER: Final = frozenset(
     )
 )
 _CONTEXT: Final = frozenset(("cluster", "user", "namespace", "extensions"))
+# A kubeconfig has a few KB. The bound keeps a wrong path from filling the memory.
 _MOST_BYTES: Final = 4 * 2**20
 
 
@@ -77,6 +79,7 @@ def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None
         path: the file. None: `$KUBECONFIG`, then `~/.kube/config`.
         context: one of its contexts. None: the current one.
     """
+    # Phase 1: find the context, its cluster and its user. Any doubt returns None.
     file = _file(path)
     document = None if file is None else _document(file)
     if file is None or document is None:
@@ -89,8 +92,10 @@ def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None
     user = _named(document.get("users"), chosen.get("user"), "user")
     if cluster is None or user is None:
         return None
+    # Phase 2: reject fields that change how to connect, such as `exec` and `proxy-url`.
     if not (cluster.keys() <= _CLUSTER and user.keys() <= _USER):
         return None
+    # Phase 3: check the types, because YAML turns an unquoted token of digits into a number.
     texts = [
         value
         for key, value in (*cluster.items(), *user.items(), *chosen.items())
@@ -98,6 +103,7 @@ def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None
     ]
     if not all(isinstance(text, str) and text for text in texts) or "server" not in cluster:
         return None
+    # Phase 4: embedded certificates become files, because OpenSSL loads them from a path.
     try:
         return SimpleKubeconfig(
             server=cluster["server"],
@@ -142,6 +148,7 @@ def files_of(path: Path | None) -> list[Path]:
     """Return the files that make up the kubeconfig; None: as the environment says."""
     if path is not None:
         return [path.expanduser()]
+    # Empty parts are skipped, as kubectl skips them: `KUBECONFIG=:file` names one file.
     named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     return [Path(name).expanduser() for name in named or ["~/.kube/config"]]
 
@@ -150,6 +157,7 @@ def _file(path: Path | None) -> Path | None:
     if path is not None:
         return path.expanduser()
     named = os.environ.get("KUBECONFIG", "")
+    # Several files must be merged, which the kubernetes package does.
     if os.pathsep in named:
         return None
     return Path(named or "~/.kube/config").expanduser()
@@ -159,6 +167,7 @@ def _document(file: Path) -> Json | None:
     try:
         with file.open("rb") as opened:
             text = opened.read(_MOST_BYTES + 1)
+        # CSafeLoader builds plain values only, and is much faster than the loader in Python.
         loaded: Any = yaml.load(text, Loader=yaml.CSafeLoader) if len(text) <= _MOST_BYTES else None
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
@@ -170,6 +179,7 @@ def _named(entries: Any, name: Any, field: str) -> Json | None:
     if not isinstance(entries, list):
         return None
     typed = [cast("Json", each) for each in cast("list[Any]", entries) if isinstance(each, dict)]
+    # Two entries of one name are ambiguous. The caller then uses the kubernetes package.
     inside: list[Any] = [each.get(field) for each in typed if each.get("name") == name]
     if len(inside) != 1 or not isinstance(inside[0], dict):
         return None
@@ -180,11 +190,13 @@ def _path(fields: Json, name: str, file: Path) -> Path | None:
     """Return the path of a named file, or of a new one with embedded bytes, which win."""
     if data := fields.get(f"{name}-data"):
         return _written(base64.b64decode(data, validate=True))
+    # Paths in a kubeconfig are relative to its folder, not to the working directory.
     return file.parent / fields[name] if name in fields else None
 
 
 def _written(content: bytes) -> Path:
     """Write a file for this process alone, because TLS reads certificates from files."""
+    # mkstemp creates the file with mode 0600, so the key is readable only by this user.
     handle, name = tempfile.mkstemp(prefix="drumline-")
     with os.fdopen(handle, "wb") as opened:
         opened.write(content)

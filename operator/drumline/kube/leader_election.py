@@ -51,11 +51,14 @@ class LeaseTiming:
 
     def __post_init__(self) -> None:
         """Refuse schedules under which one slow renewal would close the fence."""
+        # A renewal starts after `renew_seconds` and lasts `request_seconds`, before the fence
+        # closes.
         needed = self.renew_seconds + self.request_seconds + WRITE_DEADLINE_SECONDS
         if self.duration_seconds < needed:
             raise ValueError(f"a lease of {self.duration_seconds} s must last {needed:g} s or more")
 
 
+# Times are on this process's own monotonic clock. The Lease's wall times are for people.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Term:
     """A lease that is ours: the record as last written, and when its renewal was begun."""
@@ -99,6 +102,8 @@ class LeaderElector:
         self._clock = clock
         self._wall = wall
         self._term: _Term | None = None
+        # `hold` and `raise_epoch` may overlap. Each must use the version that the other has
+        # written.
         self._renewing = asyncio.Lock()
         self._seen_version: str | None = None
         self._seen_at = -math.inf
@@ -108,6 +113,7 @@ class LeaderElector:
         """Return whether a write sent now is safe."""
         if self._term is None:
             return False
+        # The deadline is subtracted because a write may leave now and take effect 5 s later.
         safe_seconds = self._timing.duration_seconds - WRITE_DEADLINE_SECONDS
         return self._clock() <= self._term.renewed_at + safe_seconds
 
@@ -122,6 +128,7 @@ class LeaderElector:
         Raises:
             NotLeader: a write sent now would not be safe.
         """
+        # This runs before every write, without I/O: a Lease read per write would double the load.
         if not self.is_leader:
             raise NotLeader(f"{self._identity} cannot prove that it holds {self._lease.name}")
 
@@ -151,8 +158,10 @@ class LeaderElector:
         """
         try:
             stored = await self._lease.read()
+            # The read comes first, so that the version of the write is the one that was judged.
             return await self._take(stored) if self._is_free(stored) else False
         except KubeError:
+            # A failed attempt is not an error: the candidate tries again after `retry_seconds`.
             return False
 
     async def try_renew(self) -> bool:
@@ -167,12 +176,15 @@ class LeaderElector:
         async with self._renewing:
             term = self._held_term()
             try:
+                # The renewal sends the known version, so a taken lease answers 409 instead of being
+                # overwritten.
                 await self._write(replace(term.record, renew_time=self._now()))
             except (Conflict, NotFound):
                 # Perhaps an earlier renewal of our own, whose answer was lost.
                 await self._recover(term)
                 return False
             except KubeError:
+                # No answer: the term is still safe until its own clock runs out.
                 return False
             return True
 
@@ -193,6 +205,7 @@ class LeaderElector:
         """
         async with self._renewing:
             term = self._held_term()
+            # A write is needed only if the number is too low. Otherwise the call costs nothing.
             if term.record.epoch <= above:
                 await self._write(replace(term.record, epoch=above + 1, renew_time=self._now()))
             return self.epoch
@@ -202,9 +215,12 @@ class LeaderElector:
 
         The fence closes first; writes sent before must have ended when this is called.
         """
+        # The term ends before the Lease is freed. The other order would allow two writers.
         term, self._term = self._term, None
         if term is not None:
             with suppress(KubeError):
+                # An empty holder lets a standby take it at its next look, after at most
+                # `retry_seconds`.
                 await self._lease.write(replace(term.record, holder="", renew_time=self._now()))
 
     def _held_term(self) -> _Term:
@@ -217,14 +233,18 @@ class LeaderElector:
     def _is_free(self, stored: LeaseRecord | None) -> bool:
         if stored is None and self._seen_version is None:
             return True
+        # A released lease needs no wait: its last holder has closed its own fence.
         if stored is not None and not stored.holder:
             return True
         # A Lease that someone deleted under its holder is left alone as long as a held one.
         version = "" if stored is None else stored.resource_version
         if version != self._seen_version:
             self._seen_version = version
+            # The candidate's own clock starts at each change. Skewed wall clocks cannot shorten the
+            # wait.
             self._seen_at = self._clock()
         theirs = 0 if stored is None else stored.duration_seconds
+        # A holder with a longer duration than ours is honoured, for example during an upgrade.
         return self._clock() >= self._seen_at + max(theirs, self._timing.duration_seconds)
 
     async def _take(self, stored: LeaseRecord | None) -> bool:
@@ -243,6 +263,7 @@ class LeaderElector:
         return True
 
     async def _write(self, record: LeaseRecord) -> None:
+        # The start of the request, not its end: the server may have stored it at any time between.
         started = self._clock()
         version = await self._lease.write(record)
         self._term = _Term(record=replace(record, resource_version=version), renewed_at=started)
@@ -253,6 +274,7 @@ class LeaderElector:
         except KubeError:
             return
         ours = term.record
+        # Holder and epoch together: two processes with one identity still differ in the epoch.
         if stored is None or (stored.holder, stored.epoch) != (ours.holder, ours.epoch):
             self._term = None
             holder = (stored.holder if stored is not None else "") or "no process"

@@ -40,6 +40,7 @@ class _LeaseMetadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str
 
 
+# All fields are optional in the API: a Lease that an administrator made may be empty.
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -104,6 +105,7 @@ class LeaseClient:
             KubeError: It could not be written, or the answer was lost.
         """
         body = _body(record, namespace=self.namespace, name=self.name)
+        # An update needs the version. A create needs none: the name itself is the precondition.
         if record.resource_version:
             written = await writes.replace(
                 self.client,
@@ -125,7 +127,10 @@ class LeaseClient:
 
     def _sending(self) -> Sending:
         return Sending(
+            # The fence depends on this write, so it cannot wait for the fence.
             fenced=False,
+            # A retry inside the client would blur the start of the renewal, on which the term
+            # depends.
             retry=ONCE,
             deadline_seconds=self.request_seconds,
             purpose="leader-election",  # as kube-scheduler and kube-controller-manager call it

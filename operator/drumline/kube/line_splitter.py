@@ -38,10 +38,12 @@ class WatchLineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes | Oversized]:
         """Return the lines that end in this chunk, without line ends and empty lines."""
+        # The part after the last line end is incomplete. It waits for the next chunk.
         *ended, rest = chunk.split(b"\n")
         lines: list[bytes | Oversized] = []
         for piece in ended:
             self._add(piece)
+            # An empty line is a keep-alive of some proxies, so it is not a document.
             if self._size:
                 lines.append(self._take())
         self._add(rest)
@@ -50,6 +52,7 @@ class WatchLineSplitter:
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._max:
+            # The size still counts, but the bytes go: a line of 1 GB must not be held.
             self._parts.clear()
         elif piece:
             self._parts.append(piece)

@@ -29,10 +29,12 @@ def gate_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> GateView | None:
         ValueError: the node constraints are not valid.
     """
     gates = {gate.name for gate in spec.scheduling_gates or ()}
+    # Without our gate nothing below is needed, which is the case for almost all pods.
     if QUEUE_GATE not in gates:
         return None
     return GateView(
         created_time=metadata.creation_timestamp or "",
+        # A pod with another gate cannot start yet, even after ours is removed.
         is_last=len(gates) == 1,
         placement=structs.replace(_placement(spec), priority=spec.priority or 0),
     )
@@ -44,6 +46,7 @@ def placement_of_template(spec: builtin.PlacedPodSpec) -> PlacementView:
     Raises:
         ValueError: the node constraints are not valid.
     """
+    # A tenant may write any text as the name of a class. The server has not compared it.
     name = (spec.priority_class_name or "")[:_MAX_NAME_CHARS]
     return structs.replace(_placement(spec), priority_class=name)
 
@@ -56,6 +59,7 @@ def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
     """
     affinity = _affinity_decoder.decode(spec.affinity)
     node = affinity.node_affinity if affinity else None
+    # Preferred affinity is ignored: it never forbids a node.
     terms = node.required.node_selector_terms if node and node.required else None
     return PlacementView(
         node_selector=_selector_decoder.decode(spec.node_selector) or {},
@@ -68,6 +72,7 @@ def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
 
 def _toleration(toleration: builtin.Toleration) -> builtin.Toleration:
     _check("operator of a toleration", toleration.operator, known=_TOLERATION_OPERATORS)
+    # An empty operator means Equal, and an empty effect matches all effects.
     _check("effect of a toleration", toleration.effect, known=_EFFECTS)
     return toleration
 

@@ -31,12 +31,15 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
     Raises:
         ValueError: a request is not a valid quantity.
     """
+    # Order as in `PodRequests` of k8s.io/component-helpers: containers, resize, overhead.
     together = _sum(spec, _requests)
     if status is not None:
         _raise_to(together, _held_beside(spec, status))
     if spec.overhead:
+        # The overhead comes last: pod-level requests do not include it.
         _add(together, _parsed(spec.overhead))
     if any(claim.name == POD_CLAIM_CHANNEL for claim in spec.resource_claims or ()):
+        # A node has one channel of a domain, so two such pods cannot share it.
         together[RESOURCE_CHANNEL] = 1
     return together
 
@@ -57,6 +60,8 @@ def _sum(spec: PodSpec, part: _Part) -> Amounts:
     if spec.init_containers:
         together = _with_init_containers(together, spec.init_containers, part)
     if spec.resources is not None:
+        # Pod-level requests replace the sum even if they are smaller. The server rejects smaller
+        # ones.
         together |= _parsed(part(Container(resources=spec.resources)))
     return together
 
@@ -68,6 +73,7 @@ def _held_beside(spec: PodSpec, status: PodStatus) -> Amounts:
     """
     seen = {each.name: each for each in (status.container_statuses or ())}
     seen |= {each.name: each for each in (status.init_container_statuses or ())}
+    # The common case: no resize is pending, and the sum needs no second pass.
     if not any(each.allocated_resources or each.resources for each in seen.values()):
         return {}
 
@@ -77,6 +83,7 @@ def _held_beside(spec: PodSpec, status: PodStatus) -> Amounts:
         if shown is not None:
             _raise_to(most, _parsed(shown.allocated_resources))
             _raise_to(most, _parsed(shown.resources.requests if shown.resources else None))
+        # CPU is in thousandths here, and `_sum` parses quantities. The suffix keeps the unit.
         return {name: f"{count}m" if name == CPU else count for name, count in most.items()}
 
     return _sum(spec, held)
@@ -93,6 +100,7 @@ def _with_init_containers(
 ) -> Amounts:
     peak: Amounts = {}
     sidecars: Amounts = {}
+    # Init containers start in their order, and each one runs beside the sidecars before it.
     for container in init_containers:
         requests = _parsed(part(container))
         if container.restart_policy == "Always":
@@ -101,6 +109,7 @@ def _with_init_containers(
         else:
             _add(requests, sidecars)
             _raise_to(peak, requests)
+    # Sidecars continue beside the main containers, so both sums count together.
     _add(together, sidecars)
     _raise_to(together, peak)
     return together

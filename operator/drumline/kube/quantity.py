@@ -57,24 +57,29 @@ def amount(resource: str, text: str) -> int:
 
 
 def _nanos(text: str) -> int:
+    # The length is checked first, because `int` of long texts takes quadratic time.
     match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_CHARS else None
     if match is None or not (match["whole"] or match["fraction"]):
         raise ValueError(f"{text[:_MAX_CHARS]!r} is not a valid quantity")
     fraction = match["fraction"] or ""
     mantissa = int(match["whole"] + fraction)
     suffix = match["suffix"] or ""
+    # Binary suffixes are exact shifts. They cannot be combined with an exponent.
     if suffix in _BINARY_SHIFTS:
         mantissa <<= _BINARY_SHIFTS[suffix]
         exponent = 0
     else:
         exponent = _DECIMAL_EXPONENTS[suffix] + int(match["exponent"] or 0)
+    # The scale is in nanos, so the fraction's digits count against it.
     scale = max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent)) - len(fraction) + 9
     nanos = mantissa * 10**scale if scale >= 0 else _rounded(mantissa, 10**-scale)
+    # The server caps at int64 too, so the scheduler and Drumline agree on absurd amounts.
     nanos = min(nanos, _MAX * _NANO)
     return -nanos if match["sign"] == "-" else nanos
 
 
 def _rounded(dividend: int, divisor: int) -> int:
     """Integer division away from zero."""
+    # Floor division of the negated dividend rounds up. Python floors toward minus infinity.
     magnitude = -(-abs(dividend) // divisor)
     return magnitude if dividend >= 0 else -magnitude

@@ -14,6 +14,7 @@ from drumline.kube.errors import Gone, Malformed
 from drumline.kube.kinds import SELF_SUBJECT_REVIEWS, Resource
 from drumline.kube.request import ORDINARY, Request, Sending, Verb
 
+# The page size of kubectl and client-go. The API server decodes one page at a time.
 PAGE_LIMIT: Final = 500
 LARGE_OBJECTS_PAGE: Final = 50
 """Page size for objects that a tenant may make as large as etcd allows.
@@ -35,6 +36,7 @@ class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
     next_token: str = msgspec.field(default="", name="continue")
 
 
+# Raw items: the whole page is split without decoding a single object.
 class _List(msgspec.Struct, frozen=True):
     metadata: _ListMetadata
     items: list[msgspec.Raw] = []
@@ -98,6 +100,8 @@ async def self_review(client: KubeClient) -> SelfReview:
         Unauthorized: The credentials are not accepted.
         KubeError: Anything else.
     """
+    # SelfSubjectReview needs no RBAC since Kubernetes 1.28: every authenticated user may create
+    # one.
     kind = SELF_SUBJECT_REVIEWS
     review = {"apiVersion": kind.api_version, "kind": kind.kind}
     answer = await client.send(
@@ -128,6 +132,7 @@ async def list_pages(
     """
     path = resource.path(namespace=namespace)
     selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    # Continue tokens carry the version of the first page, so all pages show one state.
     query = {name: value for name, value in selectors.items() if value} | {"limit": str(limit)}
 
     def ask(after: str) -> asyncio.Task[bytes]:
@@ -135,16 +140,19 @@ async def list_pages(
         request = Request(verb=Verb.LIST, resource=resource, path=path, query=rest)
         return asyncio.create_task(client.send(request))
 
+    # The first request starts before the loop, so each round awaits the page that is under way.
     answer = ask("")
     try:
         while True:
             page = _parse(await answer)
+            # Prefetch: the next page is in flight while the caller decodes this one.
             if page.metadata.next_token:
                 answer = ask(page.metadata.next_token)
                 await asyncio.sleep(0)  # the request leaves before the caller takes the loop
             yield _page(page)
             if not page.metadata.next_token:
                 return
+    # An abandoned request would log an exception that no task retrieved.
     finally:  # the caller may have seen enough
         answer.cancel()
         await asyncio.wait([answer])
@@ -158,6 +166,7 @@ async def first_page(
     Raises:
         KubeError: They could not be read.
     """
+    # `limit` bounds the answer, but a field selector still makes the server scan the namespace.
     query = {"fieldSelector": field_selector, "limit": str(limit)}
     path = resource.path(namespace=namespace)
     answer = await client.send(Request(verb=Verb.LIST, resource=resource, path=path, query=query))
@@ -181,6 +190,8 @@ async def newest_version(
     Raises:
         KubeError: it could not be read.
     """
+    # Without `resourceVersion` the read is consistent. `resourceVersion=0` would allow a stale
+    # cache.
     path = resource.path(namespace=namespace)
     request = Request(verb=Verb.LIST, resource=resource, path=path, query={**query, "limit": "1"})
     return _parse(await client.send(request)).metadata.resource_version
@@ -200,6 +211,7 @@ async def list_all(
         KubeError: The list could not be read.
     """
     while True:
+        # A list that outlives a compaction starts again: its pages would show two states.
         try:
             return [
                 item

@@ -26,6 +26,7 @@ class Verb(StrEnum):
     DELETE_COLLECTION = "deletecollection"
 
 
+# The API has more verbs than HTTP: a list is a GET of a collection.
 _METHODS: Final[Mapping[Verb, str]] = {
     Verb.GET: "GET",
     Verb.LIST: "GET",
@@ -77,6 +78,7 @@ class Request:
     resource: Resource
     path: str
     query: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Bytes, so that a retry sends exactly the same body.
     body: bytes | None = None
     content_type: str = JSON
     sending: Sending = ORDINARY

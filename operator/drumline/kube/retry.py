@@ -39,9 +39,12 @@ class RetryPolicy:
             attempt: number of the attempt, from 1.
             jitter: random source.
         """
+        # A conflict or a rejection repeats itself, so only transient errors are worth another
+        # attempt.
         if not error.retryable or attempt >= self.attempts:
             return None
         asked = error.retry_after_seconds if isinstance(error, StatusError) else None
+        # A server that asks for minutes gets the error to the caller, which has its own schedule.
         if asked is not None and asked > self.patience_seconds:
             return None
         return max(asked or 0.0, self.backoff_seconds(attempt=attempt, jitter=jitter))
@@ -56,6 +59,7 @@ class RetryPolicy:
 
     def backoff_seconds(self, *, attempt: int, jitter: random.Random) -> float:
         """Return a pause from [half, whole] of the attempt's bound, so that it is never zero."""
+        # The exponent is bounded, because a float cannot hold 2 ** 1024.
         bound = min(self.cap_seconds, self.base_seconds * 2 ** min(attempt - 1, 16))
         return bound * jitter.uniform(0.5, 1.0)
 

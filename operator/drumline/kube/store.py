@@ -74,6 +74,7 @@ class Store(Generic[V]):
     def has_reached(self, resource_version: str) -> bool:
         """Return whether the store contains the write that made this version, or a later one."""
         known = self.resource_version
+        # The caller's version comes from an answer of the server, so it must be a number.
         return bool(known) and int(resource_version) <= _number(known)
 
     def is_rewind(self, resource_version: str) -> bool:
@@ -98,17 +99,21 @@ class Store(Generic[V]):
             resource_version: The version of the list.
             keep: Keys the list has, but that could not be decoded: their last good view stays.
         """
+        # A list holds each key once, so a dict loses nothing.
         listed = {key_of(view): view for view in views}
         self.resource_version = resource_version
+        # The comprehension is complete before the first removal, which changes the dict.
         for key in [key for key in self._views if key not in listed and key not in keep]:
             self._remove(key, final=None)
         for key, view in listed.items():
             known = self._views.get(key)
+            # Equal versions mean equal objects, so no subscriber is called for them.
             if known is None or known.resource_version != view.resource_version:
                 self._put(key, view)
 
     def apply(self, change: Change, view: V) -> None:
         """Take in one event of a watch."""
+        # Two streams feed the store during a catch-up. The slower one repeats what is known.
         if not self._is_news(view.resource_version):
             return
         self.advance(view.resource_version)
@@ -116,10 +121,12 @@ class Store(Generic[V]):
         if change is not Change.DELETED:
             self._put(key, view)
         elif (known := self._views.get(key)) is not None and known.uid == view.uid:
+            # A late DELETED of an earlier object must not remove its successor.
             self._remove(key, final=view)
 
     def discard(self, key: Key, *, uid: str) -> None:
         """Take in the deletion of an object whose last state cannot be decoded."""
+        # The version stays where it is. The next event or bookmark advances it.
         known = self._views.get(key)
         if known is not None and known.uid == uid:
             self._remove(key, final=None)
@@ -136,11 +143,13 @@ class Store(Generic[V]):
 
     def _put(self, key: Key, view: V) -> None:
         known = self._views.get(key)
+        # Both uids are reported, so an owner of the old object can free what it held.
         if known is not None and known.uid != view.uid:
             self._remove(key, final=None)
             known = None
         self._views[key] = view
         change = Change.ADDED if known is None else Change.MODIFIED
+        # Emit after the change: a subscriber that reads the store must see this event in it.
         self._emit(Event(change=change, view=view, previous=known))
 
     def _remove(self, key: Key, *, final: V | None) -> None:

@@ -62,6 +62,7 @@ def suspendable(raw: bytes | msgspec.Raw, *, kind: WorkloadKind) -> WorkloadView
     Raises:
         Undecodable: It is not one.
     """
+    # The spec stays a plain mapping: each kind has its own schema and its own versions.
     stored = decoded(_decoder, raw)
     body: Json = {"spec": stored.spec}
     try:
@@ -70,9 +71,11 @@ def suspendable(raw: bytes | msgspec.Raw, *, kind: WorkloadKind) -> WorkloadView
             _shape(part.name, part.template, part.body, limit=limit)
             for part in parts_of(kind, body)
         )
+        # The bound comes before the view is built: a tenant may list thousands of groups.
         check_shapes(shapes)
         suspended = bool(at(body, kind.suspend))
     except (ValueError, TypeError, KeyError, AttributeError, msgspec.MsgspecError) as error:
+        # No server validates these objects for us, so any type error means an unreadable object.
         raise Undecodable(f"no {kind.resource.kind}: {error}") from error
     ended = stored.status.job_deployment_status in _ENDS or builtin.has_ended(
         stored.status.conditions
@@ -93,9 +96,11 @@ def _shape(name: str, template: Json, part: Json, *, limit: int | None) -> Shape
 
 
 def _pods(part: Json) -> int:
+    # KubeRay deletes the pods of a suspended worker group, and the group keeps its number.
     if part.get("suspend"):
         return 0
     replicas = _whole(part.get("replicas"))
+    # Only Ray groups have bounds, so their presence tells a Ray group from a Kubeflow part.
     if not any(bound in part for bound in _RAY_BOUNDS):
         return 1 if replicas is None else replicas
     least, most = (_whole(part.get(bound)) for bound in _RAY_BOUNDS)
@@ -105,6 +110,7 @@ def _pods(part: Json) -> int:
 
 
 def _whole(number: Any) -> int | None:
+    # `True` is an int in Python, and JSON `true` is not a number of replicas.
     if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
         raise ValueError(f"{number!r} is not a whole number")
     return number

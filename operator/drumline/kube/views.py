@@ -21,6 +21,7 @@ class Key(NamedTuple):
     """Key of an object. `namespace` is empty for cluster-scoped kinds."""
 
     namespace: str
+    # No view below keeps a reference to its document. The raw bytes are freed after each event.
     name: str
 
 
@@ -73,6 +74,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         finished_time: time of its end (RFC 3339). Empty before.
     """
 
+    # Defaults describe a container that the kubelet has not reported on yet.
     name: str
     ready: bool = False
     is_sidecar: bool = False
@@ -105,6 +107,7 @@ class PlacementView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         tolerations: taints that they tolerate.
     """
 
+    # A mutable default is safe: msgspec copies an empty dict for each struct.
     priority: int = 0
     priority_class: str | None = None
     node_selector: dict[str, str] = {}
@@ -152,13 +155,16 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         start_time: Of one with a limit: when its kubelet began with it (RFC 3339).
     """
 
+    # Identity first. The uid separates a pod from a later one with the same name.
     namespace: str
     name: str
     uid: str
     resource_version: str
     owner_uid: str = ""
     labels: dict[str, str] = {}
+    # Only our own labels, interned: a gang's pods share every text except the rank.
     annotations: dict[str, str] = {}
+    # The binding is one-way: a bound pod never moves to another node.
     node_name: str = ""
     phase: PodPhase = PodPhase.PENDING
     pod_ip: str = ""
@@ -170,6 +176,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deletion_time: str = ""
     finalizers: tuple[str, ...] = ()
     disruption_reason: str = ""
+    # The scheduler's sum is stored, not the containers: it is read far more often than it changes.
     requests: dict[str, int] = {}
     channel_claim: str = ""
     containers: tuple[ContainerView, ...] = ()
@@ -181,11 +188,13 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def finished(self) -> bool:
         """Return whether it holds no resources of its node any more."""
+        # kube-scheduler frees the requests in these two phases, even while the object still exists.
         return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
 
     @property
     def is_accepted(self) -> bool:
         """Return whether a kubelet has accepted it. Users cannot write a pod's status."""
+        # A pod that pulls its images is Pending, but its kubelet already reports its containers.
         return self.phase is PodPhase.RUNNING or bool(self.containers or self.init_containers)
 
 
@@ -221,12 +230,14 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     uid: str
     resource_version: str
+    # Cluster-scoped kinds have the field too, because `Key` and `View` are the same for all.
     namespace: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     taints: tuple[builtin.Taint, ...] = ()
     conditions: tuple[ConditionView, ...] = ()
     unschedulable: bool = False
+    # Allocatable, not capacity: the kubelet subtracts what it reserves for the system.
     allocatable: dict[str, int] = {}
     ready: bool = False
     terminating: bool = False
@@ -262,6 +273,7 @@ class PriorityClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: int
     namespace: str = ""
     global_default: bool = False
+    # `preemptionPolicy: Never` lets a pod go first in the queue without evicting others.
     preempts: bool = True
 
 
@@ -279,6 +291,7 @@ class StorageClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource_version: str = ""
     namespace: str = ""
     provisioner: str = ""
+    # WaitForFirstConsumer volumes follow the pod. Immediate volumes pin it before it is placed.
     binding_mode: str = "Immediate"
     topologies: tuple[tuple[ExpressionView, ...], ...] = ()
 
@@ -371,8 +384,10 @@ class TrainingJobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     generation: int = 0
     creation_time: str = ""
     deletion_time: str = ""
+    # Text, not bytes: only `str` can be interned, and sweeps repeat their spec.
     spec_json: str = "{}"
     dropped_overrides_bytes: int = 0
+    # A status is unique to its job, so interning it would only fill the table.
     status_json: bytes = b"{}"
 
 
@@ -398,6 +413,7 @@ class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
     deletion_time: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    # Decoded JSON holds references, so this struct stays visible to the garbage collector.
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 

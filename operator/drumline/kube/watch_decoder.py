@@ -89,6 +89,7 @@ class WatchDecoder(Generic[V]):
         """Return the views of a list's page, and the keys of objects that could not be read."""
         views: list[V] = []
         unread: set[Key] = set()
+        # One bad object must not hide the others, so the error is taken for each item.
         for item in items:
             try:
                 views.append(self._decode(item))
@@ -104,16 +105,20 @@ class WatchDecoder(Generic[V]):
             Gone: the server reports that the stream's version is gone.
             StatusError: the server ends the stream with any other error.
         """
+        # The text of the line is gone, so the object keeps its old view until the next list.
         if isinstance(line, Oversized):
             self._note(key=None, reason=f"a line of {line.size_bytes} bytes")
             return
         try:
             event = _watch_line(line)
+            # An expired watch answers 200 and sends its 410 as an event of the type ERROR.
             if event.type == "ERROR":
                 raise errors.from_stream(bytes(event.object))
+            # A bookmark has an empty object except for its version. Its decoder reads only that.
             if event.type == "BOOKMARK":
                 self._store.advance(_decode_bookmark(event.object).metadata.resource_version)
                 return
+            # A new event type of a later API raises here, and is reported instead of ignored.
             change = Change(event.type)
         except ValueError as error:  # msgspec's errors among them
             self._note(key=None, reason=str(error))
@@ -125,6 +130,7 @@ class WatchDecoder(Generic[V]):
             self._store.apply(change, self._decode(raw))
         except codec.Undecodable as error:
             self._quarantine(bytes(raw), reason=str(error))
+            # Without the discard, a deleted pod would hold its GPUs in the cache forever.
             if change is Change.DELETED:
                 self._discard(raw)
 
@@ -133,6 +139,7 @@ class WatchDecoder(Generic[V]):
             metadata = codec.identity(raw)
         except codec.Undecodable:
             return
+        # The version does not advance: the store has not seen the event in its order.
         self._store.discard(codec.key(metadata), uid=metadata.uid)
 
     def _quarantine(self, raw: bytes, *, reason: str) -> Key | None:

@@ -69,6 +69,7 @@ class WorkloadKind:
     owns_pods: bool = True
 
 
+# KubeRay has one head and a list of worker groups. Each of them is a gang of equal pods.
 def _ray(*above: str) -> tuple[PartsPath, ...]:
     return (
         PartsPath(path=(*above, "headGroupSpec")),
@@ -79,6 +80,7 @@ def _ray(*above: str) -> tuple[PartsPath, ...]:
 def _kubeflow(resource: ResourceKind, replicas: str, *, owns_pods: bool) -> WorkloadKind:
     return WorkloadKind(
         resource=resource,
+        # Kubeflow v1 keeps the switch in runPolicy. Its controllers delete all pods when it is set.
         suspend=("spec", "runPolicy", "suspend"),
         parts=(PartsPath(path=("spec", replicas), form=Form.BY_NAME),),
         deadline=("spec", "runPolicy", "activeDeadlineSeconds"),
@@ -116,6 +118,7 @@ OTHER_KINDS: Final[Mapping[str, WorkloadKind]] = {
             owns_pods=False,
         ),
         _kubeflow(PYTORCH_JOBS, "pytorchReplicaSpecs", owns_pods=True),
+        # The MPI operator runs its launcher through a Job, which controls the pod.
         _kubeflow(MPI_JOBS, "mpiReplicaSpecs", owns_pods=False),
     )
 }
@@ -142,6 +145,7 @@ def parts_of(kind: WorkloadKind, body: Json) -> Iterator[WorkloadPart]:
     """
     for path in kind.parts:
         stored = at(body, path.path)
+        # A kind may leave out a part, for example a Ray cluster without workers.
         if stored is None:
             continue
         for name, part in _named(path, stored):
@@ -154,6 +158,7 @@ def at(body: Json, path: Path) -> Any:
     """Return the value at a path, or None."""
     value: Any = body
     for field in path:
+        # A null in the middle of a path means that the field is unset.
         if value is None:
             return None
         value = value.get(field)
@@ -167,4 +172,6 @@ def _named(path: PartsPath, stored: Any) -> list[tuple[str, Json]]:
         case Form.LIST:
             return [(part[path.name], part) for part in stored]
         case Form.BY_NAME:
+            # Sorted, because a map of replicas has no order, and the order decides which gang comes
+            # first.
             return sorted(stored.items())

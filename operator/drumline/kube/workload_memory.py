@@ -60,12 +60,14 @@ class WorkloadDecoder:
         Raises:
             Undecodable: it is too large, or not of this kind.
         """
+        # The size is checked before any parsing: parsing is the cost that this bounds.
         size = memoryview(raw).nbytes
         if size > MAX_BYTES:
             raise Undecodable(
                 f"the object has {size} bytes: want at most {MAX_BYTES} for a workload that waits"
                 " for quota; shorten its templates"
             )
+        # The head decoder skips the spec, which is most of the document.
         head = decoded(_decoder, raw)
         metadata, status = head.metadata, bytes(head.status)
         owners, is_deleted = (
@@ -73,12 +75,15 @@ class WorkloadDecoder:
             bool(metadata.deletion_timestamp),
         )
         known = self._known.get(metadata.uid)
+        # The generation is 0 if the server does not count it, and then nothing is remembered.
         if (
             known is not None
             and metadata.generation
+            # The generation does not count changes of the status, nor of owners or of a deletion.
             and (known.generation, known.status) == (metadata.generation, status)
             and (known.owners, known.is_deleted) == (owners, is_deleted)
         ):
+            # Labels and annotations do not raise the generation, so they are read each time.
             return structs.replace(
                 known.view,
                 resource_version=metadata.resource_version,
@@ -86,6 +91,7 @@ class WorkloadDecoder:
                 annotations=own_texts(metadata.annotations),
             )
         view = self._decode(bytes(raw))
+        # Clearing all is simple and rare. One more decoding for each workload is the only cost.
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[metadata.uid] = _RememberedWorkload(

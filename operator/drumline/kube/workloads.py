@@ -101,6 +101,7 @@ def _shape(
             does not check the templates of a JobSet.
     """
     parallel = _or_one(spec.parallelism)
+    # An indexed Job with `backoffLimitPerIndex` never runs its failed indexes again.
     most = parallel if spec.completions is None else max(0, spec.completions - failed)
     jobs = JobsView(
         number=number,
@@ -109,7 +110,9 @@ def _shape(
         completions=most,
         succeeded=succeeded,
     )
+    # Pods run for the jobs that have not ended, and at most as many as completions are missing.
     pods = min(parallel, max(0, most - succeeded)) * max(0, number - jobs.ended)
+    # A product of two negative numbers is positive, so the sign is checked before the product.
     check_pods(pods if min(parallel, number) >= 0 else -1)
     limit = spec.active_deadline_seconds
     return shape_of(name, spec.template.spec, pods=pods, limit=limit, jobs=jobs)
@@ -136,6 +139,7 @@ def shape_of(
         ValueError: What no pod can ask for, or too many of them.
     """
     check_pods(pods)
+    # Templates carry no defaults, so limits become requests here as they do in a pod.
     requests = pod_requests(_defaulted(template))
     if min(requests.values(), default=0) < 0:
         raise ValueError("it requests a negative amount")
@@ -146,6 +150,7 @@ def shape_of(
         requests=requests,
         placement=placement_of_template(template),
         jobs=jobs,
+        # The Job controller and the kubelet each enforce one limit. The shorter one ends the pods.
         deadline_seconds=min((limit for limit in limits if limit and limit > 0), default=None),
     )
 
@@ -155,8 +160,11 @@ def count_of_indexes(text: str) -> int:
     count = 0
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
+        # An invalid text counts as no failure. The workload then reserves too much, never too
+        # little.
         if not (first.isdecimal() and (last or first).isdecimal()):
             return 0
+        # Nine digits bound the integers: a status of 10,000 digits must not cost quadratic time.
         count += int((last or first)[:9]) - int(first[:9]) + 1
     return max(0, count)
 
@@ -189,6 +197,7 @@ def _defaulted(spec: builtin.PlacedPodSpec) -> builtin.PlacedPodSpec:
 
 def _container(container: builtin.Container) -> builtin.Container:
     asked = container.resources
+    # The server copies a limit to a missing request only. A request that is set wins.
     requests = {**(asked.limits or {}), **(asked.requests or {})}
     return structs.replace(container, resources=builtin.ResourceRequirements(requests=requests))
 
@@ -228,6 +237,7 @@ def view_of(
         start_time: time of its last resumption, or None.
         makers: kinds that create it, and start it.
     """
+    # A Job of a JobSet waits with its JobSet. Counting it again would charge its pods twice.
     owners = metadata.owner_references or ()
     return WorkloadView(
         namespace=sys.intern(metadata.namespace),

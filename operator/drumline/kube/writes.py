@@ -20,6 +20,7 @@ from drumline.kube.nesting import flattened
 from drumline.kube.request import JSON, ORDINARY, Request, Sending, Verb
 from drumline.kube.retry import ONCE
 
+# Bytes let a caller render a pod template once for thousands of pods.
 Body = Mapping[str, Any] | bytes
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
@@ -62,6 +63,8 @@ async def create(
         Invalid: The object is wrong.
         KubeError: Anything else.
     """
+    # A repeated create is safe only because the name is in the body. `generateName` would add
+    # objects.
     path = resource.path(namespace=namespace)
     return await _send(client, Verb.CREATE, resource, path=path, body=_bytes(body), sending=sending)
 
@@ -80,6 +83,8 @@ async def dry_run(client: KubeClient, resource: Resource, *, body: Body, namespa
         verb=Verb.CREATE,
         resource=resource,
         path=resource.path(namespace=namespace),
+        # Every webhook in the path must declare `None` or `NoneOnDryRun` as its side effects,
+        # otherwise the server rejects it.
         query={"dryRun": "All"},
         body=_bytes(body),
     )
@@ -106,6 +111,7 @@ async def create_many(
         except KubeError as error:
             return error
 
+    # The client's write slots are the bound here, so thousands of tasks may wait at once.
     return list(await asyncio.gather(*map(attempt, bodies)))
 
 
@@ -124,6 +130,7 @@ async def replace(
         Conflict: It is not.
         KubeError: Anything else.
     """
+    # PUT compares the body's resourceVersion in the etcd transaction. An empty one would overwrite.
     path = resource.path(namespace=namespace, name=name)
     return await _send(client, Verb.UPDATE, resource, path=path, body=_bytes(body), sending=sending)
 
@@ -151,6 +158,7 @@ async def replace_status(
     patch = [
         {"op": "replace", "path": "/metadata/uid", "value": uid},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
+        # `add` replaces the member if it exists, so a job without a status needs no other patch.
         {"op": "add", "path": "/status", "value": status},
     ]
     path = resource.path(namespace=namespace, name=name, subresource="status")
@@ -176,6 +184,7 @@ async def merge_patch(
         Conflict: A condition in the body does not hold.
         KubeError: Anything else.
     """
+    # A merge patch replaces lists whole. Callers of kinds with shared lists use `strategic_patch`.
     path = resource.path(namespace=namespace, name=name, subresource=subresource)
     return await _send(
         client, Verb.PATCH, resource, path=path, body=_encode(body), content_type=_MERGE_PATCH
@@ -198,6 +207,7 @@ async def strategic_patch(
         Conflict: It is another object of this name.
         KubeError: Anything else.
     """
+    # CRDs have no merge keys: the server answers 415 to a strategic patch of a custom resource.
     path = resource.path(namespace=namespace, name=name)
     return await _send(
         client, Verb.PATCH, resource, path=path, body=_encode(body), content_type=_STRATEGIC_PATCH
@@ -220,6 +230,7 @@ async def add_owner(
         NotFound: It is gone, perhaps with its last owner.
         KubeError: Anything else.
     """
+    # The garbage collector deletes an object only when its last owner is gone.
     body = {"metadata": {"ownerReferences": [owner]}}
     return await strategic_patch(client, resource, name=name, body=body, namespace=namespace)
 
@@ -232,12 +243,14 @@ async def bind(client: KubeClient, pod: str, *, uid: str, namespace: str, node: 
         NotFound: It is gone.
         KubeError: Anything else.
     """
+    # The uid is the precondition. Without it a pod that was created again would be bound unseen.
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": pod, "namespace": namespace, "uid": uid},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
+    # An update cannot set nodeName. The binding subresource sets it once, and answers 409 later.
     path = PODS.path(namespace=namespace, name=pod, subresource="binding")
     request = Request(verb=Verb.CREATE, resource=PODS, path=path, body=_encode(binding))
     await client.send(request)
@@ -267,6 +280,7 @@ async def delete(
         Conflict: The name belongs to another object now.
         KubeError: Anything else.
     """
+    # A DELETE with a body is allowed here: DeleteOptions travel in it.
     request = Request(
         verb=Verb.DELETE,
         resource=resource,
@@ -285,6 +299,7 @@ async def evict(client: KubeClient, *, name: str, namespace: str, uid: str) -> N
         Conflict: The name belongs to another pod now.
         KubeError: Anything else.
     """
+    # Eviction takes the uid in its delete options.
     eviction = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -317,6 +332,7 @@ async def delete_collection(
     """
     if not label_selector:
         raise ValueError("an empty selector would delete every object of the namespace")
+    # The server lists and deletes one by one. A timeout leaves some objects behind.
     request = Request(
         verb=Verb.DELETE_COLLECTION,
         resource=resource,
@@ -349,12 +365,15 @@ async def _send(
 
 
 def _delete_options(*, uid: str | None, grace_seconds: int | None) -> bytes:
+    # Foreground would keep the owner visible until all pods are gone, and its name would stay
+    # taken.
     options: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "propagationPolicy": "Background",
     }
     if uid is not None:
+        # The server compares the uid in storage and answers 409 for a successor.
         options["preconditions"] = {"uid": uid}
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds
@@ -371,6 +390,8 @@ def written_in(answer: bytes) -> Written:
     Raises:
         Malformed: the answer has no identity.
     """
+    # The answer holds the whole object as admitted, which a tenant's webhook may have nested
+    # deeply.
     try:
         try:
             metadata = _decode_written(answer).metadata
