@@ -50,15 +50,18 @@ class DecisionApplier:
 
     def apply(self, decisions: Decisions, now: float) -> None:
         """Apply all decisions of one cycle at time `now`."""
+        # Placements first: they use free slots, which preemptions of this cycle do not free yet.
         for given in placements(decisions):
             if given.start is not None:
                 self._start(given.start, surplus=given.surplus_placed, now=now)
             else:
                 self._change(given, now)
+        # Victims keep their slots until they have saved, so no placement depends on them.
         for preemption in decisions.preemptions:
             self._preempt(preemption, now)
         for move in decisions.moves:
             self._move(move, now)
+        # A stay cancels a move that no longer helps, so the end must be scheduled again.
         for uid in decisions.stay:
             self._cluster.cancel_move(self._cluster.running[uid], now)
             self._schedule_end(self._cluster.running[uid])
@@ -77,26 +80,31 @@ class DecisionApplier:
     def _change(self, given: JobPlacement, now: float) -> None:
         """Replace places of a running job, change its size, or both."""
         job = self._cluster.running[given.uid]
+        # The first positions are the smallest size. Positions behind them are surplus.
         first = _smallest(job)
         nodes, unanswered = _replaced(given, job)
         size = resize(given, smallest=first)
         gives_up = job.admitted.giving_up if job.admitted else frozenset[int]()
         # A node that was to go has not gone yet: it saves, and goes on elsewhere.
         announced = size is None and job.admitted is not None and not job.admitted.lost
+        # A resize restarts the processes, so the trainer saves first.
         if announced or size is not None:
             job.save(now)
         if size is not None:
+            # Kept positions come first, in their order.
             nodes = [*(nodes[position] for position in size.kept), *size.added]
         self._cluster.reassign(
             job,
             nodes=nodes,
             surplus_pool=(size.surplus_pool or "") if size else "",
+            # A resize replaces all positions, so none is unanswered after it.
             unanswered=unanswered if size is None else (),
             now=now,
         )
         if size is not None:
             self.resized += 1
         elif announced:
+            # The save delays the job after its reassignment, not before it.
             job.stall([(Stall.SAVING, self._execution.save_seconds)], now=now)
         if gives_up and size is None:  # a part that was not looked at is still to leave
             self._shrink(job, kept=set(range(len(nodes))) - gives_up, now=now)
@@ -104,6 +112,8 @@ class DecisionApplier:
             self._schedule_end(job)
 
     def _preempt(self, preemption: Preemption, now: float) -> None:
+        # A pending preemptor gets a whole assignment. A running one only replaces its lost
+        # positions.
         job = self._cluster.waiting.get(preemption.uid)
         if job is not None:
             job.gang = replace(
@@ -130,6 +140,7 @@ class DecisionApplier:
         job = self._cluster.running[job_uid(victim.uid)]
         if job.is_leaving:  # its surplus goes with it
             return
+        # None: the victim is the whole job.
         kept = kept_places(victim, smallest=_smallest(job))
         if kept is not None:
             job.save(now)
@@ -141,11 +152,13 @@ class DecisionApplier:
             )
             self.moved += 1
         else:
+            # Only a preemption counts against the limit. A move is not one.
             job.preempted_at.append(now)
         self._send_notice(job, now)
 
     def _shrink(self, job: SimulatedJob, *, kept: Collection[int], now: float) -> None:
         self._cluster.begin_shrink(job, kept=kept)
+        # The job runs on at its smaller size, so its end moves at once.
         self._schedule_end(job)
         self._schedule_eviction(job, now + self._execution.save_seconds)
 
@@ -157,9 +170,11 @@ class DecisionApplier:
 
     def _send_notice(self, job: SimulatedJob, now: float) -> None:
         seconds = self._execution.save_seconds
+        # A job with time to save loses nothing. Without it, work since the checkpoint is lost.
         if seconds:
             job.save(now)
         else:
+            # Snapshots are in the memory of the pods that leave, so they do not help.
             job.roll_back(now=now, to_snapshot=False)
             seconds = self._execution.leave_seconds
         self._cluster.begin_eviction(job, now)
@@ -174,6 +189,7 @@ def _smallest(job: SimulatedJob) -> int:
 def _replaced(given: JobPlacement, job: SimulatedJob) -> tuple[list[str], range]:
     """Return all its nodes by position, and the positions without a decision."""
     nodes, first = list(job.admitted.assignment if job.admitted else ()), _smallest(job)
+    # Each branch removes the positions that its decision answers.
     unanswered = range(len(nodes))
     if given.placed is not None:
         nodes[:first] = given.placed.assignment

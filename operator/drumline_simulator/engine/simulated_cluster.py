@@ -36,12 +36,14 @@ class SimulatedCluster:
     ) -> None:
         self._cluster = cluster
         self._execution = execution
+        # The dict finds a node by name, and the tuple is the snapshot's value.
         self._nodes = {node.name: node for node in cluster.nodes}
         self._node_tuple = cluster.nodes
         self._history = UsageHistory(
             half_life_seconds=policy.history_seconds, pools=cluster.gpus_by_pool()
         )
         self._uses_history = bool(policy.history_weight)
+        # Equal gangs share one frozenset. Thousands of jobs have only a few sizes.
         self._all_positions: dict[int, frozenset[int]] = {}
         self.waiting: dict[str, SimulatedJob] = {}
         self.running: dict[str, SimulatedJob] = {}
@@ -51,12 +53,14 @@ class SimulatedCluster:
 
     def snapshot(self, now: float) -> Snapshot:
         """Return the current input of the scheduler."""
+        # Phase order: nodes first, because the tuple below must show their preference.
         self._prefer_present_nodes()
         return Snapshot(
             nodes=self._node_tuple,
             pools=self._cluster.pools,
             queues=self._cluster.queues,
             admitted=tuple(part for job in self.running.values() for part in _parts(job)),
+            # History without a weight changes no decision, so it is not computed.
             history=self._history.at(now) if self._uses_history else {},
         )
 
@@ -76,10 +80,12 @@ class SimulatedCluster:
         """Assign nodes of a pool to a pending job, and nodes of another pool to its surplus."""
         del self.waiting[job.gang.uid]
         self.running[job.gang.uid] = job
+        # A started job has no more nominations: other gangs may use those nodes again.
         gang = replace(job.gang, nominated=(), nominated_pool="") if job.gang.nominated else None
         job.gang = gang or job.gang
         runs_again = job.started_at is not None
         execution = self._execution
+        # A restart loads a checkpoint, so it may take longer than a first start.
         seconds = execution.restart_seconds if runs_again else execution.start_seconds
         self._assign(
             job,
@@ -110,20 +116,25 @@ class SimulatedCluster:
             unanswered: positions without a decision, which stay lost or announced.
         """
         held = _admitted(job)
+        # Repairs of lost places have their own measured time, which excludes the scheduling of all
+        # pods.
         seconds = self._execution.restart_seconds
         if (held.lost or held.displaced) and self._execution.repair_seconds is not None:
             seconds = self._execution.repair_seconds
+        # Settle before the change: the time until now counts with the old nodes.
         job.settle(now)
         self._end_allocation(job, now)
         self._assign(
             job,
             pool=held.pool,
             nodes=tuple(nodes),
+            # The admission time stays, because preemption protects jobs by their first admission.
             admitted_at=held.admitted_at,
             now=now,
             restart_seconds=seconds,
             surplus_pool=surplus_pool,
         )
+        # Positions without a decision are still lost. The next cycle repairs them.
         if unanswered:
             job.admitted = replace(
                 _admitted(job),
@@ -141,6 +152,7 @@ class SimulatedCluster:
         """Put an evicted job back into its queue. A job that moves keeps its nominated nodes."""
         held = _admitted(job)
         job.requeue(now)
+        # Only a leaving job moves. Other nominations are for lost positions, which are gone now.
         if held.nominated and held.leaving:
             job.gang = replace(
                 job.gang,
@@ -152,13 +164,16 @@ class SimulatedCluster:
     def begin_eviction(self, job: SimulatedJob, now: float) -> None:
         """Mark a job as leaving after its notice of eviction."""
         job.settle(now)
+        # A whole eviction includes the positions that were about to shrink.
         job.admitted = replace(_admitted(job), leaving=True, giving_up=frozenset())
+        # The scheduled end belongs to the old state, so its event becomes stale.
         job.version += 1
 
     def cancel_move(self, job: SimulatedJob, now: float) -> None:
         """Let a job that was about to move continue on its current nodes."""
         job.settle(now)
         held = _admitted(job)
+        # Nodes may have failed during the notice. They are lost positions now.
         gone = {i for i, name in enumerate(held.assignment) if not self._nodes[name].ready}
         job.admitted = replace(
             held, leaving=False, lost=held.lost | gone, nominated={}, nominated_pool=""
@@ -177,6 +192,7 @@ class SimulatedCluster:
         held = _admitted(job)
         self.reassign(
             job,
+            # The kept positions close the gaps, so positions are numbered again.
             nodes=[n for i, n in enumerate(held.assignment) if i not in held.giving_up],
             now=now,
         )
@@ -189,21 +205,25 @@ class SimulatedCluster:
         """Mark positions of a job as lost. It makes no progress until they are replaced."""
         job.settle(now)
         held = _admitted(job)
+        # A node that was announced and is now lost counts once, as lost.
         job.admitted = replace(held, lost=held.lost | lost, displaced=held.displaced - lost)
         job.version += 1
 
     def set_ready(self, name: str, *, ready: bool, closed: str = "") -> None:
         """Take a node out of service or bring it back, or keep new pods off it."""
         self._nodes[name] = replace(self._nodes[name], ready=ready, closed=closed)
+        # One new tuple per change of a node. Equal tuples let the scheduler's cache skip all nodes.
         self._node_tuple = tuple(self._nodes.values())
 
     def jobs_on_node(self, name: str) -> list[SimulatedJob]:
         """Return running jobs with a pod on a node."""
         return [job for job in self.running.values() if name in _admitted(job).assignment]
 
+    # Suspicion is the last criterion among equal nodes, so it orders and never forbids.
     def _prefer_present_nodes(self) -> None:
         """Order nodes that would have to boot last among equal nodes."""
         absent = self.leases.absent
+        # The symmetric difference visits only nodes that changed since the last snapshot.
         for name in absent ^ self._absent:
             self._nodes[name] = replace(self._nodes[name], suspicion=int(name in absent))
         if absent != self._absent:
@@ -213,6 +233,8 @@ class SimulatedCluster:
     def update_work_at_risk(self, now: float) -> None:
         """Update the work that each running job would lose if it were killed now."""
         for job in self.running.values():
+            # Once a minute per job, because each update makes a new `Admitted` and misses the
+            # cache.
             if now - job.refreshed_at >= _REFRESH_SECONDS:
                 job.refreshed_at = now
                 risk = job.work_at_risk(now)
@@ -238,7 +260,9 @@ class SimulatedCluster:
             admitted_at=admitted_at,
             preempted_at=tuple(job.preempted_at),
         )
+        # A node that is absent boots first. The gang waits for the slowest one.
         boot_seconds = self.leases.take(nodes, now=now)
+        # Stalls of 0 s are left out, so that they add no entry.
         stalls = ((Stall.IDLE, boot_seconds), (Stall.RESTARTING, restart_seconds))
         job.start(admitted=admitted, now=now, stalls=[each for each in stalls if each[1]])
         self._change_usage(job, sign=1, now=now)
@@ -246,6 +270,7 @@ class SimulatedCluster:
     def _end_allocation(self, job: SimulatedJob, now: float) -> None:
         held = _admitted(job)
         self._change_usage(job, sign=-1, now=now)
+        # `held` counts from the allocation, not the start: booting GPUs are held too.
         job.held_seconds += now - job.allocated_at
         self.leases.give_back(held.assignment, now=now)
         self.allocations.append(

@@ -28,6 +28,7 @@ class Stall(StrEnum):
 class SimulatedJob:
     """The mutable state of one job."""
 
+    # Slots, because a trace may have tens of thousands of jobs.
     __slots__ = (
         "_execution",
         "_settled_at",
@@ -72,6 +73,7 @@ class SimulatedJob:
         self.ended_at: float | None = None
         self.held_seconds = 0.0
         self.preempted_at: list[float] = []
+        # The trace's own interval wins, because users know their jobs' checkpoints.
         own = arrival.checkpoint_seconds
         self._execution = execution if own is None else replace(execution, checkpoint_seconds=own)
         self._settled_at = 0.0
@@ -90,6 +92,7 @@ class SimulatedJob:
     @property
     def total_work(self) -> float:
         """Return all its work in seconds, up to its maximum runtime."""
+        # The operator ends a job at its maximum runtime, so work beyond it never happens.
         limit = self.arrival.gang.max_runtime_seconds
         duration = self.arrival.duration_seconds
         return duration if limit is None else min(duration, limit)
@@ -99,6 +102,7 @@ class SimulatedJob:
         if self._is_stalled:
             return self.work
         running = max(0.0, now - self._runs_from)
+        # The clamp hides the last microsecond, by which a rounded end may be late.
         return min(self.total_work, self.work + running * self._speed)
 
     def ends_at(self) -> float:
@@ -117,15 +121,18 @@ class SimulatedJob:
         """
         self.settle(now)
         if self.started_at is None:
+            # The first start only: later waits follow from `held_seconds`.
             self.started_at = now
         self.admitted = admitted
         self._stalls = []
         self.stall(stalls, now=now)
+        # All three clocks restart: the time before belongs to the previous allocation.
         self.allocated_at = self.refreshed_at = self._settled_at = now
         self.version += 1
 
     def stall(self, stalls: Sequence[tuple[Stall, float]], *, now: float) -> None:
         """Make no progress for some seconds, after the current stalls."""
+        # Stalls queue up: a save during a restart follows it.
         until = self._stalls[-1][1] if self._stalls else now
         for kind, seconds in stalls:
             until += seconds
@@ -133,27 +140,34 @@ class SimulatedJob:
 
     def settle(self, now: float) -> None:
         """Charge the time since the last call, and count the work in it."""
+        # Phase 1: the interval since the last call. A second call at the same time does nothing.
         held, begin = self.admitted, self._settled_at
         self._settled_at = max(now, begin)
         if held is None or now <= begin:
             return
+        # Phase 2: without all its places or after a notice, the job makes no progress.
         if held.lost or held.leaving:
             kind = Stall.IDLE if held.lost else Stall.SAVING
             self._charge(kind, seconds=now - begin)
             return
         done = self.work
+        # Phase 3: charge each stall up to now, in order.
         for kind, until in self._stalls:
             end = min(until, now)
             if end > begin:
                 self._charge(kind, seconds=end - begin)
                 begin = end
         self._stalls = [each for each in self._stalls if each[1] > now]
+        # Phase 4: the remaining time is running time, which holds work and its overhead.
         running = now - begin
         self.work = min(self.total_work, done + running * self._speed)
+        # Work is in seconds at full size, so its GPU-seconds use all GPUs of the gang.
         useful = (self.work - done) * self.arrival.gang.gpus
         self.account.useful += useful
+        # The difference is the time of checkpoints and snapshots.
         self.account.saving += running * held.gpus - useful
         period = self._execution.checkpoint_seconds
+        # Checkpoints are periodic in work, not in time: a stalled job writes none.
         self.committed += (self.work - self.committed) // period * period
 
     def save(self, now: float) -> None:
@@ -165,10 +179,12 @@ class SimulatedJob:
         """Lose all work since the last checkpoint, or since the last snapshot if there is one."""
         self.settle(now)
         period = self._execution.snapshot_seconds
+        # Snapshots are kept between checkpoints, so their grid starts at the last checkpoint.
         kept = self.committed
         if to_snapshot and period is not None:
             kept += (self.work - kept) // period * period
         lost = (self.work - kept) * self.arrival.gang.gpus
+        # Lost work was charged as useful before. It moves to `lost`, and the sum stays.
         self.account.lost += lost
         self.account.useful -= lost
         self.work = kept
@@ -176,6 +192,7 @@ class SimulatedJob:
     def work_at_risk(self, now: float) -> float:
         """Return the GPU-seconds of work since the last checkpoint."""
         done = self.done(now) - self.committed
+        # Modulo the interval: `settle` may not have counted the newest checkpoint yet.
         return done % self._execution.checkpoint_seconds * self.arrival.gang.gpus
 
     def displace(self, node: str) -> None:
@@ -196,6 +213,7 @@ class SimulatedJob:
         self._stalls = []
         self.version += 1
         limit = self.arrival.gang.max_runtime_seconds
+        # The scheduler plans with the remaining time, which includes another restart.
         left = None if limit is None else limit - self.work + self._execution.restart_seconds
         self.gang = self.split.gang_of(replace(self.arrival.gang, max_runtime_seconds=left))
 
@@ -213,15 +231,18 @@ class SimulatedJob:
 
     @property
     def _runs_from(self) -> float:
+        # The later of both: a job works only when its last stall is over.
         return max(self._settled_at, self._stalls[-1][1] if self._stalls else 0.0)
 
     @property
     def _speed(self) -> float:
         """Return the seconds of work per second of running."""
         size = 1.0 if self.admitted is None else self.admitted.size / self.arrival.gang.nodes
+        # `work_share` takes the overhead of checkpoints and snapshots from each second.
         return size * self._execution.work_share
 
     def _charge(self, kind: Stall, *, seconds: float) -> None:
+        # A pending job holds no GPUs, so its time costs nothing.
         gpu_seconds = seconds * (self.admitted.gpus if self.admitted else 0)
         match kind:
             case Stall.IDLE:

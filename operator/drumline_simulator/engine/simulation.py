@@ -54,12 +54,15 @@ class SimulationProgress:
 class _EventKind(IntEnum):
     """Kinds of events. Events at the same time are handled in this order."""
 
+    # Ends come before submissions: a job that ends frees its GPUs for a job of the same time.
     END = 0
     EVICTED = 1
     GIVE_UP = 2
     """A job that lost a node has found no other node."""
     FAULT = 3
     LOST = 4
+    # A lost node counts before a return at the same time, so an outage of 0 s still breaks its
+    # jobs.
     RETURN = 5
     NOTICE = 6
     IDLE = 7
@@ -105,6 +108,7 @@ def simulate(
     """
     simulation = _Simulation(
         cluster=cluster,
+        # Sorted by uid too: ties in the file's order would make the outcome depend on it.
         arrivals=sorted(arrivals, key=lambda job: (job.gang.queued_at, job.gang.uid)),
         policy=policy,
         execution=execution,
@@ -112,6 +116,7 @@ def simulate(
         faults=faults,
         seed=seed,
     )
+    # The cache spans all cycles of one simulation, as in the operator's process.
     decider = decider or partial(decide, cache=CycleCache())
     simulation.run(decider=decider, recorder=recorder, watch=watch, until=until)
     return simulation.outcome(recorder)
@@ -136,6 +141,7 @@ class _Simulation:
         self._execution = execution
         self._outages = outages
         self._faults = faults
+        # Nodes travel in events as numbers, because a heap compares its tuples.
         self._node_numbers = {node.name: i for i, node in enumerate(cluster.nodes)}
         self._node_names = tuple(self._node_numbers)
         self._jobs = _jobs_of(arrivals, cluster=cluster, execution=execution)
@@ -159,17 +165,20 @@ class _Simulation:
             schedule_end=self._schedule_end,
             schedule_give_up=self._schedule_give_up,
         )
+        # All events that are known at the start enter the heap at once: heapify is O(n).
         self._events: list[_Event] = [
             (job.gang.queued_at, _EventKind.SUBMIT, i, 0) for i, job in enumerate(arrivals)
         ]
         for i, outage in enumerate(outages):
             self._events.append((outage.at, _EventKind.LOST, i, 0))
             self._events.append((outage.at + outage.seconds, _EventKind.RETURN, i, 0))
+            # A notice before time 0 would precede the first submission, so it is cut to 0.
             if outage.notice_seconds:
                 notice_at = max(0.0, outage.at - outage.notice_seconds)
                 self._events.append((notice_at, _EventKind.NOTICE, i, 0))
         self._events += [(fault.at, _EventKind.FAULT, i, 0) for i, fault in enumerate(faults)]
         heapify(self._events)
+        # Computed once: without preemption and moves the work at risk changes no decision.
         self._uses_risk = _uses_risk(cluster=cluster, policy=policy)
         self._submitted = self._ended = self._cycles = 0
         self._now = 0.0
@@ -185,15 +194,20 @@ class _Simulation:
     ) -> None:
         """Handle events and run cycles until all jobs have ended, no event is left, or `until`."""
         cycle_at, last_cycle = float("inf"), float("-inf")
+        # The loop ends with the last job: later outages and expiries are not simulated.
         while self._ended < len(self._jobs):
             event_at = self._events[0][0] if self._events else float("inf")
+            # A stop time must not run a cycle beyond it, so both candidates are compared.
             if min(event_at, cycle_at) > until:
                 self._now = until
                 return
+            # Events go first at equal times, so a cycle sees all events of its time.
             if event_at <= cycle_at:
                 if event_at == float("inf"):
+                    # No event and no cycle is left: the remaining jobs can never start.
                     return
                 self._now = event_at
+                # Stale events ask for no cycle. Otherwise each eviction would cost an empty one.
                 if self._handle(heappop(self._events)):
                     due = event_at + self._execution.settle_seconds
                     cycle_at = min(cycle_at, max(due, last_cycle + self._execution.period_seconds))
@@ -201,9 +215,11 @@ class _Simulation:
             self._now = last_cycle = cycle_at
             retry_at = self._cycle(decider)
             cycle_at = float("inf")
+            # A retry time in the past would run the same cycle forever.
             if retry_at is not None and retry_at > last_cycle:
                 cycle_at = max(retry_at, last_cycle + self._execution.period_seconds)
             if recorder is not None:
+                # After the cycle: a job that has just started needs no expected start.
                 recorder.record(
                     snapshot=self._cluster.snapshot(self._now),
                     pending=self._cluster.pending(),
@@ -218,6 +234,7 @@ class _Simulation:
         cluster, now = self._cluster, self._now
         began_at = min((job.arrival.gang.queued_at for job in self._jobs), default=0.0)
         starts = {job.arrival.gang.uid: job.started_at for job in self._jobs}
+        # A copy, because `release` removes from the dict. The jobs count as held until now.
         for job in list(cluster.running.values()):
             cluster.release(job, now)
         return Outcome(
@@ -243,6 +260,7 @@ class _Simulation:
             policy=self._policy,
             now=self._now,
         )
+        # Only this call is measured by callers, so the snapshot is built before it.
         decisions = decider(cycle)
         self._cycles += 1
         self._applier.apply(decisions, self._now)
@@ -254,6 +272,7 @@ class _Simulation:
         if kind in {_EventKind.NOTICE, _EventKind.LOST, _EventKind.RETURN, _EventKind.FAULT}:
             return self._handle_of_node(_EventKind(kind), index=index)
         if kind == _EventKind.IDLE:
+            # `version` is the number of uses here: a node that was used since must stay.
             self._cluster.leases.expire(self._node_names[index], uses=version, now=self._now)
             return False
         job = self._jobs[index]
@@ -261,11 +280,13 @@ class _Simulation:
             self._submitted += 1
             self._cluster.waiting[job.gang.uid] = job
             return True
+        # The end of a job moves with each stall. Its older events stay in the heap and are skipped.
         if version != job.version:
             return False
         if kind == _EventKind.GIVE_UP:
             self._node_events.give_up(job, now=self._now)
             return True
+        # A shrinking job only gives up positions, so it must not be requeued.
         if kind == _EventKind.EVICTED and job.is_shrinking:
             self._cluster.finish_shrink(job, self._now)
             self._schedule_end(job)
@@ -283,16 +304,19 @@ class _Simulation:
         match kind:
             case _EventKind.FAULT:
                 self._node_events.break_process(self._faults[index], now=self._now)
+                # A process fault keeps its node, so no decision changes.
                 return False
             case _EventKind.NOTICE:
                 self._node_events.announce(self._outages[index])
             case _EventKind.LOST:
                 self._node_events.lose(self._outages[index], now=self._now)
+            # The only other kind of a node's event is its return.
             case _:
                 self._node_events.restore(self._outages[index])
         return True
 
     def _schedule_end(self, job: SimulatedJob) -> None:
+        # Rounding happens here only, so that all ends share one grid.
         at = round(job.ends_at(), _DECIMALS)
         heappush(self._events, (at, _EventKind.END, job.index, job.version))
 
@@ -340,6 +364,7 @@ def _record(job: SimulatedJob) -> JobRecord:
 def _jobs_of(
     arrivals: Sequence[Arrival], *, cluster: Cluster, execution: Execution
 ) -> list[SimulatedJob]:
+    # Queues set the price rule that a gang inherits.
     rules = {queue.name: queue.price_rule for queue in cluster.queues}
     return [
         SimulatedJob(
@@ -355,6 +380,7 @@ def _jobs_of(
 def _uses_risk(*, cluster: Cluster, policy: Policy) -> bool:
     """Return whether any decision may depend on the work that a running job would lose."""
     idle = PreemptionRule()
+    # Any rule but the default may pick victims by their work at risk.
     return policy.moves is not None or any(q.preemption != idle for q in cluster.queues)
 
 
@@ -368,6 +394,7 @@ def _validate(
     if len({job.gang.uid for job in arrivals}) != len(arrivals):
         raise ValueError("two jobs have the same uid")
     names = {node.name for node in cluster.nodes}
+    # Both lists are checked here: an unknown name would only fail hours into the run.
     for event in (*outages, *faults):
         if event.node not in names:
             raise ValueError(f"an outage names node {event.node}, which does not exist")

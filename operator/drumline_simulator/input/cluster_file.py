@@ -51,6 +51,7 @@ from drumline_simulator.input.conditions_file import (
 from drumline_simulator.input.document import Section, parse_document
 from drumline_simulator.workload import Execution, Outage
 
+# The kubelet's default of --max-pods. It never limits GPU jobs.
 _POD_SLOTS = 110
 
 
@@ -74,6 +75,7 @@ def parse(text: str, *, file: str) -> Setup:
     Raises:
         InvalidFileError: a field is invalid. The error names the line and the field.
     """
+    # Phase 1: pools with their nodes. Each section consumes its fields and rejects the rest.
     top = parse_document(text, file=file)
     pools: list[Pool] = []
     nodes: list[Node] = []
@@ -88,18 +90,22 @@ def parse(text: str, *, file: str) -> Setup:
             name=name,
             levels=section.texts("levels"),
             capacity=CapacityType.SPOT if rates else CapacityType.ON_DEMAND,
+            # Prices are in millionths of a dollar, so that the scheduler compares integers.
             price=round(1e6 * terms[name].price_per_gpu_hour) or None,
         )
         nodes += _nodes(section, pool=pool)
         section.reject_unknown()
         pools.append(pool)
+    # Phase 2: queues, which refer to the pools above.
     names = {pool.name for pool in pools}
     queues = [_queue(section, pools=names) for section in top.sections("queues")]
     default = top.text("defaultQueue", "")
     if default and default not in {queue.name for queue in queues}:
         raise top.error("defaultQueue", f"queue {default} does not exist")
+    # With one queue, every job belongs to it, so the file need not name a default.
     if not default and len(queues) == 1:
         default = queues[0].name
+    # Phase 3: the other sections. The order of keyword arguments is the order of error messages.
     setup = Setup(
         cluster=Cluster(nodes=tuple(nodes), pools=tuple(pools), queues=tuple(queues), terms=terms),
         policy=_policy(top.section("policy")),
@@ -109,6 +115,7 @@ def parse(text: str, *, file: str) -> Setup:
         failures=failure_rates(top.section("failures")),
         spot=spot,
     )
+    # Last, because every read above marks its field as known.
     top.reject_unknown()
     return setup
 
@@ -131,6 +138,8 @@ def _nodes(section: Section, *, pool: Pool) -> Iterator[Node]:
                 pool=pool.name,
                 allocatable=Resources(gpus=gpus, pods=_POD_SLOTS),
                 domains=tuple(
+                    # Domains are filled in order: 32 nodes per block give nodes 0 to 31 the first
+                    # block.
                     f"{level}-{number // per_domain[level]:03}" if level in per_domain else ""
                     for level in pool.levels
                 ),
@@ -139,6 +148,7 @@ def _nodes(section: Section, *, pool: Pool) -> Iterator[Node]:
 
 
 def _queue(section: Section, *, pools: set[str]) -> Queue:
+    # One loop reads the limits, so that all four check the pool names alike.
     limits = {
         name: section.counts(name)
         for name in ("quota", "borrowingLimit", "lendingLimit", "userLimit")
@@ -148,6 +158,7 @@ def _queue(section: Section, *, pools: set[str]) -> Queue:
             if pool not in pools:
                 raise section.error(name, f"pool {pool} does not exist")
     weight = section.number("weight", 1.0)
+    # A weight of 0 would divide by zero in the fair shares.
     if not weight:
         raise section.error("weight", "must be above 0")
     queue = Queue(
@@ -171,6 +182,7 @@ def _price_rule(section: Section) -> PriceRule:
 
 
 def _rule(section: Section | None) -> PreemptionRule:
+    # No section means no preemption, the default of a TrainingQueue.
     if section is None:
         return PreemptionRule()
     rule = PreemptionRule(
@@ -184,6 +196,7 @@ def _rule(section: Section | None) -> PreemptionRule:
 def _policy(section: Section | None) -> Policy:
     plain = Policy()
     if section is None:
+        # Defaults come from the scheduler's own policy, so they cannot drift apart.
         return plain
     policy = Policy(
         waiting=section.choice("waiting", plain.waiting),

@@ -15,6 +15,7 @@ import yaml
 from drumline_simulator.input.errors import InvalidFileError
 
 Choice = TypeVar("Choice", bound=StrEnum)
+# YAML 1.1 resolves `1e3` to text and `1.0e+3` to a number. The tag tells both apart.
 _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
@@ -30,6 +31,7 @@ class Section:
         self._path = path
         self._line = node.start_mark.line + 1
         self._fields: dict[str, yaml.Node] = {}
+        # The parser accepts a repeated key and keeps the last one, which hides a typo.
         for key, value in node.value:
             name = str(key.value)
             if name in self._fields:
@@ -39,6 +41,7 @@ class Section:
 
     def has(self, name: str) -> bool:
         """Return whether a field exists."""
+        # Asking for a field makes it known, even if it is absent: the error message lists it.
         self._read.add(name)
         return name in self._fields
 
@@ -47,6 +50,7 @@ class Section:
         node = self._take(name, needed=default is None)
         if node is None:
             return default or ""
+        # An empty scalar is null in YAML, so it is not a text.
         if not isinstance(node, yaml.ScalarNode) or not node.value:
             raise self._error(name, "must be text", at=node)
         return str(node.value)
@@ -70,6 +74,7 @@ class Section:
         node = self._take(name, needed=False)
         if node is None:
             return default
+        # The tag decides: a quoted "true" is a text.
         if node.tag != "tag:yaml.org,2002:bool":
             raise self._error(name, "must be true or false", at=node)
         return str(node.value).lower() in {"true", "yes", "on"}
@@ -121,6 +126,7 @@ class Section:
         node = self._take(name, needed=needed)
         if node is None:
             return
+        # A required list must not be empty, because a cluster without nodes runs nothing.
         if not isinstance(node, yaml.SequenceNode) or (needed and not node.value):
             raise self._error(name, "must be a list of mappings", at=node)
         for number, item in enumerate(node.value):
@@ -140,6 +146,7 @@ class Section:
         """
         for name, node in self._fields.items():
             if name not in self._read:
+                # The message lists the known fields, which a typo is compared with.
                 known = ", ".join(sorted(self._read))
                 raise self._error(name, f"unknown field; the fields are: {known}", at=node)
 
@@ -153,6 +160,7 @@ class Section:
     def _number(self, name: str, node: yaml.Node, *, least: float) -> float:
         if node.tag not in _NUMBERS:
             raise self._error(name, f"must be a number, got {node.value!r}", at=node)
+        # YAML 1.1 allows underscores anywhere in a number, Python only between digits.
         value = float(str(node.value).replace("_", ""))
         if not least <= value < float("inf"):
             raise self._error(name, f"must be at least {least:g}, got {node.value}", at=node)
@@ -179,6 +187,7 @@ def parse_document(text: str, *, file: str) -> Section:
         InvalidFileError: the text is not YAML, or not one mapping.
     """
     try:
+        # `compose` builds nodes without values, so no tag can create a Python object.
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

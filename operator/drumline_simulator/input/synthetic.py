@@ -31,6 +31,7 @@ _USERS: Final = 6
 class _JobClass:
     jobs: int
     """Percentage of all jobs."""
+    # Fractions scale with the cluster. Sizes of 1 and above are numbers of GPUs.
     sizes: tuple[tuple[float, int], ...]
     """GPUs, or below 1 a fraction of the cluster, with the percentage of jobs of this size."""
     median_seconds: float
@@ -39,6 +40,7 @@ class _JobClass:
     longest_seconds: float
 
 
+# The percentages are of jobs. Long jobs are few and hold most of the work.
 _LARGE: Final = _JobClass(
     jobs=12,
     sizes=((1 / 8, 60), (1 / 4, 30), (1 / 2, 10)),
@@ -82,10 +84,12 @@ def trace(
         per_node: GPUs per node. Larger jobs use whole nodes.
         load: work divided by the cluster's capacity until the last submission.
     """
+    # All draws come from one generator in a fixed order, so a seed gives one trace.
     draw = Random(seed)  # noqa: S311 - a trace is no secret
     numbers = draw.choices(range(len(_KINDS)), weights=[kind.jobs for kind in _KINDS], k=jobs)
     drawn = [_size_and_seconds(draw, kind=_KINDS[number], gpus=gpus) for number in numbers]
     work = sum(size * seconds for size, seconds in drawn)
+    # The span follows from the work, so `load` holds for any number of jobs.
     times = _submissions(draw, count=jobs, span=work / (gpus * load))
     trace_jobs: list[TraceJob] = []
     for number, (size, seconds) in enumerate(drawn):
@@ -101,6 +105,7 @@ def trace(
                 user=f"{queue}-{_skewed_index(draw, _USERS)}",
                 queue=queue,
                 nodes=max(1, size // per_node),
+                # Users overestimate. A backfilling scheduler must work with such limits.
                 max_runtime_seconds=-(-seconds * draw.uniform(1.0, 3.0) // _STEP) * _STEP,
             )
         )
@@ -112,6 +117,7 @@ def _size_and_seconds(draw: Random, *, kind: _JobClass, gpus: int) -> tuple[int,
     (size,) = draw.choices(sizes, weights=weights)
     seconds = exp(draw.gauss(log(kind.median_seconds), kind.spread))
     whole = round(size * gpus) if size < 1 else round(size)
+    # A fraction of a small cluster may round to 0 GPUs.
     return max(1, min(whole, gpus)), min(max(seconds, _SHORTEST), kind.longest_seconds)
 
 
@@ -126,6 +132,7 @@ def _submissions(draw: Random, *, count: int, span: float) -> list[float]:
     times: list[float] = []
     while len(times) < count:
         at = draw.uniform(0.0, span)
+        # Rejection sampling: 0.65 + 0.35 is at most 1, so the rate is the acceptance itself.
         if draw.random() < 0.65 + 0.35 * sin(2 * pi * at / _DAY):
             times.append(at)
     return sorted(times)

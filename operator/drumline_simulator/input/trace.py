@@ -68,11 +68,14 @@ def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
         InvalidFileError: a row is invalid. The error names the first one.
     """
     reader = csv.reader(lines)
+    # An empty file has no header, so the missing columns are reported.
     header = next(reader, list[str]())
     columns = _columns(header, file=file)
     for number, cells in enumerate(reader, start=1):
+        # csv yields an empty row for an empty line at the end of a file.
         if not cells:
             continue
+        # The reader's own number: a quoted cell may span several lines.
         line = reader.line_num
         if len(cells) != len(columns):
             why = f"has {len(cells)} cells, the header has {len(columns)}"
@@ -84,6 +87,7 @@ def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
 def write(jobs: Iterable[TraceJob]) -> str:
     """Return a trace as CSV, with the optional columns that any job uses."""
     rows = list(jobs)
+    # Unused columns are left out, so that a small trace stays readable.
     used = [name for name in OPTIONAL if any(_cell(job, name) for job in rows)]
     columns = (*NEEDED, *used)
     text = StringIO()
@@ -104,6 +108,7 @@ def _columns(header: Sequence[str], *, file: str) -> list[str]:
             raise InvalidFileError(
                 file=file, line=1, field=name, reason=f"unknown column; the columns are: {known}"
             )
+        # A repeated column would silently overwrite the first one in the dict.
         if names.count(name) > 1:
             raise InvalidFileError(file=file, line=1, field=name, reason="this column occurs twice")
     return names
@@ -112,13 +117,16 @@ def _columns(header: Sequence[str], *, file: str) -> list[str]:
 def _job(row: Row, *, number: int) -> TraceJob:
     gpus = row.integer("gpus", least=1)
     nodes = row.integer("nodes", least=1) if row.has("nodes") else None
+    # A gang has equal pods, so the GPUs must divide.
     if nodes is not None and gpus % nodes:
         raise row.error("nodes", f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
     smallest = row.integer("min_nodes", least=1) if row.has("min_nodes") else None
+    # A minimum without a size has no meaning: the size is chosen by the cluster.
     if smallest is not None and (nodes is None or smallest > nodes):
         raise row.error("min_nodes", "must be at most `nodes`, which must be given with it")
     limit = row.seconds("max_runtime_seconds") if row.has("max_runtime_seconds") else None
     pause = row.seconds("checkpoint_seconds") if row.has("checkpoint_seconds") else None
+    # An interval of 0 would mean an endless sequence of saves.
     if pause == 0:
         raise row.error("checkpoint_seconds", "must be above 0")
     return TraceJob(
@@ -144,4 +152,5 @@ def _cell(job: TraceJob, name: str) -> str:
     value = getattr(job, name)
     if value is None or (name == "priority" and not value):
         return ""
+    # Trailing zeros are cut, so that reading and writing gives the same text.
     return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

@@ -40,6 +40,7 @@ _IDLE: Final = Source(
 )
 _ASSUMED: Final = Source(text="assumed; the same for all")
 
+# 1,024 GPUs x 7.9 h = 8,090 GPU-hours.
 GPU_HOURS_PER_FAILURE: Final = Condition(
     means="between two failures of what runs on a GPU",
     unit="GPU-hours",
@@ -60,6 +61,7 @@ NODE_REPAIR: Final = Condition(
     unit="s",
     figure=Figure(value=3600.0, source=_ASSUMED),
 )
+# An exponential lifetime of this mean. The paper only gives the longest life.
 SPOT_HOURS: Final = Condition(
     means="a spot node, until it is taken back",
     unit="h",
@@ -73,11 +75,13 @@ SPOT_AWAY: Final = Condition(
     unit="s",
     figure=Figure(value=900.0, source=_ASSUMED),
 )
+# Log-normal, because boots have a floor and a long tail.
 BOOT: Final = Condition(
     means="boot of an autoscaled node, median (log-normal, spread 0.4)",
     unit="s",
     figure=Figure(value=180.0, source=_ASSUMED),
 )
+# Stockouts: the cloud has no such node at the moment.
 BOOT_MISSING: Final = Condition(
     means="asks for a node that bring none and are made again after 600 s",
     unit="of all",
@@ -117,6 +121,7 @@ _BOOT_SPREAD: Final = 0.4
 def failure_rates(*, scale: float = 1.0) -> FailureRates:
     """Return the assumed failure rates, multiplied by `scale`."""
     return FailureRates(
+        # A scale of 0 turns failures off. Infinity is the time between two of them.
         gpu_hours=GPU_HOURS_PER_FAILURE.figure.value / scale if scale else float("inf"),
         process_share=PROCESS_SHARE.figure.value,
         hang_share=HANG_SHARE.figure.value,

@@ -11,6 +11,7 @@ from typing import Final
 from drumline_simulator.parameters.model import Figure, Parameter, Source
 from drumline_simulator.workload import Execution
 
+# Anchors of pages in docs/. A test reads the rows there.
 _RECOVERY: Final = "benchmarks.md#recovering"
 _MATRIX: Final = "kill-matrix.md#time-to-recover"
 _SIGKILL: Final = Source(
@@ -44,6 +45,7 @@ _TAX: Final = Source(
     row="| training stands still for snapshots (one every 3 or 4 steps), as the trainer says"
     " itself | 0.5 % |",
 )
+# The published figure of a peer's best case is used for us too, where we measured none.
 _GKE: Final = Source(
     text="Google's elastic training on 48 slices: 50 s to schedule anew, 5.4 s to restore, 12.7 s"
     " to the next step",
@@ -84,6 +86,7 @@ _SIGTERM: Final = Source(
 )
 _SAVES: Final = Source(text="a script that saves at SIGTERM, in as long a time as ours")
 
+# One start time for all sides: it depends on images and NCCL, not on the scheduler.
 START: Final = Parameter(
     means="a gang's start until its first step, images present",
     unit="s",
@@ -98,6 +101,7 @@ PROCESS: Final = Parameter(
     peer=Figure(value=3.5, source=_COLD),
     best=Figure(value=3.5, source=_COLD),
 )
+# Detection differs most: heartbeats of the trainer against a timeout of NCCL.
 HANG: Final = Parameter(
     means="a process stands still: until that is noticed",
     unit="s",
@@ -105,6 +109,7 @@ HANG: Final = Parameter(
     peer=Figure(value=600.0, source=_NCCL),
     best=Figure(value=60.0, source=_NVRX),
 )
+# The peer's figure adds the 40 s of the node controller to a start.
 NODE: Final = Parameter(
     means="a node is lost: until the next step, another node at hand",
     unit="s",
@@ -112,6 +117,7 @@ NODE: Final = Parameter(
     peer=Figure(value=108.1, source=_KUBELET),
     best=Figure(value=68.1, source=_GKE),
 )
+# The best peer saves three times as often, which costs it more stalls but less lost work.
 CHECKPOINT: Final = Parameter(
     means="between checkpoints on storage",
     unit="s",
@@ -126,6 +132,7 @@ STALL: Final = Parameter(
     peer=Figure(value=0.78, source=_DCP),
     best=Figure(value=0.78, source=_DCP),
 )
+# A value of 0 becomes None below: no snapshots at all.
 SNAPSHOT: Final = Parameter(
     means="between snapshots in memory, 0: none",
     unit="s",
@@ -140,6 +147,7 @@ SNAPSHOT_SHARE: Final = Parameter(
     peer=Figure(value=0.0, source=_NONE),
     best=Figure(value=0.0, source=_NONE),
 )
+# Same duration for both, because both write the same state to the same storage.
 SAVE: Final = Parameter(
     means="a save after a notice, 0: it ends without one",
     unit="s",
@@ -147,6 +155,7 @@ SAVE: Final = Parameter(
     peer=Figure(value=0.0, source=_SIGTERM),
     best=Figure(value=67.0, source=_SAVES),
 )
+# Kueue's timeout is shorter. A shorter wait frees GPUs earlier, which favours the peer.
 BROKEN: Final = Parameter(
     means="a gang without a spare node keeps the rest for",
     unit="s",
@@ -184,12 +193,14 @@ def best_peer(*, checkpoint_seconds: float | None = None) -> Execution:
 
 
 def _execution(values: dict[str, float], checkpoint_seconds: float | None) -> Execution:
+    # Keys are the descriptions, so the report and the simulation cannot disagree.
     return Execution(
         save_seconds=values[SAVE.means],
         checkpoint_seconds=checkpoint_seconds or values[CHECKPOINT.means],
         restart_seconds=values[START.means],
         start_seconds=values[START.means],
         checkpoint_stall_seconds=values[STALL.means],
+        # None disables snapshots. `Execution` rejects an interval of 0.
         snapshot_seconds=values[SNAPSHOT.means] or None,
         snapshot_share=values[SNAPSHOT_SHARE.means],
         process_seconds=values[PROCESS.means],

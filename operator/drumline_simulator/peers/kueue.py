@@ -36,11 +36,13 @@ from drumline_simulator.peers.victims import PoolPlaces, find_victims
 def decide_as_kueue(cycle: CycleInput) -> Decisions:
     """Decide one cycle. The waiting rule `STRICT` is StrictFIFO. Other policy is ignored."""
     state = _Cycle(cycle.snapshot, strict=cycle.policy.waiting is WaitingRule.STRICT)
+    # Repairs go first, because their gangs hold quota already and need only nodes.
     repaired = tuple(state.repairs())
     state.admit(list(cycle.pending))
     return Decisions(placed=(*repaired, *state.placed), preemptions=tuple(state.preemptions))
 
 
+# One refusal answers for all workloads of a shape, so that a long queue stays cheap.
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """Workloads of one shape, which have the same answer within a cycle."""
@@ -58,19 +60,23 @@ class _Cycle:
     def __init__(self, snapshot: Snapshot, *, strict: bool) -> None:
         self._admitted = {held.gang.uid: held for held in snapshot.admitted}
         self._quota = KueueQuota(snapshot.queues, admitted=snapshot.admitted)
+        # Free GPUs per node, kept up to date by each decision of the cycle.
         self._room = NodeRoom(snapshot.nodes, admitted=snapshot.admitted)
         self._strict = strict
+        # One flag for all: Kueue retries a preemptor only when a victim is gone.
         self._leaving = any(held.leaving for held in snapshot.admitted)
         self.placed: list[Placed] = []
         self.preemptions: list[Preemption] = []
 
     def repairs(self) -> Iterable[Placed]:
         """Return other nodes for lost ones, if all nodes that a gang has lost fit."""
+        # Sorted by uid, so that the order of the snapshot does not change the outcome.
         for uid, held in sorted(self._admitted.items()):
             if not held.lost or held.leaving:
                 continue
             lost = sorted(held.lost)
             places = self._room.places(held.gang, pool=held.pool, pods=len(lost))
+            # A partial repair would not let the gang run, so it is not tried.
             if places is None:
                 continue
             new = dict(zip(lost, places, strict=True))
@@ -86,10 +92,12 @@ class _Cycle:
 
     def admit(self, pending: Sequence[Gang]) -> None:
         """Admit workloads that fit, and evict for workloads that may preempt."""
+        # Phase 1: one line per queue. Jobs of unknown queues stay pending.
         lines: dict[str, list[Gang]] = {}
         for gang in sorted(pending, key=_in_queue):
             if gang.queue in self._quota.queues:
                 lines.setdefault(gang.queue, []).append(gang)
+        # Phase 2: rounds of the heads. A refusal holds for its shape in all rounds.
         refused: set[_Shape] = set()
         while lines:
             heads = sorted((line[0] for line in lines.values()), key=self._among_heads)
@@ -100,6 +108,7 @@ class _Cycle:
                     refused.add(shape)
                 line = lines[gang.queue]
                 line.pop(0)
+                # StrictFIFO: nothing behind a refused head is tried.
                 if not line or (self._strict and not admitted):
                     del lines[gang.queue]
 
@@ -114,6 +123,7 @@ class _Cycle:
                 return True
         if gang.nominated and self._leaving:
             return False  # its victims are on their way out
+        # Flavors in their order again: the first one with victims wins.
         for pool in pools:
             eviction = find_victims(
                 gang,
@@ -148,6 +158,7 @@ class _Cycle:
         )
         # Until they are gone they hold their quota and places, and nobody else gets these either.
         for held in victims:
+            # A negative amount frees the victims' share for the accounting of this cycle only.
             self._quota.add(held.gang.queue, pool=held.pool, gpus=-held.gpus)
             self._room.take(held.gang, held.survivors, times=-1)
         self._quota.add(gang.queue, pool=assignment.pool, gpus=gang.gpus)
@@ -161,6 +172,7 @@ class _Cycle:
     def _among_heads(self, gang: Gang) -> tuple[bool, bool, int, float, str]:
         first = self._shape(gang).pools[0]
         borrows = self._quota.borrows(gang.queue, pool=first, gpus=gang.gpus)
+        # Preemptors first, then workloads without borrowing, as in the module's rules.
         return (not gang.nominated, borrows, -gang.priority, gang.queued_at, gang.uid)
 
 
@@ -171,6 +183,7 @@ def _in_queue(gang: Gang) -> tuple[bool, int, float, str]:
 def _victim(held: Admitted, *, queue: str) -> Victim:
     own = held.gang.queue == queue
     return Victim(
+        # Victims of the own queue have a lower priority. Others have borrowed.
         key=held.gang.key,
         uid=held.gang.uid,
         gpus=held.gpus,

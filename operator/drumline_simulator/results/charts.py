@@ -31,11 +31,13 @@ from drumline_simulator.results.statistics import (
 )
 from drumline_simulator.results.time_account import TimeAccount
 
+# Seven colours: more series than this cannot be told apart in one chart.
 _COLOURS: Final = ("#0b7a75", "#d1783c", "#7d6ba0", "#5b8c3a", "#b23a48", "#3c6fb2", "#8a8a8a")
 _INK: Final = "#222222"
 _FAINT: Final = "#d9d9d9"
 _HOUR: Final = 3600.0
 _BINS: Final = 120
+# More rows would be thinner than a pixel of the picture.
 _MOST_ROWS: Final = 1024
 _FEW_BLOCKS: Final = 300
 """Maximum number of blocks with edges. With more blocks, edges would hide small blocks."""
@@ -47,6 +49,7 @@ NamedOutcomes = Sequence[tuple[str, Outcome]]
 def utilisation(outcomes: NamedOutcomes) -> Figure:
     """Draw utilisation over time."""
     figure, axes = _axes("Allocated share of the cluster", height=3.2)
+    # More policies than colours are cut off, so that no colour has two meanings.
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         times, use = use_over_time(outcome, bins=_BINS)
         axes.plot(
@@ -56,6 +59,7 @@ def utilisation(outcomes: NamedOutcomes) -> Figure:
             color=colour,
             linewidth=1.6,
         )
+    # All policies share one trace, so the first outcome's submissions serve for all.
     _, first = outcomes[0]
     last = (first.last_submission - first.began_at) / _HOUR
     axes.axvline(last, color=_INK, linewidth=0.8, linestyle=":")
@@ -72,9 +76,11 @@ def waits(outcomes: NamedOutcomes) -> Figure:
     """Draw the median and 95th percentile of the waits by job size."""
     figure, axes = _axes("Waiting time of jobs by size", height=3.4)
     sizes = sorted({job.gpus for _, outcome in outcomes for job in outcome.jobs})
+    # The bars of one size take 80 % of its slot. The rest separates the sizes.
     width = 0.8 / len(outcomes)
     for number, (name, outcome) in enumerate(outcomes):
         held = dict(waits_by_size(outcome))
+        # Centred: an even number of policies leaves the tick between two bars.
         shift = (number - (len(outcomes) - 1) / 2) * width
         at = [sizes.index(size) + shift for size in held]
         medians = [_minutes(quantile(held[size], 0.5)) for size in held]
@@ -83,6 +89,7 @@ def waits(outcomes: NamedOutcomes) -> Figure:
         axes.vlines(at, medians, highs, color=colour, linewidth=2.2, alpha=0.55)
         axes.plot(at, medians, "o", color=colour, markersize=5, label=name)
         axes.plot(at, highs, "_", color=colour, markersize=9, markeredgewidth=2)
+    # Waits span seconds to days. A linear axis would show only the largest jobs.
     axes.set_yscale("log")
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
     axes.set_xlabel("GPUs of the job (dot: median, bar: 95th percentile)")
@@ -96,6 +103,7 @@ def largest(outcomes: NamedOutcomes) -> Figure:
     figure, axes = _axes("Waiting time of the largest tenth of the jobs", height=3.0)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         held = sorted(job.waited_seconds(outcome.ended_at) for job in largest_tenth(outcome.jobs))
+        # An empirical distribution: a step at each wait, so that no value is interpolated.
         parts = [100 * (i + 1) / len(held) for i in range(len(held))]
         axes.step(
             [wait / _HOUR for wait in held],
@@ -119,6 +127,7 @@ def fairness(by_policy: Sequence[tuple[str, Sequence[QueueShare]]]) -> Figure:
     figure, axes = _axes("Requested, due and allocated share of each queue", height=3.2)
     _, first = by_policy[0]
     series: list[tuple[str, list[float], str]] = [
+        # Grey for shares that no policy changes, colours for the policies.
         ("requested, of all work", [share.requested for share in first], "#c9c9c9"),
         ("due by weight", [share.weight_share for share in first], "#6b6b6b"),
     ]
@@ -142,6 +151,7 @@ def fairness(by_policy: Sequence[tuple[str, Sequence[QueueShare]]]) -> Figure:
 
 def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
     """Draw the allocation of GPUs over time: a row per GPU, a color per queue."""
+    # Phase 1: whole nodes that fit, because half of a node would mislead.
     shown: list[Node] = []
     rows = 0
     for node in nodes:
@@ -154,6 +164,7 @@ def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure
     figure, axes = _axes(f"Queue of each GPU over time ({name}{more})", height=height)
     queues = sorted({job.queue for job in outcome.jobs})
     colour_of = {queue: _COLOURS[i % len(_COLOURS)] for i, queue in enumerate(queues)}
+    # Phase 2: one polygon per block. Thousands of single patches are slow to draw.
     shapes: list[list[tuple[float, float]]] = []
     colours: list[str] = []
     for block in blocks(outcome, shown):
@@ -166,7 +177,9 @@ def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure
     axes.add_collection(
         PolyCollection(shapes, facecolors=colours, edgecolors="white", linewidths=edge)
     )
+    # An outcome without time still needs an axis, and matplotlib rejects equal limits.
     axes.set_xlim(0, max(1e-9, (outcome.ended_at - outcome.began_at) / _HOUR))
+    # Inverted: the first node is at the top, as in every table.
     axes.set_ylim(rows, 0)
     axes.grid(visible=False)
     axes.set_xlabel("hours")
@@ -192,6 +205,7 @@ def preemptions(outcomes: NamedOutcomes) -> Figure:
             total += eviction.gpus
             times.append((eviction.at - outcome.began_at) / _HOUR)
             taken.append(total)
+        # The last point extends the line to the end of the simulation.
         times.append((outcome.ended_at - outcome.began_at) / _HOUR)
         taken.append(total)
         axes.step(times, taken, where="post", label=name, color=colour, linewidth=1.8)
@@ -206,6 +220,7 @@ def preemptions(outcomes: NamedOutcomes) -> Figure:
 def start_forecasts(outcome: Outcome) -> Figure:
     """Draw expected and actual starts of pending jobs."""
     figure, axes = _axes("Expected and actual starts", height=4.4)
+    # Jobs without an expected start cannot be compared, so they are left out.
     known = [
         (start, expected_at)
         for start in outcome.forecasts
@@ -221,6 +236,7 @@ def start_forecasts(outcome: Outcome) -> Figure:
     for started, expected, latest in bands:
         axes.vlines(started, expected, latest, color=_COLOURS[0], alpha=0.18, linewidth=1)
     axes.plot(real, median, ".", color=_COLOURS[0], markersize=4, alpha=0.6, label="p50; line: p90")
+    # A diagonal marks forecasts that were exact. Points above it started earlier than expected.
     ends = (0.1, max([1.0, *median, *real]))
     axes.plot(ends, ends, color=_INK, linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
@@ -244,6 +260,7 @@ def gpu_time(accounts: Sequence[tuple[str, TimeAccount]]) -> Figure:
     for kind, colour in zip(kinds, _COLOURS, strict=False):
         parts = [100 * getattr(account, kind) / account.held for _, account in accounts]
         axes.barh(names, parts, left=left, color=colour, label=kind, height=0.6)
+        # Stacked bars: each kind begins at the end of the kinds before it.
         left = [before + part for before, part in zip(left, parts, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("% of the allocated GPU-hours")
@@ -261,12 +278,14 @@ def png(figure: Figure) -> bytes:
 def svg(figure: Figure) -> str:
     """Return a figure as SVG, identical for the same figure."""
     written = StringIO()
+    # A date in the file would make equal figures differ in git.
     metadata: Mapping[str, None] = {"Date": None, "Creator": None}
     figure.savefig(written, format="svg", metadata=dict(metadata))
     return written.getvalue()
 
 
 def _axes(title: str, *, height: float) -> tuple[Figure, Axes]:
+    # `Figure` instead of pyplot: pyplot keeps every figure alive in a global table.
     figure = Figure(figsize=(9.6, height), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_INK)

@@ -53,8 +53,10 @@ class QueueShare:
 
 def summary(outcome: Outcome) -> Summary:
     """Summarise an outcome."""
+    # Jobs that never started wait until the end, so leaving them out would hide starvation.
     waits = sorted(job.waited_seconds(outcome.ended_at) for job in outcome.jobs)
     largest = sorted(job.waited_seconds(outcome.ended_at) for job in largest_tenth(outcome.jobs))
+    # Held, not useful: the share of lost work is of what was paid for.
     held = sum(
         allocation.gpus * (allocation.ends_at - allocation.begins_at)
         for allocation in outcome.allocations
@@ -79,27 +81,33 @@ def quantile(ascending: Sequence[float], part: float) -> float:
     """Return the smallest value that at least `part` of the values do not exceed, or 0."""
     if not ascending:
         return 0.0
+    # The nearest rank: `quantile([1, 2, 3, 4], 0.5) == 2`, never a mean of two waits.
     return ascending[max(0, -int(-part * len(ascending) // 1) - 1)]
 
 
 def largest_tenth(jobs: Sequence[JobRecord]) -> list[JobRecord]:
     """Return the tenth of the jobs with the most GPUs. Ties go to the most work."""
+    # Work breaks ties, so the longest jobs of the cut size count.
     ordered = sorted(jobs, key=lambda job: (-job.gpus, -job.duration_seconds, job.uid))
+    # Ceiling: with fewer than ten jobs, the largest one is the tenth.
     return ordered[: -(-len(ordered) // 10)]
 
 
 def utilisation(outcome: Outcome) -> float:
     """Return GPU-seconds held over GPU-seconds available, in the loaded part."""
+    # The drain after the last submission is left out, as in the module's definition.
     available = outcome.gpus * (outcome.last_submission - outcome.began_at)
     return sum(_loaded(outcome).values()) / available if available else 0.0
 
 
 def queue_shares(outcome: Outcome, queues: Sequence[Queue]) -> list[QueueShare]:
     """Return the share of each queue with jobs, sorted by name."""
+    # Requested work does not depend on the policy, so it is the same in each chart.
     work: dict[str, float] = defaultdict(float)
     for job in outcome.jobs:
         work[job.queue] += job.gpus * job.duration_seconds
     held = _loaded(outcome)
+    # Queues without jobs get no share, because they could not have used one.
     weights = {queue.name: queue.weight for queue in queues if queue.name in work}
     return [
         QueueShare(
@@ -118,17 +126,21 @@ def use_over_time(outcome: Outcome, *, bins: int) -> tuple[list[float], list[flo
     Returns:
         Middles of the parts in seconds since the beginning, and the fraction in each.
     """
+    # An outcome without time has one bin of one second.
     length = (outcome.ended_at - outcome.began_at) / bins or 1.0
     held = [0.0] * (bins + 1)
+    # Differences instead of bins per allocation: a long allocation costs as much as a short one.
     slope = [0.0] * (bins + 2)
     for allocation in outcome.allocations:
         first, inside = divmod(allocation.begins_at - outcome.began_at, length)
         last, ahead = divmod(allocation.ends_at - outcome.began_at, length)
         slope[int(first)] += allocation.gpus
+        # An allocation covers only a part of its first and last bin.
         held[int(first)] -= allocation.gpus * inside / length
         slope[int(last)] -= allocation.gpus
         held[int(last)] += allocation.gpus * ahead / length
     level, use = 0.0, list[float]()
+    # The running sum of the differences is the number of GPUs in the whole bin.
     for number in range(bins):
         level += slope[number]
         use.append((level + held[number]) / outcome.gpus if outcome.gpus else 0.0)
@@ -148,6 +160,7 @@ def _loaded(outcome: Outcome) -> dict[str, float]:
     until = outcome.last_submission
     held: dict[str, float] = defaultdict(float)
     for allocation in outcome.allocations:
+        # Allocations that begin after the last submission have a negative length here.
         seconds = min(allocation.ends_at, until) - allocation.begins_at
         if seconds > 0:
             held[outcome.jobs[allocation.job].queue] += allocation.gpus * seconds

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MADE_UP_JOBS = 2000
+# A trace may end with a queue of weeks. Failures must not stop before its jobs do.
 _DRAIN_SECONDS = 30 * 86_400.0
 """Seconds for which failures are drawn, after twice the time of the trace."""
 
@@ -78,6 +79,7 @@ def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
     Raises:
         BadInput: a file cannot be read or is invalid.
     """
+    # Phase 1: read both files, before any simulation takes time.
     try:
         setup = cluster_file.parse(_text(request.cluster), file=request.cluster)
         jobs = _jobs(request, setup=setup)
@@ -89,8 +91,10 @@ def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
         )
     except InvalidFileError as error:
         raise BadInput(str(error)) from None
+    # Trace rows without GPUs are dropped on conversion, so a valid file may leave nothing.
     if not coming:
         raise BadInput(f"{request.trace}: the trace has no jobs that use a GPU")
+    # Phase 2: simulate. The configured policy is the first, and all others get the same arrivals.
     chosen = compared_policies(setup)[:1] if request.alone else compared_policies(setup)
     runs: list[PolicyRun] = []
     for compared in chosen:
@@ -100,6 +104,7 @@ def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
         Path(request.trace).name if request.trace else (f"a synthetic trace (seed {request.seed})")
     )
     title = f"{len(coming)} jobs of {name} on {setup.cluster.gpus} GPUs"
+    # The written trace is the normalised one, so a second run needs no format option.
     return Study(title=title, runs=tuple(runs), trace_csv=trace.write(jobs))
 
 
@@ -135,6 +140,7 @@ def _run(
     request: SimulationRequest,
 ) -> PolicyRun:
     setup, recorder, every_hours = compared.setup, None, request.starts_every_hours
+    # Failures are drawn per run, with one seed: every policy meets the same ones.
     last = max(job.gang.queued_at for job in arrivals)
     drawn = draw_node_faults(
         setup.cluster,
@@ -143,6 +149,7 @@ def _run(
         seconds=2 * last + _DRAIN_SECONDS,
         seed=request.seed,
     )
+    # Only the configured policy records expected starts: each recording costs a forecast.
     if every_hours is not None and compared.name == CONFIGURED:
         recorder = ForecastRecorder(every_seconds=3600 * every_hours)
     outcome = simulate(
@@ -165,10 +172,12 @@ def _jobs(request: SimulationRequest, *, setup: Setup) -> list[TraceJob]:
             seed=request.seed,
             jobs=request.jobs or _MADE_UP_JOBS,
             gpus=setup.cluster.gpus,
+            # Queues without quota are inner nodes of the tree, so no job is submitted to them.
             queues=[queue.name for queue in setup.cluster.queues if any(queue.nominal.values())],
             load=request.load,
         )
     lines = _text(request.trace).splitlines(keepends=True)
+    # A slice, because rows are streamed: `--jobs 100` reads only the head of a large trace.
     return list(islice(read_as(Format(request.format), lines, file=request.trace), request.jobs))
 
 
@@ -199,6 +208,7 @@ def write_pictures(
     Raises:
         BadInput: matplotlib is missing, or the folder cannot be written.
     """
+    # matplotlib is imported by the callback, so only pictures need it.
     try:
         drawn = draw_all()
     except ImportError:
@@ -230,6 +240,7 @@ def _pictures(study: Study) -> dict[str, Figure]:
         "largest": charts.largest(outcomes),
         "fairness": charts.fairness(shares),
     }
+    # A chart without data would only show empty axes.
     if any(outcome.evictions for _, outcome in outcomes):
         drawn["preemptions"] = charts.preemptions(outcomes)
     for number, run in enumerate(study.runs):

@@ -24,6 +24,7 @@ from drumline_simulator.week.setting import (
 )
 from drumline_simulator.workload import Arrival
 
+# Seconds. Weekdays from 8:00 to 20:00 have the full rate.
 _HOUR: Final = 3600.0
 _DAY: Final = 86_400.0
 _SHORTEST: Final = 120.0
@@ -49,8 +50,10 @@ class _Team:
     """Share of its multi-node jobs that can also run with half of their nodes."""
 
 
+# Work, not jobs: few large jobs hold most of the GPU time.
 _TEAMS: Final = (
     _Team(
+        # The sizes are percentages of jobs, so the share of GPU time of large jobs is higher.
         queue=PRETRAINING,
         work=0.40,
         sizes=((32, 40), (64, 40), (128, 20)),
@@ -94,6 +97,7 @@ def arrivals(setting: Setting, *, load: float = 1.1) -> list[Arrival]:
         setting: setting with seed, seconds and number of nodes.
         load: work divided by the capacity of all nodes without failures.
     """
+    # The load counts all nodes without failures, so every side gets the same jobs.
     gpu_seconds = setting.nodes * NODE_GPUS * setting.seconds * load
     jobs = [
         job
@@ -104,15 +108,19 @@ def arrivals(setting: Setting, *, load: float = 1.1) -> list[Arrival]:
 
 
 def _of_team(team: _Team, *, gpu_seconds: float, setting: Setting) -> Iterator[Arrival]:
+    # A seed per team: another team's change leaves these jobs as they are.
     draw = Random(f"{setting.seed}/{team.queue}")  # noqa: S311 - a trace is no secret
     sizes, weights = zip(*team.sizes, strict=True)
+    # A gang must fit into the smaller part of the cluster, reserved or spot.
     largest = min(setting.reserved_nodes, setting.nodes - setting.reserved_nodes) * NODE_GPUS
     number = 0
     while gpu_seconds > 0:
         (gpus,) = draw.choices(sizes, weights=weights)
         gpus = min(gpus, largest)
+        # Log-normal lengths, cut at both ends: the tail would hold whole weeks.
         drawn = exp(draw.gauss(log(team.median_seconds), team.spread))
         seconds = round(min(max(drawn, _SHORTEST), team.longest_seconds))
+        # Jobs below a node use one pod with a part of its GPUs.
         nodes = max(1, gpus // NODE_GPUS)
         elastic = nodes > 1 and draw.random() < team.elastic
         uid = f"{team.queue}-{number:05}"
@@ -123,11 +131,13 @@ def _of_team(team: _Team, *, gpu_seconds: float, setting: Setting) -> Iterator[A
             nodes=nodes,
             per_pod=Resources(gpus=gpus // nodes, pods=1),
             queued_at=_submission(draw, seconds=setting.seconds),
+            # 15 % are urgent, which gives preemption something to do within a queue.
             priority=10 if draw.random() < _HIGH_SHARE else 0,
             user=f"{team.queue}-{draw.randrange(_USERS)}",
             sizes=tuple(range(nodes // 2, nodes + 1)) if elastic else (),
         )
         yield Arrival(gang=gang, duration_seconds=seconds)
+        # The last job may exceed the budget by its own size, which is small against a week.
         gpu_seconds -= gpus * seconds
         number += 1
 
@@ -139,4 +149,5 @@ def _submission(draw: Random, *, seconds: float) -> float:
         day, hour = int(at // _DAY) % 7, int(at % _DAY // _HOUR)
         rate = 1.0 if day < _WORK_DAYS and hour in _BY_DAY else _QUIET
         if draw.random() < rate:
+            # Whole seconds, so that several jobs may share one cycle.
             return float(round(at))
