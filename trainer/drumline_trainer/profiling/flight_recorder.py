@@ -70,6 +70,7 @@ class FlightRecorder:
     def end(self) -> None:
         """End the innermost collective."""
         if self._open:
+            # Events are lists, so that the end is set in place in both queues.
             self._open.pop()[3] = self._clock()
 
     def to_dict(self, placement: Placement) -> dict[str, Any]:
@@ -83,12 +84,14 @@ class FlightRecorder:
             "step": self.step,
             "begun": dict(self._begun),
             "peers": {axis: list(ranks) for axis, ranks in self.peers.items()},
+            # Copies: the hung rank's thread can still change the queues.
             "open": [_entry(event) for event in list(self._open)],
             "newest": [_entry(event) for event in list(self._newest)],
             "stack": _stack(_main_thread_frame()),
         }
 
     def _note(self, name: str, *, axis: str) -> None:
+        # The number precedes the begin, so a rank inside a collective has counted it.
         self._begun[axis] += 1
         event = [name, self._begun[axis], self._clock(), None]
         self._newest.append(event)
@@ -104,6 +107,7 @@ def write_dump(dump: Mapping[str, Any], folder: Path) -> Path:
     target = folder / FOLDER / f"{dump['generation']}.{dump['attempt']}"
     target.mkdir(parents=True, exist_ok=True)
     path = target / f"rank-{dump['rank']}.json"
+    # The thread's id keeps two writers of one record apart.
     partial = path.with_suffix(f".partial-{threading.get_ident()}")
     partial.write_text(json.dumps(dump))
     partial.replace(path)
@@ -132,10 +136,13 @@ def _entry(event: list[Any]) -> dict[str, Any]:
 
 def dump_on_signal(dump: Callable[[], object], number: int = signal.SIGUSR1) -> bool:
     """Call `dump` in a thread at each signal. Returns False outside the main thread."""
+    # Python sets signal handlers in the main thread only.
     if threading.current_thread() is not threading.main_thread():
         return False
     reader, writer = socket.socketpair()
+    # The C handler writes a byte and must not block.
     writer.setblocking(False)
+    # A handler must exist, or the signal ends the process. The byte carries the signal's number.
     signal.signal(number, _ignore)
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
@@ -158,6 +165,7 @@ def set_recorder_defaults(folder: Path | None) -> None:
 
     Call this before the process group is made. Variables that are already set are kept.
     """
+    # 2000 entries bound the memory of torch's recorder.
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
     os.environ.setdefault(TIMING, "1")

@@ -51,9 +51,11 @@ class RankState:
     @classmethod
     def of(cls, dump: Mapping[str, Any]) -> RankState:
         """Parse a flight record. Raises KeyError, TypeError or ValueError for anything else."""
+        # A rank between phases has no open entry. It waits in nothing, since it wrote the record.
         opened: list[dict[str, Any]] = dump["open"] or [
             {"name": "nothing", "number": 0, "began": dump["written"]}
         ]
+        # The innermost entry is the one that blocks. A slash marks a collective of an axis.
         inner = opened[-1]
         waits = "/" in inner["name"]
         return cls(
@@ -84,14 +86,18 @@ class RankState:
 def root_cause_ranks(states: Iterable[RankState]) -> set[int]:
     """Return the ranks that all waiting ranks finally wait for. Empty: no rank is behind."""
     by_rank = {state.rank: state for state in states}
+    # Phase 1: the edges of the graph "rank waits for rank".
     waits_for = {state.rank: _waited_for(state, by_rank) for state in by_rank.values()}
     awaited = {rank for ranks in waits_for.values() for rank in ranks}
+    # Phase 2: its ends are awaited but wait for nobody themselves.
     ends = {rank for rank in awaited if not waits_for.get(rank)}
     if awaited or not by_rank:
         return ends
+    # Phase 3: no edge at all. The ranks that entered the fewest phases are behind.
     entered = {rank: state.begun.get(PHASES, 0) for rank, state in by_rank.items()}
     fewest = min(entered.values())
     behind = {rank for rank, number in entered.items() if number == fewest}
+    # All ranks in the same phase blame nobody.
     return behind if len(behind) < len(by_rank) else set()
 
 
@@ -100,6 +106,7 @@ def summary(states: Sequence[RankState]) -> list[str]:
     if not states:
         return ["no rank left anything behind"]
     causes = root_cause_ranks(states)
+    # Equal states share a line, so that a thousand ranks stay readable.
     together: dict[str, list[RankState]] = defaultdict(list)
     for state in sorted(states, key=lambda state: (state.rank not in causes, state.rank)):
         together[state.description].append(state)
@@ -107,6 +114,7 @@ def summary(states: Sequence[RankState]) -> list[str]:
     for description, ranks in together.items():
         seconds = max(state.seconds for state in ranks)
         lines.append(f"{_ranks(state.rank for state in ranks)} {description} for {seconds:.1f} s")
+    # A rank without a record crashed or lost its node.
     silent = sorted(set(range(states[0].world_size)) - {state.rank for state in states})
     if silent:
         lines.append(f"{_ranks(silent)} left nothing behind")
@@ -142,8 +150,10 @@ def _waited_for(state: RankState, by_rank: Mapping[int, RankState]) -> set[int]:
     if not state.waits_in:
         return set()
     axis = state.waits_in.partition("/")[2]
+    # A rank without a record counts as awaited, because it cannot have begun.
     silent = {rank for rank in state.group(axis) if rank not in by_rank}
     peers = [by_rank[rank] for rank in state.group(axis) if rank in by_rank]
+    # Sends and receives differ by stage, so their counts cannot be compared.
     if axis == PIPELINE:
         return silent | {peer.rank for peer in peers if not peer.waits_in.endswith(f"/{axis}")}
     return silent | {peer.rank for peer in peers if peer.begun.get(axis, 0) < state.number}

@@ -45,13 +45,17 @@ class Window:
         self._steps = config.steps
         self._file = None if folder is None else folder / REQUEST_FILE
         self._look_every = look_every
+        # The file's present time counts as seen: a request to a former run must not start a window.
         self._seen = self._touched()
         self._ends: int | None = None
         """Number of finished steps at which the open window ends."""
 
     def at(self, step: int) -> WindowEvent:
         """Call this after every step, and once before the first."""
+        # Read the file's time even inside a window, so that a touch there does not open another one
+        # later.
         asked = step % self._look_every == 0 and self._asked()
+        # An open window ends first. Windows do not nest, because the profiler cannot.
         if self._ends is not None:
             if step < self._ends:
                 return WindowEvent.NONE
@@ -69,6 +73,7 @@ class Window:
         """
         if self._start is None or not self._start <= step < self._start + self._steps:
             return False
+        # Clearing the start makes the window happen once in a process.
         self._start = None
         return True
 
@@ -82,6 +87,7 @@ class Window:
             return 0
         try:
             return self._file.stat().st_mtime_ns
+        # A missing file is the usual case. 0 is older than any touch.
         except OSError:
             return 0
 
@@ -101,6 +107,7 @@ class TraceRanges:
 
     def switch(self, *, on: bool) -> None:
         """Switch on or off; open ranges end."""
+        # Ranges end in reverse order, because NVTX and record_function nest by thread.
         while self._open:
             self._leave()
         self._active = on
@@ -174,6 +181,7 @@ class Profiler:
 
     def close(self) -> None:
         """Discard a trace that an error has cut short."""
+        # An unfinished trace is not written: its last step is cut off.
         if self._profile is not None:
             self._stop()
 
@@ -181,10 +189,13 @@ class Profiler:
         activities = [ProfilerActivity.CPU]
         if self._on_gpu:
             activities.append(ProfilerActivity.CUDA)
+            # The bound limits the history in memory, about one entry for each allocation.
             _cuda_memory._record_memory_history(max_entries=MAX_MEMORY_EVENTS)  # noqa: SLF001 - documented API
         self._began = step
+        # Shapes explain kernels in the trace. acc_events keeps events of all cycles.
         self._profile = profile(activities=activities, record_shapes=True, acc_events=True)
         self._profile.start()
+        # Ranges begin after the profiler, which otherwise sees their ends only.
         self.ranges.switch(on=True)
 
     def _write(self, *, rank: int) -> None:
@@ -193,6 +204,7 @@ class Profiler:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if self._on_gpu:
+                # The allocator's snapshot comes before the stop, which ends its history.
                 _cuda_memory._dump_snapshot(str(folder / f"rank-{rank}.memory.pickle"))  # noqa: SLF001 - as above
             self._stop().export_chrome_trace(str(folder / f"rank-{rank}.json"))
             logger.info("trace: %s", folder)
@@ -202,6 +214,7 @@ class Profiler:
 
     def _stop(self) -> profile:
         assert self._profile is not None  # noqa: S101 - asked by the callers
+        # Clear the field first, so that an error in `stop` cannot stop the profiler twice.
         stopped, self._profile = self._profile, None
         self.ranges.switch(on=False)
         stopped.stop()
