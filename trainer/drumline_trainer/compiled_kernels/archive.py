@@ -46,19 +46,25 @@ def seal(folder: Path, *, program: str, key: bytes, began_ns: int) -> bytes:
         OSError: one cannot be read.
     """
     sealed = io.BytesIO()
+    # Room for the header, whose signature covers the body that follows.
     sealed.write(bytes(_HEADER_BYTES))
     total = 0
+    # Level 1: kernels are read once at a start, so speed matters more than size.
     with zipfile.ZipFile(sealed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path in _files(folder):
             with suppress(FileNotFoundError):
                 content = path.read_bytes()
+                # The time is read after the content: a change in between shows in it.
                 if path.stat().st_mtime_ns >= began_ns:
                     continue
                 total += len(content)
+                # The unpacked size is bounded too, because `_unpack` rejects more than 4 times the
+                # limit.
                 if max(total // 4, sealed.tell()) > MOST_BYTES:
                     raise RefusedError(f"they are more than {MOST_BYTES >> 20} MiB")
                 archive.writestr(str(path.relative_to(folder)), content)
     with sealed.getbuffer() as whole, whole[_HEADER_BYTES:] as body:
+        # The signature covers the program's name, so a file cannot serve for another program.
         whole[:_HEADER_BYTES] = _TITLE + sign(key, program.encode(), body).encode() + b"\n"
     return sealed.getvalue()
 
@@ -74,8 +80,10 @@ def unseal(sealed: bytes, folder: Path, *, program: str, key: bytes) -> None:
     if header is None:
         raise RefusedError("it is no file of compiled kernels")
     body = memoryview(sealed)[_HEADER_BYTES:]
+    # The signature is checked before the zip is parsed: pickles and libraries execute code.
     if not verify(key, header[1].decode(), program.encode(), body):
         raise RefusedError("its signature is not this job's")
+    # A folder beside the target lets the rename be atomic.
     unpacked = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         _unpack(sealed, unpacked)
@@ -93,6 +101,7 @@ def _unpack(sealed: bytes, folder: Path) -> None:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(sealed)) as archive:
+            # Sizes are checked before anything is written.
             if sum(entry.file_size for entry in archive.infolist()) > _MAX_UNPACKED:
                 raise RefusedError("it holds too much")
             archive.extractall(folder)

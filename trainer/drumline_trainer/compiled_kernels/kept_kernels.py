@@ -65,6 +65,7 @@ class SignedPlace:
         """Make the folder with what was kept of the program; says what became of it."""
         where = self.place.where(program.name)
         try:
+            # 128 bytes more than the limit leave room for title and signature.
             sealed = self.place.read(program.name, limit=MOST_BYTES + 128)
             if sealed is None:
                 return f"none are kept in {where}"
@@ -79,9 +80,11 @@ class SignedPlace:
         where = self.place.where(program.name)
         try:
             sealed = seal(folder, program=program.name, key=self.key, began_ns=time.time_ns())
+            # A place that is not writable costs the next start a compilation, not this run.
             self.place.write(program.name, sealed)
         except (RefusedError, OSError) as error:
             return f"not kept in {where}: {error}"
+        # Prune after the write, so that the newest program is among those that stay.
         with suppress(OSError):  # whoever writes next removes them
             self.place.prune()
         return f"kept in {where}, {len(sealed) / 1e6:.1f} MB"
@@ -111,6 +114,7 @@ class KeptKernels:
         """Look after what torch compiles into the folder; see `open`."""
         self._program = program
         self._folder = folder
+        # One rank for each pod's program writes. The others would write the same bytes.
         self._kept = kept if program.writes else None
         self._report = report
         self._graphs, self._seconds = _work_of_compiler()
@@ -143,19 +147,25 @@ class KeptKernels:
         Raises:
             OSError: neither this folder nor the one for temporary files is writable.
         """
+        # Phase 1: the identity decides the folder's name.
         program = Program.of(config, layout, placement=placement, device=device)
         folder, kept = above / program.folder, SignedPlace.of(placement, environ)
         try:
+            # Phase 2: 0700, since torch executes libraries and pickles from this folder.
             above.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Ranks of a pod share the folder. The first one fetches, and the others wait for it.
             with _locked(above / f"{program.folder}.lock"):
+                # An in-place restart finds the kernels of the former process.
                 if folder.exists():
                     report(f"compiled kernels: those in {folder}")
                 elif kept is not None:
                     report(f"compiled kernels: {kept.fetch(program, folder)}")
                 folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
+            # Phase 3: a private folder serves if the shared one fails.
             folder = Path(tempfile.mkdtemp(prefix="drumline-compiled-"))
             logger.warning("compiled kernels: %s serves instead of %s: %s", folder, above, error)
+        # Both variables must be set before torch compiles the first graph.
         environ[CACHE_VARIABLE] = str(folder)
         environ[_TRITON_VARIABLE] = str(folder / "triton")
         return cls(program=program, folder=folder, kept=kept, report=report)
@@ -164,9 +174,11 @@ class KeptKernels:
         """Keep in a thread, after each step, what was compiled since the last look."""
         if self._writer is not None:
             if self._writer.is_alive():
+                # Never two writers at once: the next step looks again.
                 return
             self._tell()
         graphs, seconds = _work_of_compiler()
+        # Cache hits are no new kernels, so the counter of misses decides.
         if graphs == self._graphs:
             return
         self._report(
@@ -175,6 +187,7 @@ class KeptKernels:
         )
         self._graphs, self._seconds = graphs, seconds
         if self._kept is not None:
+            # A daemon thread: a slow disk must not keep the process alive.
             self._writer = threading.Thread(
                 target=self._keep, args=(self._kept,), name="kernels", daemon=True
             )
@@ -207,9 +220,11 @@ def _work_of_compiler() -> tuple[int, float]:
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
     """Let one process of this machine in at a time."""
+    # O_NOFOLLOW: another user could put a link in a shared temporary folder.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        # Closing the descriptor releases the lock, also after a crash.
         os.close(descriptor)

@@ -44,6 +44,7 @@ def machine_folder(
         ConfigError: there is no such compiler, or a program that it needs is missing.
     """
     language, variable, usual = _COMPILERS[device]
+    # An environment variable replaces the usual names, as torch itself treats it.
     names = (environ[variable],) if environ.get(variable) else usual
     if not any(which(name) for name in names):
         raise ConfigError(
@@ -66,7 +67,9 @@ def _own_folder(temporary: Path) -> Path:
     folder = temporary / f"drumline-compiled-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+    # lstat: a link of another user would fail this check.
     status = folder.lstat()
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
         return folder
+    # A name that another user took first is left alone.
     return Path(tempfile.mkdtemp(prefix="drumline-compiled-", dir=temporary))

@@ -85,7 +85,9 @@ class KernelFolder:
         """See `KernelPlace`; no link is followed and no pipe waited for."""
         program, file = name.split("/")
         try:
+            # Each level is opened without following links, and the next one relative to it.
             with _opened(self.path) as above, _opened(program, above=above) as folder:
+                # lstat separates a missing file from one that cannot be read.
                 os.lstat(file, dir_fd=folder)
                 return read_bounded(Path(file), limit=limit, folder=folder)
         except FileNotFoundError:
@@ -94,31 +96,39 @@ class KernelFolder:
     def write(self, name: str, body: bytes) -> None:
         """See `KernelPlace`. If several ranks write, the last file stays."""
         program, file = name.split("/")
+        # The folder of the checkpoints may not exist before the first one.
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with (
             _opened(self.path, make=True) as above,
             _opened(program, above=above, make=True) as folder,
         ):
+            # A random suffix keeps concurrent writers apart.
             own = f".{file}.{secrets.token_hex(8)}"
             try:
                 write_durably(Path(own), body, folder=folder)
+                # The rename is atomic, so a reader sees an old or a new file.
                 os.rename(own, file, src_dir_fd=folder, dst_dir_fd=folder)
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(own, dir_fd=folder)
+            # The directory entry must reach the disk too.
             os.fsync(folder)
+            # A writer that crashed leaves its partial file for the next one to remove.
             _remove(folder, _BEING_WRITTEN, before=time.time() - _ABANDONED_SECONDS)
 
     def prune(self) -> None:
         """See `KernelPlace`; what else lies in a program's folder stays, and so does the folder."""
         with _opened(self.path) as above:
+            # Only names of our form are counted. Other files of tenants stay.
             programs = [status for status in _statuses(above, _PROGRAM) if S_ISDIR(status[1])]
             programs.sort(key=lambda status: status[2], reverse=True)
             for program, _, _ in programs[PROGRAMS:]:
+                # Another rank may prune at the same time.
                 with suppress(OSError):
                     with _opened(program, above=above) as folder:
                         _remove(folder, _FILE, before=math.inf)
                         _remove(folder, _BEING_WRITTEN, before=math.inf)
+                    # rmdir fails for a folder with other files, which then stays.
                     os.rmdir(program, dir_fd=above)
 
 
@@ -131,6 +141,7 @@ def _opened(path: str | Path, *, above: int | None = None, make: bool = False) -
     Raises:
         OSError: it does not exist, or is not a folder.
     """
+    # mkdir does not follow a link at the last component.
     if make:
         with suppress(FileExistsError):
             os.mkdir(path, dir_fd=above)
@@ -146,6 +157,7 @@ def _statuses(folder: int, form: re.Pattern[str]) -> list[tuple[str, int, float]
     """List the names of this form, with their kinds and times of writing."""
     statuses: list[tuple[str, int, float]] = []
     with os.scandir(folder) as entries:
+        # The bound limits the work that other tenants can cause.
         for entry in islice(entries, _MAX_ENTRIES):
             if form.fullmatch(entry.name):
                 with suppress(FileNotFoundError):
@@ -183,6 +195,7 @@ class KernelBucket:
     def prune(self) -> None:
         """See `KernelPlace`."""
         written = self.bucket.times(NAME, most=_MAX_ENTRIES)
+        # A dict keeps the order of the newest file of each program and removes repetitions.
         programs: dict[str, None] = {}
         for key in sorted(written, key=written.__getitem__, reverse=True):
             programs[key.split("/")[1]] = None

@@ -50,6 +50,7 @@ class Program:
         Ranks of a pod are neighbours, and so are those of a stage.
         """
         of_stage = layout.world_size // layout.pipeline
+        # Ranks are numbered by pod, so the first rank of the pod is rank - local rank.
         first = max(0, placement.rank - placement.local_rank)
         last = min(layout.world_size, first + placement.local_world_size) - 1
         stage = first // of_stage
@@ -63,6 +64,7 @@ class Program:
             ),
             first_stage=stage,
             last_stage=last // of_stage,
+            # Pods of one stage compile the same program. Its first pod keeps it.
             writes=placement.local_rank == 0
             and first - stage * of_stage < placement.local_world_size,
         )
@@ -92,6 +94,7 @@ def _software() -> list[str]:
     """
     versions = [str(torch.__version__), str(torch.version.git_version), platform.python_version()]
     versions += platform.libc_ver()
+    # Distributions differ in their libraries even at equal versions.
     with suppress(OSError):  # where there is no os-release
         system = platform.freedesktop_os_release()
         versions += [system.get("ID", ""), system.get("VERSION_ID", "")]
@@ -104,6 +107,7 @@ def _machine(device: torch.device) -> list[str]:
     """Return the kind of GPU and the processor's features, which run the compiled code."""
     kind = [platform.machine(), str(torch.get_num_threads()), _processor_flags()]
     if device.type == "cuda":
+        # Kernels are tuned for a GPU model, and binaries for its compute capability.
         major, minor = torch.cuda.get_device_capability(device)
         kind += [torch.cuda.get_device_name(device), f"{major}.{minor}", str(torch.version.cuda)]
     return kind
@@ -114,6 +118,7 @@ def _processor_flags(listing: Path = Path("/proc/cpuinfo")) -> str:
     with suppress(OSError):
         for line in listing.read_text().splitlines():
             name, _, flags = line.partition(":")
+            # Sorted, because kernels list the flags in different orders.
             if name.strip() in {"flags", "Features"}:
                 return " ".join(sorted(flags.split()))
     return platform.processor()
@@ -121,4 +126,5 @@ def _processor_flags(listing: Path = Path("/proc/cpuinfo")) -> str:
 
 def _digest(*facts: object) -> str:
     text = json.dumps(facts, sort_keys=True, default=str)
+    # 128 bits of the hash suffice for a name.
     return hashlib.sha256(text.encode()).hexdigest()[:32]

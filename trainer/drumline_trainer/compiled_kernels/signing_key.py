@@ -39,12 +39,14 @@ def signing_key(*, in_job: bool, environ: Mapping[str, str]) -> bytes:
         raise NoKeyError(f"{error.filename}: {error.strerror}") from None
     if not secret:
         raise NoKeyError("the job's token is empty")
+    # A purpose separates this key from other uses of the token.
     return bytes.fromhex(sign(secret, _PURPOSE))
 
 
 def _file_of_user(environ: Mapping[str, str]) -> Path:
     home = environ.get("HOME", "")
     state = environ.get("XDG_STATE_HOME") or (f"{home}/.local/state" if home else "")
+    # A relative path would depend on the working directory.
     if not Path(state).is_absolute():
         raise NoKeyError("this user has no home to keep a key in")
     return Path(state) / "drumline" / "kernels.key"
@@ -60,13 +62,16 @@ def _user_secret(path: Path) -> bytes:
     if not os.path.lexists(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make(path)
+    # NOFOLLOW and NONBLOCK: a link or a pipe in the place of the key must not mislead or block.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
+        # The open file is checked, not its name, which could change in between.
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
             raise NoKeyError(f"{path} is not a file of this user")
         if status.st_mode & 0o077:
             raise NoKeyError(f"others can read {path}; run: chmod 600 {path}")
+        # One byte more than needed shows a file that is too long.
         secret = file.read(_KEY_BYTES + 1)
     if len(secret) != _KEY_BYTES:
         raise NoKeyError(f"{path} holds no key of {_KEY_BYTES} bytes; remove it")
@@ -82,6 +87,7 @@ def _make(path: Path) -> None:
             file.write(secrets.token_bytes(_KEY_BYTES))
             file.flush()
             os.fsync(descriptor)
+        # link fails if the name exists, unlike rename, so the first key stays.
         with suppress(FileExistsError):
             os.link(own, path)
     finally:
